@@ -1,0 +1,24 @@
+/* cpu.c - CPU features by the compiler's own query, which also asks the operating system. */
+#include "core/cpu.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+
+bool ra__cpu_has_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("f16c");
+}
+
+bool ra__cpu_has_avx512(void)
+{
+    return ra__cpu_has_avx2() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+           __builtin_cpu_supports("avx512vl");
+}
+
+#else
+
+bool ra__cpu_has_avx2(void) { return false; }
+bool ra__cpu_has_avx512(void) { return false; }
+
+#endif

@@ -1,0 +1,11 @@
+/* cpu.h - what this CPU can do, asked at run time, so that one binary runs everywhere. True only
+ * where the operating system saves the registers too. Always false on machines that are not x86. */
+#ifndef RA__CORE_CPU_H
+#define RA__CORE_CPU_H
+
+#include <stdbool.h>
+
+bool ra__cpu_has_avx2(void);   /* AVX2, FMA and F16C */
+bool ra__cpu_has_avx512(void); /* AVX-512 F, BW, DQ and VL, and all of the above */
+
+#endif

@@ -1,0 +1,102 @@
+/* memory.c - the process-wide allocator and the counting of every byte it gives.
+ *
+ * A header of one cache line lies before each allocation, so that ra__free needs nothing but the
+ * pointer and what follows keeps its alignment. */
+#include "core/memory.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+struct header {
+    size_t bytes; /* of the user, without this header */
+    struct ra__account *account;
+    enum ra__purpose purpose;
+};
+_Static_assert(sizeof(struct header) <= ALIGNMENT, "the header fits before the memory");
+
+static void *c_alloc(void *context, size_t bytes, size_t alignment)
+{
+    (void)context;
+    void *memory = NULL;
+    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+}
+
+static void c_free(void *context, void *memory, size_t bytes)
+{
+    (void)context, (void)bytes;
+    free(memory);
+}
+
+static ra_allocator allocator = { sizeof(ra_allocator), c_alloc, c_free, NULL };
+static pthread_mutex_t allocator_lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_size_t total;
+
+ra_status ra_allocator_set(const ra_allocator *replacement)
+{
+    if (replacement && (!replacement->alloc || !replacement->free))
+        return ra__fail(RA_ERR_ARGUMENT, "allocator: alloc and free must both be given");
+    pthread_mutex_lock(&allocator_lock);
+    size_t held = atomic_load(&total);
+    if (!held) {
+        allocator.alloc = replacement ? replacement->alloc : c_alloc;
+        allocator.free = replacement ? replacement->free : c_free;
+        allocator.context = replacement ? replacement->context : NULL;
+    }
+    pthread_mutex_unlock(&allocator_lock);
+    if (held)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "allocator: %zu bytes are still held; destroy every handle first", held);
+    return RA_OK;
+}
+
+size_t ra_allocated_bytes(void) { return atomic_load(&total); }
+
+void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes)
+{
+    if (bytes > SIZE_MAX - ALIGNMENT) return NULL;
+    char *memory = allocator.alloc(allocator.context, bytes + ALIGNMENT, ALIGNMENT);
+    if (!memory) return NULL;
+    *(struct header *)memory = (struct header){ bytes, account, purpose };
+    if (account) account->bytes[purpose] += bytes;
+    atomic_fetch_add(&total, bytes + ALIGNMENT);
+    return memory + ALIGNMENT;
+}
+
+void *ra__alloc_array(struct ra__account *account, enum ra__purpose purpose, size_t count,
+                      size_t bytes)
+{
+    size_t product;
+    if (__builtin_mul_overflow(count, bytes, &product)) return NULL;
+    void *memory = ra__alloc(account, purpose, product);
+    return memory ? memset(memory, 0, product) : NULL;
+}
+
+void ra__free(void *memory)
+{
+    if (!memory) return;
+    char *start = (char *)memory - ALIGNMENT;
+    struct header header = *(struct header *)start;
+    if (header.account) header.account->bytes[header.purpose] -= header.bytes;
+    allocator.free(allocator.context, start, header.bytes + ALIGNMENT);
+    atomic_fetch_sub(&total, header.bytes + ALIGNMENT);
+}
+
+void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes)
+{
+    bool full = count == 0 || (count >= 8 && (count & (count - 1)) == 0);
+    if (!full) return array;
+    void *larger = ra__alloc_array(account, RA__FOR_BOOKKEEPING, count ? 2 * count : 8, bytes);
+    if (!larger) return NULL;
+    if (array) memcpy(larger, array, count * bytes);
+    ra__free(array);
+    return larger;
+}
+
+bool ra__size_mul(size_t *product, int64_t factor)
+{
+    return factor >= 0 && !__builtin_mul_overflow(*product, (size_t)factor, product);
+}

@@ -1,0 +1,40 @@
+/* memory.h - every allocation of the library, counted by purpose. An account belongs to one rank;
+ * exec never allocates, so accounts change only while handles are made and destroyed. */
+#ifndef RA__CORE_MEMORY_H
+#define RA__CORE_MEMORY_H
+
+#include <stdbool.h>
+
+#include "core/status.h"
+
+enum ra__purpose {
+    RA__FOR_TRAVEL,
+    RA__FOR_STATE,
+    RA__FOR_GRADIENT,
+    RA__FOR_WORKSPACE,
+    RA__FOR_BOOKKEEPING,
+    RA__PURPOSES
+};
+
+struct ra__account {
+    size_t bytes[RA__PURPOSES];
+};
+
+/* Memory at a multiple of 64, not cleared; NULL when there is none. `account` may be NULL. */
+void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes);
+
+/* The same for count x bytes, cleared; NULL also where the product overflows. */
+void *ra__alloc_array(struct ra__account *account, enum ra__purpose purpose, size_t count,
+                      size_t bytes);
+
+/* Accepts NULL. The account is taken from the allocation. */
+void ra__free(void *memory);
+
+/* Makes room for one more element behind `count` in an array that grows by doubling: returns the
+ * array, perhaps moved, or NULL with the old one untouched. */
+void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes);
+
+/* *product *= factor; false where it overflows or factor is negative. */
+bool ra__size_mul(size_t *product, int64_t factor);
+
+#endif

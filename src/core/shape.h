@@ -1,0 +1,70 @@
+/* shape.h - the numbers of a problem after its defaults are filled in, and who sees whom as
+ * geometry: runs of positions, bands round the diagonal, and the keys a row of queries sees. */
+#ifndef RA__CORE_SHAPE_H
+#define RA__CORE_SHAPE_H
+
+#include <stdint.h>
+
+#include "ringattn.h"
+
+struct ra__shape {
+    ra_dtype dtype;
+    int64_t batch, q_len, k_len;
+    int q_heads, kv_heads, dim, value_dim;
+    float scale;
+};
+
+/* Forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv). */
+static inline double ra__flops(const struct ra__shape *shape, int64_t pairs, int backward)
+{
+    int64_t width = backward ? 3 * shape->dim + 2 * shape->value_dim : shape->dim + shape->value_dim;
+    return 2.0 * (double)pairs * (double)width;
+}
+
+/* Unbounded side of a band; far enough from INT64_MAX that positions can be added to it. */
+#define RA__FAR (INT64_MAX / 4)
+
+/* The mask of a tile: key position - query position lies in [-left, right]. Full is
+ * (FAR, FAR), causal (FAR, 0), a window (L, R). */
+struct ra__band {
+    int64_t left, right;
+};
+
+/* Keys one row of queries sees inside one block: the i-th lies in row `row + i row_step` of the block
+ * and sits at global position `pos + i pos_step`. */
+struct ra__key_run {
+    int64_t row, row_step;
+    int64_t pos, pos_step;
+    int64_t count;
+    struct ra__band band;
+};
+
+static inline int64_t ra__run_last(ra_run run) { return run.start + (run.count - 1) * run.step; }
+
+static inline int64_t ra__min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t ra__max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* Division that rounds towards minus and plus infinity; b > 0. */
+static inline int64_t ra__floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
+static inline int64_t ra__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
+
+/* The part of `run` with positions in [lo, hi); its first index in the old run goes to *skipped. */
+static inline ra_run ra__run_clip(ra_run run, int64_t lo, int64_t hi, int64_t *skipped)
+{
+    int64_t from = ra__min(ra__max(ra__ceil_div(lo - run.start, run.step), 0), run.count);
+    int64_t to = ra__min(ra__ceil_div(hi - run.start, run.step), run.count);
+    *skipped = from;
+    return (ra_run){ run.start + from * run.step, run.step, ra__max(to - from, 0) };
+}
+
+/* Indices [lo, hi) of the keys of `run` that a query at `q_pos` sees; lo <= hi always. */
+static inline void ra__band_clip(const struct ra__key_run *run, int64_t q_pos, int64_t *lo,
+                                 int64_t *hi)
+{
+    int64_t from = ra__ceil_div(q_pos - run->band.left - run->pos, run->pos_step);
+    int64_t to = ra__floor_div(q_pos + run->band.right - run->pos, run->pos_step) + 1;
+    *lo = ra__min(ra__max(from, 0), run->count);
+    *hi = ra__max(ra__min(to, run->count), *lo);
+}
+
+#endif

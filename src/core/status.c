@@ -1,0 +1,41 @@
+/* status.c - the sentence behind the last failure, per thread. */
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+static _Thread_local char sentence[1024];
+
+ra_status ra__fail(ra_status status, const char *format, ...)
+{
+    /* Written aside first: an argument may be the old sentence itself. */
+    char text[sizeof sentence];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    snprintf(sentence, sizeof sentence, "%s", text);
+    return status;
+}
+
+const char *ra_last_error(void) { return sentence; }
+
+static const struct {
+    const char *name, *text;
+} statuses[] = {
+#define RA__STATUS_ROW(name, value, text) [value] = { #name, text },
+    RA_STATUS_LIST(RA__STATUS_ROW)
+#undef RA__STATUS_ROW
+};
+
+const char *ra_status_name(ra_status status)
+{
+    int i = (int)status;
+    return i >= 0 && i < RA__COUNT(statuses) ? statuses[i].name : "unknown status";
+}
+
+const char *ra_status_text(ra_status status)
+{
+    int i = (int)status;
+    return i >= 0 && i < RA__COUNT(statuses) ? statuses[i].text : "unknown status";
+}
