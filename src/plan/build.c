@@ -1,0 +1,188 @@
+/* build.c - from a problem to the plan of one rank: rows, needs, then the strategy's programs. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "plan/builder.h"
+
+#define RA__STRATEGY(name) extern const struct ra__strategy ra__strategy_##name;
+#include "plan/strategy.list"
+#undef RA__STRATEGY
+
+static const struct ra__strategy *const strategies[] = {
+#define RA__STRATEGY(name) &ra__strategy_##name,
+#include "plan/strategy.list"
+#undef RA__STRATEGY
+};
+
+const struct ra__strategy *ra__strategy_at(int index)
+{
+    return index >= 0 && index < RA__COUNT(strategies) ? strategies[index] : NULL;
+}
+
+ra_status ra__strategy_find(const char *name, const struct ra__strategy **out)
+{
+    char known[128] = "";
+    for (int i = 0; i < RA__COUNT(strategies); i++) {
+        if (!name || !strcmp(strategies[i]->name, name)) {
+            *out = strategies[i];
+            return RA_OK;
+        }
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", strategies[i]->name);
+    }
+    return ra__fail(RA_ERR_ARGUMENT, "strategy: \"%.80s\" is not known; there are %s", name, known);
+}
+
+/* Calls the sink for every row of the queries of `rank`. */
+static ra_status rows_of_rank(const struct ra__plan_input *input, int rank, struct ra__row_sink sink)
+{
+    const ra_layout *layout = input->q_layout;
+    int64_t shift = input->shape.k_len - input->shape.q_len; /* index -> position */
+    for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
+        ra_run q = layout->runs[i].at;
+        q.start += shift;
+        RA__TRY(ra__pattern_rows(input->pattern, input->shape.k_len, q, sink));
+    }
+    return RA_OK;
+}
+
+/* Keeps the rows of this rank. The shard is ascending, so they lie in it one behind the other. */
+static ra_status keep_row(void *context, const struct ra__row *row)
+{
+    struct ra__builder *b = context;
+    size_t count = (size_t)b->row_count;
+    struct ra__row *rows = ra__grow(NULL, b->rows, count, sizeof *rows);
+    if (!rows) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", b->row_count + 1);
+    b->rows = rows;
+    int64_t *starts = ra__grow(NULL, b->row_starts, count, sizeof *starts);
+    if (!starts) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", b->row_count + 1);
+    b->row_starts = starts;
+    rows[count] = *row;
+    starts[count] = count ? starts[count - 1] + rows[count - 1].q.count : 0;
+    b->row_count++;
+    return RA_OK;
+}
+
+struct reader {
+    const struct ra__builder *builder;
+    int rank;
+};
+
+/* Notes which rows of `owner`'s block a sight touches. */
+static void note_sight(const ra_layout *layout, const struct ra__sight *sight, int owner,
+                       struct ra__ranges *need)
+{
+    int64_t lo = sight->keys.start, hi = ra__run_last(sight->keys) + 1;
+    for (int64_t i = ra__layout_find(layout, owner, lo); i < layout->first[owner + 1]; i++) {
+        const struct ra__shard_run *run = &layout->runs[i];
+        if (run->at.start >= hi) break;
+        int64_t skipped;
+        int64_t count = ra__run_clip(run->at, lo, hi, &skipped).count;
+        ra__ranges_add(need, run->row + skipped, run->row + skipped + count);
+    }
+}
+
+static ra_status note_row(void *context, const struct ra__row *row)
+{
+    const struct reader *reader = context;
+    const struct ra__builder *b = reader->builder;
+    for (int i = 0; i < row->sight_count; i++)
+        for (int owner = 0; owner < b->ranks; owner++)
+            note_sight(b->input->k_layout, &row->sights[i], owner,
+                       &b->need[reader->rank * b->ranks + owner]);
+    return RA_OK;
+}
+
+/* Every rank works out what all ranks need, so that senders and receivers agree without talking. */
+static ra_status find_needs(struct ra__builder *b)
+{
+    size_t pairs = (size_t)b->ranks * (size_t)b->ranks;
+    b->need = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, pairs, sizeof *b->need);
+    if (!b->need) return ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
+    for (int rank = 0; rank < b->ranks; rank++) {
+        struct reader reader = { b, rank };
+        RA__TRY(rows_of_rank(b->input, rank, (struct ra__row_sink){ note_row, &reader }));
+    }
+    return RA_OK;
+}
+
+static ra_status write_programs(struct ra__builder *b)
+{
+    const struct ra__plan_input *input = b->input;
+    RA__TRY(rows_of_rank(input, b->rank, (struct ra__row_sink){ keep_row, b }));
+    RA__TRY(find_needs(b));
+    b->program = &b->plan->forward;
+    RA__TRY(input->strategy->forward(b));
+    RA__TRY(ra__mark_first_and_last(b));
+    if (!input->backward) return RA_OK;
+    b->program = &b->plan->backward;
+    return input->strategy->backward(b);
+}
+
+ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account *account,
+                         struct ra__plan *plan)
+{
+    *plan = (struct ra__plan){ .input = *input };
+    struct ra__builder b = { .input = input,
+                             .plan = plan,
+                             .account = account,
+                             .ranks = input->ranks,
+                             .rank = input->rank };
+    ra_status status = write_programs(&b);
+    ra__free(b.rows);
+    ra__free(b.row_starts);
+    ra__free(b.need);
+    if (status != RA_OK) ra__plan_clear(plan);
+    return status;
+}
+
+static void clear_program(struct ra__program *program)
+{
+    ra__free(program->steps);
+    ra__free(program->rows);
+    ra__free(program->keys);
+    ra__free(program->rounds);
+    ra__free(program->sends);
+    ra__free(program->recvs);
+    *program = (struct ra__program){ 0 };
+}
+
+void ra__plan_clear(struct ra__plan *plan)
+{
+    clear_program(&plan->forward);
+    clear_program(&plan->backward);
+}
+
+size_t ra__slot_row_bytes(const struct ra__shape *shape, enum ra__slot slot)
+{
+    size_t element = ra__slot_is_gradient(slot) || shape->dtype == RA_F32 ? 4 : 2;
+    return (size_t)shape->batch * (size_t)shape->kv_heads * (size_t)(shape->dim + shape->value_dim) *
+           element;
+}
+
+int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__program *program)
+{
+    int64_t pairs = 0;
+    for (int r = 0; r < program->row_count; r++) {
+        const struct ra__plan_row *row = &program->rows[r];
+        for (int k = 0; k < row->key_count; k++) {
+            const struct ra__key_run *run = &program->keys[row->first_key + k];
+            for (int64_t i = 0; i < row->q_count; i++) {
+                int64_t lo, hi;
+                ra__band_clip(run, row->q_pos + i * row->q_step, &lo, &hi);
+                pairs += hi - lo;
+            }
+        }
+    }
+    return pairs * shape->batch * shape->q_heads;
+}
+
+int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers, int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        bytes += (transfers[i].range.hi - transfers[i].range.lo) *
+                 (int64_t)ra__slot_row_bytes(shape, transfers[i].slot);
+    return bytes;
+}

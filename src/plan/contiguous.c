@@ -1,0 +1,15 @@
+/* contiguous.c - rank p owns one stretch of positions. */
+#include "plan/layout.h"
+
+static int runs(int64_t n, int ranks, int rank, ra_run out[RA__RULE_RUNS])
+{
+    int64_t start = ra__cut(n, rank, ranks);
+    out[0] = (ra_run){ start, 1, ra__cut(n, rank + 1, ranks) - start };
+    return 1;
+}
+
+const struct ra__partition ra__partition_contiguous = {
+    .name = "contiguous",
+    .summary = "one stretch per rank; causal work grows with the rank",
+    .runs = runs,
+};

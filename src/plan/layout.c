@@ -1,0 +1,243 @@
+/* layout.c - building layouts from a rule or from the caller's runs. */
+#include "plan/layout.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/hash.h"
+
+#define RA__PARTITION(name) extern const struct ra__partition ra__partition_##name;
+#include "plan/partition.list"
+#undef RA__PARTITION
+
+static const struct ra__partition *const partitions[] = {
+#define RA__PARTITION(name) &ra__partition_##name,
+#include "plan/partition.list"
+#undef RA__PARTITION
+};
+
+const struct ra__partition *ra__partition_at(int index)
+{
+    return index >= 0 && index < RA__COUNT(partitions) ? partitions[index] : NULL;
+}
+
+/* Joins `next` to `run` where both are one run together; a single position has any step. */
+static bool join(ra_run *run, ra_run next)
+{
+    int64_t gap = next.start - ra__run_last(*run);
+    if (run->count > 1 && run->step != gap) return false;
+    if (next.count > 1 && next.step != gap) return false;
+    *run = (ra_run){ run->start, gap, run->count + next.count };
+    return true;
+}
+
+/* Adds a run behind the others of `rank`; ranks come in order. */
+static ra_status append(ra_layout *layout, int rank, ra_run run)
+{
+    if (run.count == 0) return RA_OK;
+    int64_t used = layout->run_count;
+    bool has_run = used > layout->first[rank];
+    if (!has_run || !join(&layout->runs[used - 1].at, run)) {
+        struct ra__shard_run *runs =
+            ra__grow(NULL, layout->runs, (size_t)used, sizeof *layout->runs);
+        if (!runs) return ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " runs", used + 1);
+        layout->runs = runs;
+        if (run.count == 1) run.step = 1;
+        runs[used] = (struct ra__shard_run){ run, layout->count[rank] };
+        layout->run_count++;
+    }
+    layout->count[rank] += run.count;
+    layout->first[rank + 1] = layout->run_count;
+    return RA_OK;
+}
+
+static ra_status create_empty(int64_t length, int ranks, ra_layout **out)
+{
+    if (length < 0 || length > RA__FAR || ranks < 1)
+        return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " positions over %d ranks", length, ranks);
+    ra_layout *layout = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *layout);
+    if (!layout) return ra__fail(RA_ERR_MEMORY, "layout: %zu bytes", sizeof *layout);
+    layout->length = length;
+    layout->ranks = ranks;
+    size_t n = (size_t)ranks;
+    layout->first = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n + 1, sizeof *layout->first);
+    layout->count = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n, sizeof *layout->count);
+    if (!layout->first || !layout->count) {
+        ra_layout_destroy(layout);
+        return ra__fail(RA_ERR_MEMORY, "layout: %d ranks", ranks);
+    }
+    *out = layout;
+    return RA_OK;
+}
+
+void ra_layout_destroy(ra_layout *layout)
+{
+    if (!layout) return;
+    ra__free(layout->runs);
+    ra__free(layout->first);
+    ra__free(layout->count);
+    ra__free(layout);
+}
+
+/* The rule inside positions [lo, hi), for one rank. */
+static ra_status append_rule(ra_layout *layout, const struct ra__partition *rule, int rank, int64_t lo,
+                             int64_t hi)
+{
+    ra_run runs[RA__RULE_RUNS];
+    int count = rule->runs(hi - lo, layout->ranks, rank, runs);
+    for (int i = 0; i < count; i++) {
+        runs[i].start += lo;
+        RA__TRY(append(layout, rank, runs[i]));
+    }
+    return RA_OK;
+}
+
+static ra_status fill_by_rule(ra_layout *layout, const struct ra__partition *rule,
+                              const ra_pattern *documents)
+{
+    for (int rank = 0; rank < layout->ranks; rank++) {
+        layout->first[rank + 1] = layout->first[rank];
+        if (!documents) {
+            RA__TRY(append_rule(layout, rule, rank, 0, layout->length));
+            continue;
+        }
+        for (int64_t d = 0; d + 1 < documents->bound_count; d++)
+            RA__TRY(append_rule(layout, rule, rank, documents->bounds[d], documents->bounds[d + 1]));
+    }
+    return RA_OK;
+}
+
+/* Splits "zigzag;perdoc" into its rule and its option. */
+static ra_status parse_partition(const char *text, const struct ra__partition **rule, bool *per_document)
+{
+    const char *name = text ? text : partitions[0]->name;
+    const char *option = strchr(name, ';');
+    size_t length = option ? (size_t)(option - name) : strlen(name);
+    if (option && strcmp(option, ";perdoc"))
+        return ra__fail(RA_ERR_ARGUMENT, "partition: \"%s\" is not known; there is ;perdoc", option);
+    *per_document = option != NULL;
+    char known[128] = "";
+    for (int i = 0; i < RA__COUNT(partitions); i++) {
+        *rule = partitions[i];
+        if (strlen(partitions[i]->name) == length && !strncmp(partitions[i]->name, name, length))
+            return RA_OK;
+        size_t used = strlen(known);
+        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", partitions[i]->name);
+    }
+    return ra__fail(RA_ERR_ARGUMENT, "partition: \"%.*s\" is not known; there are %s",
+                    (int)ra__min((int64_t)length, 80), name, known);
+}
+
+ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
+                            const ra_pattern *pattern, ra_layout **out)
+{
+    const struct ra__partition *rule;
+    bool per_document;
+    RA__TRY(parse_partition(partition, &rule, &per_document));
+    if (per_document && (!pattern || !pattern->bounds))
+        return ra__fail(RA_ERR_ARGUMENT, "partition %s: the pattern has no documents", partition);
+    if (per_document) RA__TRY(ra__pattern_check(pattern, length, length));
+    ra_layout *layout;
+    RA__TRY(create_empty(length, ranks, &layout));
+    ra_status status = fill_by_rule(layout, rule, per_document ? pattern : NULL);
+    if (status != RA_OK) {
+        ra_layout_destroy(layout);
+        return status;
+    }
+    *out = layout;
+    return RA_OK;
+}
+
+/* Notes in owner[] who owns each position: rank + 1, or 0 for nobody yet. */
+static ra_status mark_owner(const ra_layout *layout, int rank, ra_run run, int32_t *owner)
+{
+    bool fits = run.start >= 0 && run.step >= 1 && run.count >= 0 && run.count <= layout->length &&
+                run.start <= layout->length && run.step <= ra__max(layout->length, 1);
+    /* Checked by division: count and step may each be as large as the length. */
+    if (fits && run.count > 0)
+        fits = run.count - 1 <= (layout->length - 1 - run.start) / run.step && run.start < layout->length;
+    if (!fits)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "layout: run %" PRId64 " step %" PRId64 " count %" PRId64
+                        " of rank %d leaves the %" PRId64 " positions",
+                        run.start, run.step, run.count, rank, layout->length);
+    for (int64_t i = 0; i < run.count; i++) {
+        int32_t *slot = &owner[run.start + i * run.step];
+        if (*slot)
+            return ra__fail(RA_ERR_ARGUMENT,
+                            "layout: position %" PRId64 " is owned by rank %d and by rank %d",
+                            run.start + i * run.step, *slot - 1, rank);
+        *slot = rank + 1;
+    }
+    return RA_OK;
+}
+
+static ra_status fill_by_owner(ra_layout *layout, const int32_t *owner)
+{
+    for (int64_t i = 0; i < layout->length; i++)
+        if (!owner[i])
+            return ra__fail(RA_ERR_ARGUMENT, "layout: position %" PRId64 " is owned by nobody", i);
+    for (int rank = 0; rank < layout->ranks; rank++) {
+        layout->first[rank + 1] = layout->first[rank];
+        for (int64_t i = 0; i < layout->length; i++)
+            if (owner[i] == rank + 1) RA__TRY(append(layout, rank, (ra_run){ i, 1, 1 }));
+    }
+    return RA_OK;
+}
+
+ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs,
+                                   const int64_t *counts, ra_layout **out)
+{
+    ra_layout *layout;
+    RA__TRY(create_empty(length, ranks, &layout));
+    int32_t *owner = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)length, sizeof *owner);
+    ra_status status = owner ? RA_OK : ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " positions", length);
+    for (int rank = 0; rank < ranks && status == RA_OK; rank++)
+        for (int64_t i = 0; i < counts[rank] && status == RA_OK; i++)
+            status = mark_owner(layout, rank, *runs++, owner);
+    if (status == RA_OK) status = fill_by_owner(layout, owner);
+    ra__free(owner);
+    if (status != RA_OK) {
+        ra_layout_destroy(layout);
+        return status;
+    }
+    *out = layout;
+    return RA_OK;
+}
+
+ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out)
+{
+    ra_layout *copy;
+    RA__TRY(create_empty(layout->length, layout->ranks, &copy));
+    for (int rank = 0; rank < layout->ranks; rank++) {
+        copy->first[rank + 1] = copy->first[rank];
+        for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
+            ra_status status = append(copy, rank, layout->runs[i].at);
+            if (status == RA_OK) continue;
+            ra_layout_destroy(copy);
+            return status;
+        }
+    }
+    *out = copy;
+    return RA_OK;
+}
+
+int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from)
+{
+    int64_t low = layout->first[rank], high = layout->first[rank + 1];
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+        if (ra__run_last(layout->runs[middle].at) < from) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+uint64_t ra__layout_hash(const ra_layout *layout)
+{
+    uint64_t hash = ra__hash(RA__HASH_START, layout->first, (size_t)(layout->ranks + 1) * sizeof(int64_t));
+    for (int64_t i = 0; i < layout->run_count; i++)
+        hash = ra__hash(hash, &layout->runs[i].at, sizeof layout->runs[i].at);
+    return hash;
+}

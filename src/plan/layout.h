@@ -1,0 +1,55 @@
+/* layout.h - which positions a rank owns, and where in its shard they lie.
+ *
+ * A shard holds its positions in ascending order, so it is a list of runs, one behind the other, that
+ * do not overlap. A partition rule says which runs; a layout keeps them for all ranks. */
+#ifndef RA__PLAN_LAYOUT_H
+#define RA__PLAN_LAYOUT_H
+
+#include "pattern/pattern.h"
+
+enum { RA__RULE_RUNS = 2 }; /* most runs a rule gives one rank */
+
+struct ra__partition {
+    const char *name;
+    const char *summary;
+    /* The runs of `rank` among positions 0 to n - 1, ascending; empty ones are allowed. */
+    int (*runs)(int64_t n, int ranks, int rank, ra_run runs[RA__RULE_RUNS]);
+};
+
+/* The rows of partition.list; NULL behind the last. */
+const struct ra__partition *ra__partition_at(int index);
+
+/* Where chunk `part` of `parts` starts among n positions: floor(part n / parts), without overflow. */
+static inline int64_t ra__cut(int64_t n, int64_t part, int64_t parts)
+{
+    return part * (n / parts) + part * (n % parts) / parts;
+}
+
+struct ra__shard_run {
+    ra_run at;   /* positions */
+    int64_t row; /* of the shard where they start */
+};
+
+struct ra_layout {
+    int64_t length;
+    int ranks;
+    struct ra__shard_run *runs; /* of all ranks, rank after rank */
+    int64_t run_count;
+    int64_t *first; /* [ranks + 1]: rank r owns runs first[r] to first[r + 1] - 1 */
+    int64_t *count; /* [ranks]: positions of rank r */
+};
+
+ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
+                            const ra_pattern *pattern, ra_layout **out);
+ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs,
+                                   const int64_t *counts, ra_layout **out);
+
+ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
+
+/* The first of `rank`'s runs that reaches position `from` or beyond; first[rank + 1] if none. */
+int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from);
+
+/* A number that tells two layouts apart. */
+uint64_t ra__layout_hash(const ra_layout *layout);
+
+#endif
