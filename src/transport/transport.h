@@ -1,0 +1,63 @@
+/* transport.h - the contract between exec and what carries bytes between ranks.
+ *
+ * exec posts rounds: a round holds sends and receives that start together, and is waited for before
+ * the next one is posted. The n-th send of a tag from a to b meets the n-th receive of that tag from a
+ * on b; both sides name the same number of bytes, and a difference is an error.
+ */
+#ifndef RA__TRANSPORT_TRANSPORT_H
+#define RA__TRANSPORT_TRANSPORT_H
+
+#include "core/status.h"
+
+/* A message, owned by the plan, so that posting allocates nothing. */
+struct ra__message {
+    int peer;
+    int tag;
+    int hop; /* for error sentences */
+    void *data;
+    size_t bytes;
+    struct ra__message *next; /* the transport's while posted, as the two below */
+    int from;                 /* the posting rank */
+    int state;
+};
+
+struct ra__round {
+    struct ra__message *sends, *recvs;
+    int send_count, recv_count;
+    int hop;
+    void *ticket; /* the transport's, while posted */
+};
+
+struct ra__transport {
+    const char *name;
+    const char *summary;
+    /* Starts the messages of a round; their buffers stay busy until wait. */
+    ra_status (*post)(void *link, struct ra__round *round);
+    /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a peer
+     * has failed, or has shown no sign of life for the timeout of the link. After a failure the
+     * buffers are free: nobody writes to them any more. */
+    ra_status (*wait)(void *link, struct ra__round *round);
+    /* Called often while this rank works: shows the others that it lives, lets messages make
+     * progress, and fails if the group was aborted. Cheap. */
+    ra_status (*poll)(void *link);
+    /* Ends the group: every rank's next call fails with this reason. Any thread, any time. */
+    void (*abort)(void *link, ra_status status, const char *reason);
+    /* Accepts NULL; safe after a failed post. */
+    void (*close)(void *link);
+};
+
+/* The rows of transport.list; NULL behind the last. */
+const struct ra__transport *ra__transport_at(int index);
+
+/* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. */
+ra_status ra__local_open(int ranks, double timeout, void **links);
+
+/* Opens the link of one rank that the caller's callbacks serve. */
+ra_status ra__custom_open(int rank, double timeout, const ra_transport_callbacks *callbacks,
+                          void **link);
+
+#define RA__TRANSPORT(name) extern const struct ra__transport ra__transport_##name;
+#include "transport/transport.list"
+#undef RA__TRANSPORT
+
+#endif
