@@ -1,0 +1,52 @@
+/* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
+#include "api/handles.h"
+
+static ra_status check_runnable(const ra_plan *plan, const void *args)
+{
+    if (!plan || !args) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
+    if (!plan->group) return ra__fail(RA_ERR_ARGUMENT, "attend: this plan was made without a group");
+    return RA_OK;
+}
+
+/* The tensors both directions share. */
+static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_tensor *k,
+                             const ra_tensor *v, const ra_tensor *out, struct ra__io *io)
+{
+    const struct ra__shape *s = &plan->steps.input.shape;
+    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
+    RA__TRY(ra__tensor_from("q", q, s, q_rows, s->q_heads, s->dim, &io->q));
+    RA__TRY(ra__tensor_from("k", k, s, k_rows, s->kv_heads, s->dim, &io->k));
+    RA__TRY(ra__tensor_from("v", v, s, k_rows, s->kv_heads, s->value_dim, &io->v));
+    return ra__tensor_from("out", out, s, q_rows, s->q_heads, s->value_dim, &io->out);
+}
+
+ra_status ra_attend(ra_plan *plan, const ra_attend_args *given)
+{
+    RA__TRY(check_runnable(plan, given));
+    ra_attend_args args = ra_attend_args_default();
+    RA__TRY(ra__take_struct("ra_attend_args", &args, sizeof args, given));
+    struct ra__io io = { .lse = args.lse, .progress = args.progress, .context = args.context };
+    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, &io));
+    return ra__exec_run(&plan->exec, &plan->exec.forward, &io);
+}
+
+ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *given)
+{
+    RA__TRY(check_runnable(plan, given));
+    const struct ra__shape *s = &plan->steps.input.shape;
+    if (!plan->steps.input.backward)
+        return ra__fail(RA_ERR_ARGUMENT, "gradient: made without backward; set it in ra_plan_options");
+    ra_gradient_args args = ra_gradient_args_default();
+    RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
+    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
+    if (!args.lse && q_rows > 0) return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
+    /* The LSE is only read in a backward run; the cast meets the forward's type. */
+    struct ra__io io = { .lse = (float *)args.lse, .dlse = args.dlse, .progress = args.progress,
+                         .context = args.context };
+    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, &io));
+    RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io.dout));
+    RA__TRY(ra__tensor_from("dq", &args.dq, s, q_rows, s->q_heads, s->dim, &io.dq));
+    RA__TRY(ra__tensor_from("dk", &args.dk, s, k_rows, s->kv_heads, s->dim, &io.dk));
+    RA__TRY(ra__tensor_from("dv", &args.dv, s, k_rows, s->kv_heads, s->value_dim, &io.dv));
+    return ra__exec_run(&plan->exec, &plan->exec.backward, &io);
+}

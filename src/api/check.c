@@ -1,0 +1,106 @@
+/* check.c - argument checks that several entry points share. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "api/handles.h"
+
+ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs)
+{
+    if (!theirs) return RA_OK;
+    size_t size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what, what);
+    for (size_t i = our_size; i < size; i++)
+        if (((const unsigned char *)theirs)[i])
+            return ra__fail(RA_ERR_UNSUPPORTED, "%s: a field is set that this library (%s) does not know",
+                            what, ra_version());
+    memcpy(ours, theirs, size < our_size ? size : our_size);
+    memcpy(ours, &our_size, sizeof our_size);
+    return RA_OK;
+}
+
+ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size)
+{
+    if (!theirs) return ra__fail(RA_ERR_ARGUMENT, "%s: NULL argument", what);
+    size_t size;
+    memcpy(&size, theirs, sizeof size);
+    if (size < sizeof size)
+        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what, what);
+    memcpy(theirs, ours, size < our_size ? size : our_size);
+    memcpy(theirs, &size, sizeof size);
+    return RA_OK;
+}
+
+/* Limits that keep every product of two of these numbers inside 64 bits. */
+enum { MOST_DIM = 576, MOST_HEADS = 65536 };
+#define MOST_BATCH INT32_MAX
+#define MOST_TOKENS (INT64_C(1) << 40)
+
+static ra_status check_range(const char *name, int64_t value, int64_t least, int64_t most)
+{
+    if (value >= least && value <= most) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "problem: %s is %" PRId64 ", but must be %" PRId64 " to %" PRId64,
+                    name, value, least, most);
+}
+
+static ra_status check_shape(const struct ra__shape *s)
+{
+    if (s->dtype != RA_F32 && s->dtype != RA_BF16 && s->dtype != RA_F16)
+        return ra__fail(RA_ERR_ARGUMENT, "problem: %d is no dtype", (int)s->dtype);
+    RA__TRY(check_range("batch", s->batch, 1, MOST_BATCH));
+    RA__TRY(check_range("q_len", s->q_len, 0, MOST_TOKENS));
+    RA__TRY(check_range("k_len", s->k_len, 0, MOST_TOKENS));
+    RA__TRY(check_range("q_heads", s->q_heads, 1, MOST_HEADS));
+    RA__TRY(check_range("kv_heads", s->kv_heads, 1, MOST_HEADS));
+    RA__TRY(check_range("dim", s->dim, 1, MOST_DIM));
+    RA__TRY(check_range("value_dim", s->value_dim, 1, MOST_DIM));
+    if (s->q_heads % s->kv_heads)
+        return ra__fail(RA_ERR_ARGUMENT, "problem: q_heads (%d) is not a multiple of kv_heads (%d)",
+                        s->q_heads, s->kv_heads);
+    if (!isfinite(s->scale)) return ra__fail(RA_ERR_ARGUMENT, "problem: scale is not a finite number");
+    int64_t pairs = s->batch;
+    if (__builtin_mul_overflow(pairs, s->q_heads, &pairs) ||
+        __builtin_mul_overflow(pairs, s->q_len, &pairs) || __builtin_mul_overflow(pairs, s->k_len, &pairs))
+        return ra__fail(RA_ERR_ARGUMENT, "problem: batch x heads x queries x keys exceeds 2^63");
+    return RA_OK;
+}
+
+ra_status ra__shape_from(const ra_problem *problem, struct ra__shape *shape)
+{
+    ra_problem p = ra_problem_default();
+    if (!problem) return ra__fail(RA_ERR_ARGUMENT, "problem: NULL argument");
+    RA__TRY(ra__take_struct("ra_problem", &p, sizeof p, problem));
+    struct ra__shape s = {
+        .dtype = p.dtype,
+        .batch = p.batch ? p.batch : 1,
+        .q_len = p.q_len,
+        .k_len = p.k_len ? p.k_len : p.q_len,
+        .q_heads = p.q_heads,
+        .kv_heads = p.kv_heads ? p.kv_heads : p.q_heads,
+        .dim = p.dim,
+        .value_dim = p.value_dim ? p.value_dim : p.dim,
+        .scale = p.scale,
+    };
+    RA__TRY(check_shape(&s));
+    if (s.scale == 0.0f) s.scale = (float)(1.0 / sqrt((double)s.dim));
+    *shape = s;
+    return RA_OK;
+}
+
+ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
+                          int64_t rows, int heads, int dim, ra_tensor *out)
+{
+    ra_tensor t = *tensor;
+    if (!t.data && rows > 0) return ra__fail(RA_ERR_ARGUMENT, "%s: no data", name);
+    if ((uintptr_t)t.data % ra__dtype_bytes(shape->dtype))
+        return ra__fail(RA_ERR_ARGUMENT, "%s: data is not aligned to its dtype", name);
+    if (!t.batch_stride && !t.position_stride && !t.head_stride) {
+        t.head_stride = dim;
+        t.position_stride = (int64_t)heads * dim;
+        t.batch_stride = rows * t.position_stride;
+    }
+    *out = t;
+    return RA_OK;
+}

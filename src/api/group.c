@@ -1,0 +1,202 @@
+/* group.c - groups of ranks: their threads, their transport, and running them in one process. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/handles.h"
+
+enum { MOST_RANKS = 4096, MOST_THREADS = 1024 };
+
+/* RINGATTN_THREADS, or the cores shared out among the ranks of this process. */
+static ra_status default_threads(int local_ranks, int *threads)
+{
+    const char *text = getenv("RINGATTN_THREADS");
+    if (!text || !*text) {
+        int share = ra__cores() / local_ranks;
+        *threads = share > 1 ? share : 1;
+        return RA_OK;
+    }
+    char *end;
+    long number = strtol(text, &end, 10);
+    if (*end || number < 1 || number > MOST_THREADS)
+        return ra__fail(RA_ERR_ARGUMENT, "RINGATTN_THREADS is \"%.40s\", but must be 1 to %d", text,
+                        MOST_THREADS);
+    *threads = (int)number;
+    return RA_OK;
+}
+
+static ra_status take_options(const ra_group_options *given, int local_ranks, ra_group_options *options)
+{
+    *options = ra_group_options_default();
+    RA__TRY(ra__take_struct("ra_group_options", options, sizeof *options, given));
+    if (options->threads < 0 || options->threads > MOST_THREADS)
+        return ra__fail(RA_ERR_ARGUMENT, "group: %d threads; there may be 1 to %d", options->threads,
+                        MOST_THREADS);
+    if (!(options->timeout >= 0 && options->timeout <= 1e9))
+        return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
+    if (options->timeout == 0) options->timeout = 60;
+    return options->threads ? RA_OK : default_threads(local_ranks, &options->threads);
+}
+
+/* Takes over the link, also when it fails. */
+static ra_status create(const struct ra__rank *rank, const ra_group_options *options, ra_group **out)
+{
+    ra_group *group = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *group);
+    if (!group) {
+        rank->transport->close(rank->link);
+        return ra__fail(RA_ERR_MEMORY, "group: %zu bytes", sizeof *group);
+    }
+    group->rank = *rank;
+    group->rank.trace = options->trace;
+    group->rank.context = options->context;
+    group->log = options->log;
+    ra_status status = ra__pool_create(options->threads, &group->rank.pool);
+    if (status != RA_OK) {
+        ra_group_destroy(group);
+        return status;
+    }
+    if (group->log) {
+        char text[128];
+        snprintf(text, sizeof text, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
+                 rank->transport->name, options->threads);
+        group->log(options->context, RA_LOG_INFO, text);
+    }
+    *out = group;
+    return RA_OK;
+}
+
+ra_status ra_group_create_local(int ranks, const ra_group_options *given, ra_group **groups)
+{
+    if (!groups) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
+    if (ranks < 1 || ranks > MOST_RANKS)
+        return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", ranks, MOST_RANKS);
+    ra_group_options options;
+    RA__TRY(take_options(given, ranks, &options));
+    void **links = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)ranks, sizeof *links);
+    if (!links) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", ranks);
+    ra_status status = ra__local_open(ranks, options.timeout, links);
+    int made = 0;
+    if (status == RA_OK) {
+        for (; made < ranks && status == RA_OK; made++) {
+            struct ra__rank rank = { .rank = made, .ranks = ranks, .transport = &ra__transport_local,
+                                     .link = links[made] };
+            groups[made] = NULL;
+            status = create(&rank, &options, &groups[made]);
+        }
+        if (status != RA_OK) {
+            for (int i = made; i < ranks; i++) ra__transport_local.close(links[i]);
+            for (int i = 0; i < made; i++) ra_group_destroy(groups[i]);
+            for (int i = 0; i < made; i++) groups[i] = NULL;
+        }
+    }
+    ra__free(links);
+    return status;
+}
+
+ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbacks *callbacks,
+                                 const ra_group_options *given, ra_group **out)
+{
+    if (!callbacks || !out) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
+    if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks)
+        return ra__fail(RA_ERR_ARGUMENT, "group: rank %d of %d ranks; there may be 1 to %d", rank, ranks,
+                        MOST_RANKS);
+    ra_transport_callbacks calls = ra_transport_callbacks_default();
+    RA__TRY(ra__take_struct("ra_transport_callbacks", &calls, sizeof calls, callbacks));
+    if (!calls.post || !calls.wait)
+        return ra__fail(RA_ERR_ARGUMENT, "group: a transport needs post and wait");
+    ra_group_options options;
+    RA__TRY(take_options(given, 1, &options));
+    struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
+    RA__TRY(ra__custom_open(rank, options.timeout, &calls, &member.link));
+    return create(&member, &options, out);
+}
+
+ra_status ra_transport_error(ra_status status, const char *text)
+{
+    return ra__fail(status, "%s", text ? text : "");
+}
+
+int ra_group_rank(const ra_group *group) { return group ? group->rank.rank : -1; }
+int ra_group_ranks(const ra_group *group) { return group ? group->rank.ranks : 0; }
+int ra_group_threads(const ra_group *group) { return group ? ra__pool_threads(group->rank.pool) : 0; }
+
+void ra_group_abort(ra_group *group, const char *reason)
+{
+    if (group)
+        group->rank.transport->abort(group->rank.link, RA_ERR_ABORTED, reason ? reason : "no reason given");
+}
+
+void ra_group_destroy(ra_group *group)
+{
+    if (!group) return;
+    ra__pool_destroy(group->rank.pool);
+    group->rank.transport->close(group->rank.link);
+    ra__free(group);
+}
+
+/* ---- Running every rank of a group in this process ---- */
+
+struct outcome {
+    pthread_mutex_t lock;
+    ra_status status;
+    char sentence[1024];
+};
+
+struct member {
+    pthread_t thread;
+    bool started;
+    ra_group *group;
+    ra_rank_fn body;
+    void *context;
+    struct outcome *outcome;
+};
+
+/* Was this rank the cause, or did it only hear of another's failure? */
+static bool is_cause(ra_status status) { return status != RA_ERR_PEER && status != RA_ERR_ABORTED; }
+
+/* Keeps the first failure, or the first that is a cause. */
+static void note_failure(struct outcome *outcome, ra_status status)
+{
+    pthread_mutex_lock(&outcome->lock);
+    if (outcome->status == RA_OK || (is_cause(status) && !is_cause(outcome->status))) {
+        outcome->status = status;
+        snprintf(outcome->sentence, sizeof outcome->sentence, "%s", ra_last_error());
+    }
+    pthread_mutex_unlock(&outcome->lock);
+}
+
+static void *member_main(void *argument)
+{
+    struct member *member = argument;
+    ra_status status = member->body(member->group, member->context);
+    if (status == RA_OK) return NULL;
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
+    note_failure(member->outcome, status);
+    member->group->rank.transport->abort(member->group->rank.link, status, sentence);
+    return NULL;
+}
+
+ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void *context)
+{
+    if (!groups || !body || count < 1) return ra__fail(RA_ERR_ARGUMENT, "group: nothing to run");
+    struct outcome outcome = { .lock = PTHREAD_MUTEX_INITIALIZER, .status = RA_OK };
+    struct member *members = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count, sizeof *members);
+    if (!members) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", count);
+    for (int i = 0; i < count; i++) {
+        members[i] = (struct member){ .group = groups[i], .body = body, .context = context,
+                                      .outcome = &outcome };
+        if (i == 0) continue; /* the calling thread is rank 0's */
+        int error = pthread_create(&members[i].thread, NULL, member_main, &members[i]);
+        members[i].started = error == 0;
+        if (!error) continue;
+        note_failure(&outcome, ra__fail(RA_ERR_SYSTEM, "rank %d: no thread: %s", i, strerror(error)));
+        ra_group_abort(groups[i], "a rank could not start its thread");
+    }
+    member_main(&members[0]);
+    for (int i = 1; i < count; i++)
+        if (members[i].started) pthread_join(members[i].thread, NULL);
+    ra__free(members);
+    return outcome.status == RA_OK ? RA_OK : ra__fail(outcome.status, "%s", outcome.sentence);
+}

@@ -1,0 +1,37 @@
+/* handles.h - what lies behind the public handles, and the checks every entry point shares. */
+#ifndef RA__API_HANDLES_H
+#define RA__API_HANDLES_H
+
+#include "exec/exec.h"
+
+struct ra_group {
+    struct ra__rank rank;
+    ra_log_fn log;
+};
+
+struct ra_plan {
+    struct ra__account account;
+    ra_group *group; /* NULL: a plan that is only asked */
+    ra_pattern *pattern;
+    ra_layout *q_layout, *k_layout; /* may be the same */
+    const struct ra__kernel *kernel;
+    struct ra__plan steps;
+    struct ra__exec exec;
+    ra_memory memory;
+};
+
+/* Copies a caller-filled struct of another version's size into ours: fields the caller did not know
+ * stay default; fields we do not know must be zero. `what` names it in errors. */
+ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs);
+
+/* Copies a result into the caller's struct, as much as it has room for; `size` stays the caller's. */
+ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size);
+
+/* Checks a problem and fills in its defaults. */
+ra_status ra__shape_from(const ra_problem *problem, struct ra__shape *shape);
+
+/* Checks a tensor of [batch, rows, heads, dim] and fills in packed strides. */
+ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
+                          int64_t rows, int heads, int dim, ra_tensor *out);
+
+#endif

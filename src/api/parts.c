@@ -1,0 +1,89 @@
+/* parts.c - what there is in this library on this machine, table by table. */
+#include <string.h>
+
+#include "api/handles.h"
+
+#define TEXT_OF(x) TEXT_OF_(x)
+#define TEXT_OF_(x) #x
+
+const char *ra_version(void)
+{
+    return TEXT_OF(RA_VERSION_MAJOR) "." TEXT_OF(RA_VERSION_MINOR) "." TEXT_OF(RA_VERSION_PATCH);
+}
+
+/* A row that works everywhere; the first of its table is the default. */
+static ra_part plain(const char *name, const char *summary, bool chosen)
+{
+    ra_part part = ra_part_default();
+    part.name = name;
+    part.summary = summary;
+    part.usable = 1;
+    part.chosen = chosen;
+    part.why = chosen ? "the default" : "always available";
+    return part;
+}
+
+static bool kernel_at(int index, ra_part *part)
+{
+    const struct ra__kernel *kernel = ra__kernel_at(index), *best;
+    if (!kernel) return false;
+    bool chosen = ra__kernel_choose(NULL, &best) == RA_OK && best == kernel;
+    *part = plain(kernel->name, kernel->summary, chosen);
+    part->usable = kernel->usable();
+    part->why = ra__kernel_why(kernel);
+    return true;
+}
+
+static bool transport_at(int index, ra_part *part)
+{
+    const struct ra__transport *row = ra__transport_at(index);
+    if (row) *part = plain(row->name, row->summary, index == 0);
+    return row != NULL;
+}
+
+static bool pattern_at(int index, ra_part *part)
+{
+    const struct ra__pattern_kind *row = ra__pattern_kind_at(index);
+    if (row) *part = plain(row->syntax, row->summary, index == 0);
+    return row != NULL;
+}
+
+static bool partition_at(int index, ra_part *part)
+{
+    const struct ra__partition *row = ra__partition_at(index);
+    if (row) *part = plain(row->name, row->summary, index == 0);
+    return row != NULL;
+}
+
+static bool strategy_at(int index, ra_part *part)
+{
+    const struct ra__strategy *row = ra__strategy_at(index);
+    if (row) *part = plain(row->name, row->summary, index == 0);
+    return row != NULL;
+}
+
+static bool device_at(int index, ra_part *part)
+{
+    const struct ra__device *row = ra__device_at(index);
+    if (row) *part = plain(row->name, row->summary, index == 0);
+    return row != NULL;
+}
+
+static const struct {
+    const char *kind;
+    bool (*at)(int index, ra_part *part);
+} tables[] = {
+    { "kernel", kernel_at },       { "device", device_at },     { "transport", transport_at },
+    { "pattern", pattern_at },     { "partition", partition_at }, { "strategy", strategy_at },
+};
+
+ra_status ra_part_at(const char *kind, int index, ra_part *out)
+{
+    ra_part part;
+    for (int i = 0; kind && i < RA__COUNT(tables); i++) {
+        if (strcmp(tables[i].kind, kind)) continue;
+        if (tables[i].at(index, &part)) return ra__give_struct("ra_part", out, &part, sizeof part);
+        return ra__fail(RA_ERR_ARGUMENT, "%s: there is no row %d", kind, index);
+    }
+    return ra__fail(RA_ERR_ARGUMENT, "parts: \"%.40s\" is not a kind of part", kind ? kind : "NULL");
+}

@@ -1,0 +1,179 @@
+/* plan.c - making plans, and asking them what they will do. */
+#include <inttypes.h>
+
+#include "api/handles.h"
+
+/* Whose plan it is: the group's rank, or the one the options name. */
+static ra_status take_rank(const ra_group *group, const ra_plan_options *options, int *ranks, int *rank,
+                           int *threads)
+{
+    *ranks = group ? group->rank.ranks : options->ranks ? options->ranks : 1;
+    *rank = group ? group->rank.rank : options->rank;
+    *threads = group ? ra__pool_threads(group->rank.pool) : options->threads ? options->threads : 1;
+    if (*ranks < 1 || *rank < 0 || *rank >= *ranks || *threads < 1)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: rank %d of %d ranks with %d threads", *rank, *ranks,
+                        *threads);
+    return RA_OK;
+}
+
+static ra_status copy_layout(const char *whose, const ra_layout *layout, int64_t length, int ranks,
+                             ra_layout **out)
+{
+    if (layout->length != length || layout->ranks != ranks)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "plan: the layout of the %s is for %" PRId64 " positions over %d ranks, not %" PRId64
+                        " over %d",
+                        whose, layout->length, layout->ranks, length, ranks);
+    return ra__layout_copy(layout, out);
+}
+
+static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape, const ra_plan_options *options,
+                              int ranks)
+{
+    bool same = shape->q_len == shape->k_len && !options->kv_layout;
+    if (options->layout && !options->kv_layout && !same)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: kv_layout is missing; there are other keys than queries");
+    if (options->kv_layout && !options->layout)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: kv_layout is given without layout");
+    if (options->layout && options->partition)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: both a partition and a layout are given");
+    RA__TRY(options->layout
+                ? copy_layout("queries", options->layout, shape->q_len, ranks, &plan->q_layout)
+                : ra__layout_create(options->partition, shape->q_len, ranks, plan->pattern, &plan->q_layout));
+    if (same) {
+        plan->k_layout = plan->q_layout;
+        return RA_OK;
+    }
+    return options->layout
+               ? copy_layout("keys", options->kv_layout, shape->k_len, ranks, &plan->k_layout)
+               : ra__layout_create(options->partition, shape->k_len, ranks, plan->pattern, &plan->k_layout);
+}
+
+/* Refuses before anything large is allocated. */
+static ra_status check_budget(const ra_plan *plan, const ra_plan_options *options)
+{
+    const ra_memory *m = &plan->memory;
+    if (!options->memory || m->total <= options->memory) return RA_OK;
+    return ra__fail(RA_ERR_BUDGET,
+                    "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, state %zu, "
+                    "gradient %zu, workspace %zu)",
+                    plan->steps.input.rank, m->total, options->memory, m->shard, m->travel, m->state,
+                    m->gradient, m->workspace);
+}
+
+static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
+{
+    struct ra__plan_input input = { .backward = options->backward != 0 };
+    int threads;
+    ra_problem p = ra_problem_default();
+    RA__TRY(ra__shape_from(problem, &input.shape));
+    RA__TRY(ra__take_struct("ra_problem", &p, sizeof p, problem));
+    RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
+    RA__TRY(ra__kernel_choose(options->kernel, &plan->kernel));
+    RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
+    RA__TRY(ra__pattern_copy(p.pattern, &plan->pattern));
+    RA__TRY(ra__pattern_check(plan->pattern, input.shape.q_len, input.shape.k_len));
+    RA__TRY(make_layouts(plan, &input.shape, options, input.ranks));
+    input.pattern = plan->pattern;
+    input.q_layout = plan->q_layout;
+    input.k_layout = plan->k_layout;
+    RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
+    RA__TRY(ra__exec_memory(&plan->steps, plan->kernel, threads, &plan->memory));
+    RA__TRY(check_budget(plan, options));
+    plan->exec = (struct ra__exec){ .plan = &plan->steps,
+                                    .kernel = plan->kernel,
+                                    .device = ra__device_at(0),
+                                    .rank = plan->group ? &plan->group->rank : NULL,
+                                    .account = &plan->account };
+    if (plan->group) RA__TRY(ra__exec_create(&plan->exec));
+    plan->memory.bookkeeping = plan->account.bytes[RA__FOR_BOOKKEEPING];
+    plan->memory.total += plan->memory.bookkeeping;
+    return RA_OK;
+}
+
+ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_plan_options *given,
+                         ra_plan **out)
+{
+    if (!problem || !out) return ra__fail(RA_ERR_ARGUMENT, "plan: NULL argument");
+    ra_plan_options options = ra_plan_options_default();
+    RA__TRY(ra__take_struct("ra_plan_options", &options, sizeof options, given));
+    ra_plan *plan = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *plan);
+    if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
+    plan->group = group;
+    plan->exec.device = ra__device_at(0);
+    ra_status status = fill_plan(plan, problem, &options);
+    if (status != RA_OK) {
+        ra_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return RA_OK;
+}
+
+void ra_plan_destroy(ra_plan *plan)
+{
+    if (!plan) return;
+    ra__exec_destroy(&plan->exec);
+    ra__plan_clear(&plan->steps);
+    if (plan->k_layout != plan->q_layout) ra_layout_destroy(plan->k_layout);
+    ra_layout_destroy(plan->q_layout);
+    ra_pattern_destroy(plan->pattern);
+    ra__free(plan);
+}
+
+int64_t ra_plan_q_count(const ra_plan *plan)
+{
+    return plan ? plan->q_layout->count[plan->steps.input.rank] : 0;
+}
+
+int64_t ra_plan_k_count(const ra_plan *plan)
+{
+    return plan ? plan->k_layout->count[plan->steps.input.rank] : 0;
+}
+
+const char *ra_plan_kernel(const ra_plan *plan) { return plan ? plan->kernel->name : ""; }
+
+ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
+{
+    if (!plan) return ra__fail(RA_ERR_ARGUMENT, "stats: NULL argument");
+    return ra__give_struct("ra_stats", out, &plan->exec.stats, sizeof plan->exec.stats);
+}
+
+static ra_status find_program(const ra_plan *plan, int backward, const struct ra__program **out)
+{
+    if (!plan) return ra__fail(RA_ERR_ARGUMENT, "plan: NULL argument");
+    if (backward && !plan->steps.input.backward)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: made without backward; set it in ra_plan_options");
+    *out = backward ? &plan->steps.backward : &plan->steps.forward;
+    return RA_OK;
+}
+
+ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
+{
+    const struct ra__program *program;
+    RA__TRY(find_program(plan, backward, &program));
+    const struct ra__shape *shape = &plan->steps.input.shape;
+    ra_stats stats = ra_stats_default();
+    for (int i = 0; i < program->round_count; i++)
+        stats.hops += program->rounds[i].send_count + program->rounds[i].recv_count > 0;
+    stats.bytes_sent = ra__program_bytes(shape, program->sends, program->send_count);
+    stats.bytes_received = ra__program_bytes(shape, program->recvs, program->recv_count);
+    stats.pairs = ra__program_pairs(shape, program);
+    stats.flops = ra__flops(shape, stats.pairs, backward);
+    return ra__give_struct("ra_stats", out, &stats, sizeof stats);
+}
+
+ra_status ra_plan_memory(const ra_plan *plan, ra_memory *out)
+{
+    if (!plan) return ra__fail(RA_ERR_ARGUMENT, "memory: NULL argument");
+    return ra__give_struct("ra_memory", out, &plan->memory, sizeof plan->memory);
+}
+
+ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn line, void *context)
+{
+    const struct ra__program *program;
+    if (!line) return ra__fail(RA_ERR_ARGUMENT, "explain: NULL argument");
+    RA__TRY(find_program(plan, backward, &program));
+    ra__plan_explain(&plan->steps, program, line, context);
+    return RA_OK;
+}

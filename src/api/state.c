@@ -1,0 +1,142 @@
+/* state.c - attention in pieces: a state that the caller folds keys into, in any order. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "api/handles.h"
+#include "exec/fold.h"
+#include "kernel/state.h"
+
+struct ra_state {
+    struct ra__shape shape;
+    ra_pattern *pattern;
+    const struct ra__kernel *kernel;
+    float *data; /* m, then l, then acc: what ra_state_data() shows */
+    int64_t rows; /* batch x queries x heads */
+    size_t bytes;
+    void *workspace;
+};
+
+static struct ra__state_row row_at(const ra_state *state, int64_t row)
+{
+    return (struct ra__state_row){ state->data + row, state->data + state->rows + row,
+                                   state->data + 2 * state->rows + row * state->shape.value_dim };
+}
+
+static ra_status fill_state(ra_state *state, const ra_problem *problem, const char *kernel)
+{
+    struct ra__shape *s = &state->shape;
+    ra_problem p = ra_problem_default();
+    RA__TRY(ra__shape_from(problem, s));
+    RA__TRY(ra__take_struct("ra_problem", &p, sizeof p, problem));
+    RA__TRY(ra__kernel_choose(kernel, &state->kernel));
+    RA__TRY(ra__pattern_copy(p.pattern, &state->pattern));
+    RA__TRY(ra__pattern_check(state->pattern, s->q_len, s->k_len));
+    size_t bytes = sizeof(float);
+    bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
+                ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);
+    if (!fits) return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
+    state->bytes = bytes;
+    state->rows = s->batch * s->q_len * s->q_heads;
+    state->data = ra__alloc(NULL, RA__FOR_STATE, bytes);
+    state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, false));
+    if (!state->data || !state->workspace) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
+    return ra_state_init(state);
+}
+
+ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_state **out)
+{
+    if (!out) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    ra_state *state = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *state);
+    if (!state) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", sizeof *state);
+    ra_status status = fill_state(state, problem, kernel);
+    if (status != RA_OK) {
+        ra_state_destroy(state);
+        return status;
+    }
+    *out = state;
+    return RA_OK;
+}
+
+void ra_state_destroy(ra_state *state)
+{
+    if (!state) return;
+    ra_pattern_destroy(state->pattern);
+    ra__free(state->data);
+    ra__free(state->workspace);
+    ra__free(state);
+}
+
+ra_status ra_state_init(ra_state *state)
+{
+    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    memset(state->data, 0, state->bytes);
+    for (int64_t i = 0; i < state->rows; i++) state->data[i] = -INFINITY;
+    return RA_OK;
+}
+
+ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k, const ra_tensor *v,
+                        int64_t first_key, int64_t keys)
+{
+    if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    const struct ra__shape *s = &state->shape;
+    if (first_key < 0 || keys < 0 || first_key > s->k_len - keys)
+        return ra__fail(RA_ERR_ARGUMENT, "state: keys %" PRId64 " to %" PRId64 " of %" PRId64, first_key,
+                        first_key + keys - 1, s->k_len);
+    struct ra__fold fold = { .shape = s,
+                             .pattern = state->pattern,
+                             .kernel = state->kernel,
+                             .m = state->data,
+                             .l = state->data + state->rows,
+                             .acc = state->data + 2 * state->rows,
+                             .workspace = state->workspace,
+                             .first_key = first_key,
+                             .keys = keys };
+    RA__TRY(ra__tensor_from("q", q, s, s->q_len, s->q_heads, s->dim, &fold.q));
+    RA__TRY(ra__tensor_from("k", k, s, keys, s->kv_heads, s->dim, &fold.k));
+    RA__TRY(ra__tensor_from("v", v, s, keys, s->kv_heads, s->value_dim, &fold.v));
+    return ra__fold_run(&fold);
+}
+
+ra_status ra_state_merge(ra_state *into, const ra_state *from)
+{
+    if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    const struct ra__shape *a = &into->shape, *b = &from->shape;
+    if (a->batch != b->batch || a->q_len != b->q_len || a->q_heads != b->q_heads ||
+        a->value_dim != b->value_dim)
+        return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes");
+    for (int64_t i = 0; i < into->rows; i++)
+        ra__state_merge_row(row_at(into, i), row_at(from, i), a->value_dim);
+    return RA_OK;
+}
+
+ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse)
+{
+    if (!state || !out) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    const struct ra__shape *s = &state->shape;
+    ra_tensor t;
+    RA__TRY(ra__tensor_from("out", out, s, s->q_len, s->q_heads, s->value_dim, &t));
+    for (int64_t i = 0; i < state->rows; i++) {
+        int64_t query = i / s->q_heads;
+        struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
+                                              (int)(i % s->q_heads));
+        ra__state_finish_row(row_at(state, i), s->value_dim, s->dtype, row.data, lse ? &lse[i] : NULL);
+    }
+    return RA_OK;
+}
+
+void *ra_state_data(ra_state *state, size_t *bytes)
+{
+    if (bytes) *bytes = state ? state->bytes : 0;
+    return state ? state->data : NULL;
+}
+
+ra_status ra_partial_merge(int64_t rows, int dim, float *out, float *lse, const float *other_out,
+                           const float *other_lse)
+{
+    if (rows < 0 || dim < 1 || !out || !lse || !other_out || !other_lse)
+        return ra__fail(RA_ERR_ARGUMENT, "merge: NULL or negative argument");
+    for (int64_t i = 0; i < rows; i++)
+        ra__partial_merge_row(out + i * dim, &lse[i], other_out + i * dim, other_lse[i], dim);
+    return RA_OK;
+}

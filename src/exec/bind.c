@@ -1,0 +1,243 @@
+/* bind.c - gives a plan its memory: slots, state, sums, scratch, and messages that point into them. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/hash.h"
+#include "exec/exec.h"
+
+static enum ra__purpose slot_purpose(enum ra__slot slot)
+{
+    return ra__slot_is_gradient(slot) ? RA__FOR_GRADIENT : RA__FOR_TRAVEL;
+}
+
+/* Sums up checked products; a size that overflows is remembered and refused once, at the end. */
+struct tally {
+    bool overflow;
+};
+
+static size_t bytes_of(struct tally *tally, size_t element, const int64_t *factors, int count)
+{
+    size_t bytes = element;
+    for (int i = 0; i < count; i++)
+        if (!ra__size_mul(&bytes, factors[i])) tally->overflow = true;
+    return bytes;
+}
+
+static void add_bytes(struct tally *tally, size_t *sum, size_t bytes)
+{
+    if (__builtin_add_overflow(*sum, bytes, sum)) tally->overflow = true;
+}
+
+/* The caller's tensors: Q, O, K, V, and for a backward plan their gradients and the LSE. */
+static void count_shard(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
+{
+    const struct ra__plan_input *input = &plan->input;
+    const struct ra__shape *s = &input->shape;
+    int64_t width = s->dim + s->value_dim, twice = input->backward ? 2 : 1;
+    int64_t q[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, width, twice };
+    int64_t k[] = { s->batch, input->k_layout->count[input->rank], s->kv_heads, width, twice };
+    size_t element = s->dtype == RA_F32 ? 4 : 2;
+    add_bytes(tally, &memory->shard, bytes_of(tally, element, q, RA__COUNT(q)));
+    add_bytes(tally, &memory->shard, bytes_of(tally, element, k, RA__COUNT(k)));
+    if (input->backward) add_bytes(tally, &memory->shard, bytes_of(tally, sizeof(float), q, 3));
+}
+
+static void count_slots(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
+{
+    for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++) {
+        size_t *sum = ra__slot_is_gradient(slot) ? &memory->gradient : &memory->travel;
+        add_bytes(tally, sum, bytes_of(tally, ra__slot_row_bytes(&plan->input.shape, slot),
+                                       &plan->slot_rows[slot], 1));
+    }
+}
+
+/* m, l, acc of rows that span hops; dQ and delta of a backward plan. */
+static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
+{
+    const struct ra__plan_input *input = &plan->input;
+    const struct ra__shape *s = &input->shape;
+    int64_t state[] = { s->batch, plan->state_rows, s->q_heads, s->value_dim + 2 };
+    int64_t sums[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, s->dim + 1 };
+    add_bytes(tally, &memory->state, bytes_of(tally, sizeof(float), state, RA__COUNT(state)));
+    if (input->backward)
+        add_bytes(tally, &memory->gradient, bytes_of(tally, sizeof(float), sums, RA__COUNT(sums)));
+}
+
+static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra__kernel *kernel)
+{
+    size_t bytes = kernel->workspace(&plan->input.shape, false);
+    size_t backward = plan->input.backward ? kernel->workspace(&plan->input.shape, true) : 0;
+    if (backward > bytes) bytes = backward;
+    return (bytes + 63) / 64 * 64;
+}
+
+ra_status ra__exec_memory(const struct ra__plan *plan, const struct ra__kernel *kernel, int threads,
+                          ra_memory *out)
+{
+    struct tally tally = { false };
+    ra_memory memory = ra_memory_default();
+    count_shard(&tally, plan, &memory);
+    count_slots(&tally, plan, &memory);
+    count_rows(&tally, plan, &memory);
+    memory.workspace = workspace_per_thread(plan, kernel) * (size_t)threads;
+    size_t parts[] = { memory.shard, memory.travel, memory.state, memory.gradient, memory.workspace };
+    for (int i = 0; i < RA__COUNT(parts); i++) add_bytes(&tally, &memory.total, parts[i]);
+    if (tally.overflow)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: the tensors of rank %d need more bytes than a size_t "
+                        "can hold", plan->input.rank);
+    *out = memory;
+    return RA_OK;
+}
+
+/* Takes memory from the device; nothing for 0 bytes. */
+static ra_status take(struct ra__exec *exec, enum ra__purpose purpose, size_t bytes, void **out)
+{
+    if (bytes == 0) return RA_OK;
+    *out = exec->device->alloc(exec->account, purpose, bytes);
+    if (*out) return RA_OK;
+    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->input.rank, bytes);
+}
+
+static ra_status take_floats(struct ra__exec *exec, enum ra__purpose purpose, int64_t count, float **out)
+{
+    void *memory = NULL;
+    RA__TRY(take(exec, purpose, (size_t)count * sizeof(float), &memory));
+    *out = memory;
+    return RA_OK;
+}
+
+static ra_status take_buffers(struct ra__exec *exec)
+{
+    const struct ra__plan *plan = exec->plan;
+    const struct ra__shape *s = &plan->input.shape;
+    for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++)
+        RA__TRY(take(exec, slot_purpose(slot),
+                     (size_t)plan->slot_rows[slot] * ra__slot_row_bytes(s, slot), &exec->slots[slot]));
+    int64_t rows = s->batch * plan->state_rows * s->q_heads;
+    RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->m));
+    RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->l));
+    RA__TRY(take_floats(exec, RA__FOR_STATE, rows * s->value_dim, &exec->acc));
+    if (plan->input.backward) {
+        rows = s->batch * plan->input.q_layout->count[plan->input.rank] * s->q_heads;
+        RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows * s->dim, &exec->dq));
+        RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows, &exec->delta));
+    }
+    void *workspace = NULL;
+    exec->workspace_bytes = workspace_per_thread(plan, exec->kernel);
+    RA__TRY(take(exec, RA__FOR_WORKSPACE,
+                 exec->workspace_bytes * (size_t)ra__pool_threads(exec->rank->pool), &workspace));
+    exec->workspace = workspace;
+    return RA_OK;
+}
+
+static ra_status take_array(struct ra__exec *exec, int64_t count, size_t bytes, void **out)
+{
+    *out = ra__alloc_array(exec->account, RA__FOR_BOOKKEEPING, (size_t)count, bytes);
+    return *out ? RA_OK : ra__fail(RA_ERR_MEMORY, "plan: %" PRId64 " entries", count);
+}
+
+static struct ra__message bind_transfer(const struct ra__exec *exec, const struct ra__transfer *transfer)
+{
+    size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, transfer->slot);
+    return (struct ra__message){
+        .peer = transfer->peer,
+        .tag = transfer->tag,
+        .hop = transfer->hop,
+        .data = (char *)exec->slots[transfer->slot] + (size_t)transfer->range.lo * row_bytes,
+        .bytes = (size_t)(transfer->range.hi - transfer->range.lo) * row_bytes,
+    };
+}
+
+/* How many chunks of queries lie before each row of its step. */
+static void count_chunks(struct ra__exec *exec, const struct ra__program *program, int64_t *starts)
+{
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        int64_t chunks = 0;
+        for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
+            starts[r] = chunks;
+            chunks += ra__ceil_div(program->rows[r].q_count, exec->cut.queries);
+        }
+    }
+}
+
+static ra_status bind_program(struct ra__exec *exec, const struct ra__program *program,
+                              struct ra__bound *bound)
+{
+    bound->program = program;
+    RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
+    RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
+    RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
+    RA__TRY(take_array(exec, program->row_count, sizeof *bound->chunk_starts,
+                       (void **)&bound->chunk_starts));
+    for (int i = 0; i < program->send_count; i++) bound->sends[i] = bind_transfer(exec, &program->sends[i]);
+    for (int i = 0; i < program->recv_count; i++) bound->recvs[i] = bind_transfer(exec, &program->recvs[i]);
+    for (int i = 0; i < program->round_count; i++) {
+        const struct ra__plan_round *round = &program->rounds[i];
+        bound->rounds[i] = (struct ra__round){ .sends = bound->sends + round->first_send,
+                                               .recvs = bound->recvs + round->first_recv,
+                                               .send_count = round->send_count,
+                                               .recv_count = round->recv_count,
+                                               .hop = round->hop };
+    }
+    count_chunks(exec, program, bound->chunk_starts);
+    return RA_OK;
+}
+
+static uint64_t hash_name(const char *name) { return ra__hash(RA__HASH_START, name, strlen(name)); }
+
+static uint64_t hash_pattern(const ra_pattern *pattern)
+{
+    uint64_t hash = hash_name(pattern->kind->name);
+    hash = ra__hash(hash, pattern->args, sizeof pattern->args);
+    hash = ra__hash(hash, &pattern->causal, sizeof pattern->causal);
+    return ra__hash(hash, pattern->bounds, (size_t)pattern->bound_count * sizeof(int64_t));
+}
+
+static ra_status prepare_hello(struct ra__exec *exec)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__shape *s = &input->shape;
+    exec->hello = (struct ra__hello){
+        .version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH,
+        .ranks = (uint64_t)input->ranks, .dtype = s->dtype, .batch = (uint64_t)s->batch,
+        .q_len = (uint64_t)s->q_len, .k_len = (uint64_t)s->k_len, .q_heads = (uint64_t)s->q_heads,
+        .kv_heads = (uint64_t)s->kv_heads, .dim = (uint64_t)s->dim, .value_dim = (uint64_t)s->value_dim,
+        .scale = ra__f32_bits(s->scale), .pattern = hash_pattern(input->pattern),
+        .partition = ra__layout_hash(input->q_layout) * 31 + ra__layout_hash(input->k_layout),
+        .strategy = hash_name(input->strategy->name),
+    };
+    RA__TRY(take_array(exec, input->ranks, sizeof *exec->hellos, (void **)&exec->hellos));
+    return take_array(exec, 2 * (int64_t)(input->ranks - 1), sizeof *exec->hello_messages,
+                      (void **)&exec->hello_messages);
+}
+
+ra_status ra__exec_create(struct ra__exec *exec)
+{
+    const struct ra__plan *plan = exec->plan;
+    exec->cut = ra__cut_for(&plan->input.shape, exec->kernel, plan->input.q_layout->count[plan->input.rank],
+                            ra__pool_threads(exec->rank->pool));
+    RA__TRY(take_buffers(exec));
+    RA__TRY(bind_program(exec, &plan->forward, &exec->forward));
+    RA__TRY(bind_program(exec, &plan->backward, &exec->backward));
+    return prepare_hello(exec);
+}
+
+static void unbind(struct ra__bound *bound)
+{
+    ra__free(bound->sends);
+    ra__free(bound->recvs);
+    ra__free(bound->rounds);
+    ra__free(bound->chunk_starts);
+}
+
+void ra__exec_destroy(struct ra__exec *exec)
+{
+    for (int slot = 0; slot < RA__SLOTS; slot++) exec->device->free(exec->slots[slot]);
+    void *buffers[] = { exec->m, exec->l, exec->acc, exec->dq, exec->delta, exec->workspace };
+    for (int i = 0; i < RA__COUNT(buffers); i++) exec->device->free(buffers[i]);
+    unbind(&exec->forward);
+    unbind(&exec->backward);
+    ra__free(exec->hellos);
+    ra__free(exec->hello_messages);
+}

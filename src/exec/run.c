@@ -1,0 +1,118 @@
+/* run.c - the loop over the steps of a program. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+#include "exec/exec.h"
+
+ra_status ra__exec_tick(struct ra__exec *exec)
+{
+    RA__TRY(exec->rank->transport->poll(exec->rank->link));
+    if (!exec->io->progress) return RA_OK;
+    double now = ra__now();
+    if (now - exec->last_tick < 0.05) return RA_OK; /* often enough for people */
+    exec->last_tick = now;
+    double done = (double)atomic_load(&exec->pairs) / (double)ra__max(exec->pairs_expected, 1);
+    if (exec->io->progress(exec->io->context, done < 1 ? done : 1) == 0) return RA_OK;
+    return ra__fail(RA_ERR_ABORTED, "rank %d: stopped by its progress callback", exec->rank->rank);
+}
+
+static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
+{
+    struct ra__round *round = &exec->bound->rounds[step->round];
+    RA__TRY(exec->rank->transport->post(exec->rank->link, round));
+    exec->outstanding = round;
+    exec->stats.hops++;
+    for (int i = 0; i < round->send_count; i++) exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
+    for (int i = 0; i < round->recv_count; i++) exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
+    return RA_OK;
+}
+
+static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)
+{
+    double start = ra__now();
+    exec->outstanding = NULL;
+    RA__TRY(exec->rank->transport->wait(exec->rank->link, &exec->bound->rounds[step->round]));
+    exec->stats.wait_seconds += ra__now() - start;
+    return RA_OK;
+}
+
+static const struct {
+    const char *name;
+    ra_status (*run)(struct ra__exec *exec, const struct ra__step *step);
+} operations[RA__OPS] = {
+    [RA__OP_PACK] = { "pack", ra__exec_pack },       [RA__OP_MOVE] = { "move", run_move },
+    [RA__OP_WAIT] = { "wait", run_wait },            [RA__OP_PLACE] = { "place", ra__exec_place },
+    [RA__OP_ATTEND] = { "attend", ra__exec_attend }, [RA__OP_CLEAR] = { "clear", ra__exec_clear },
+    [RA__OP_ADD] = { "add", ra__exec_add },          [RA__OP_PICK] = { "pick", ra__exec_pick },
+    [RA__OP_FINISH] = { "finish", ra__exec_finish },
+};
+
+static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
+{
+    double start = exec->rank->trace ? ra__now() : 0;
+    RA__TRY(operations[step->op].run(exec, step));
+    if (!exec->rank->trace) return RA_OK;
+    struct ra_trace_event event = { operations[step->op].name, exec->rank->rank, step->hop,
+                                    step->block, start, ra__now() - start };
+    exec->rank->trace(exec->rank->context, &event);
+    return RA_OK;
+}
+
+/* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse. */
+static void prepare_backward(struct ra__exec *exec)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__shape *shape = &input->shape;
+    const struct ra__io *io = exec->io;
+    int64_t rows = input->q_layout->count[input->rank], all = shape->batch * rows * shape->q_heads;
+    exec->device->clear(exec->dq, (size_t)(all * shape->dim) * sizeof(float));
+    for (int64_t batch = 0; batch < shape->batch; batch++)
+        ra__kernel_delta(shape, rows, shape->q_heads, ra__matrix_at(&io->out, shape->dtype, batch, 0, 0),
+                         ra__matrix_at(&io->dout, shape->dtype, batch, 0, 0),
+                         ra__column_at(shape, (float *)io->dlse, rows, batch, 0, 0),
+                         ra__column_at(shape, exec->delta, rows, batch, 0, 0));
+}
+
+static ra_status run_program(struct ra__exec *exec)
+{
+    RA__TRY(ra__exec_tick(exec));
+    RA__TRY(ra__exec_hello(exec));
+    if (exec->bound == &exec->backward) prepare_backward(exec);
+    const struct ra__program *program = exec->bound->program;
+    for (int i = 0; i < program->step_count; i++) RA__TRY(run_step(exec, &program->steps[i]));
+    return RA_OK;
+}
+
+/* After a failure: tells the others, and takes back buffers that messages may still write to. The
+ * first sentence is the one that counts. */
+static ra_status give_up(struct ra__exec *exec, ra_status status)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
+    exec->rank->transport->abort(exec->rank->link, status, sentence);
+    if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
+    exec->outstanding = NULL;
+    return ra__fail(status, "%s", sentence);
+}
+
+ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound, const struct ra__io *io)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    bool backward = bound == &exec->backward;
+    double start = ra__now();
+    exec->io = io;
+    exec->bound = bound;
+    exec->last_tick = start;
+    atomic_store(&exec->pairs, 0);
+    if (io->progress) exec->pairs_expected = ra__program_pairs(shape, bound->program);
+    exec->stats = ra_stats_default();
+    ra_status status = run_program(exec);
+    if (status != RA_OK) return give_up(exec, status);
+    if (io->progress) io->progress(io->context, 1.0);
+    exec->io = NULL;
+    exec->stats.pairs = atomic_load(&exec->pairs);
+    exec->stats.flops = ra__flops(shape, exec->stats.pairs, backward);
+    exec->stats.seconds = ra__now() - start;
+    return RA_OK;
+}
