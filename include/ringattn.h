@@ -476,10 +476,11 @@ typedef struct ra_part {
     int usable;          /* 1 if it works on this machine */
     int chosen;          /* 1 if it is what "default" means here */
     const char *why;     /* the reason for the two above, as a sentence */
+    const char *samples; /* ways to write it, small enough for tests, with a space between */
 } ra_part;
 static inline ra_part ra_part_default(void)
 {
-    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL };
+    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL, NULL };
     return p;
 }
 

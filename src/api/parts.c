@@ -15,7 +15,7 @@ const char *ra_version(void)
 static ra_part plain(const char *name, const char *summary, bool chosen)
 {
     ra_part part = ra_part_default();
-    part.name = name;
+    part.name = part.samples = name;
     part.summary = summary;
     part.usable = 1;
     part.chosen = chosen;
@@ -44,8 +44,10 @@ static bool transport_at(int index, ra_part *part)
 static bool pattern_at(int index, ra_part *part)
 {
     const struct ra__pattern_kind *row = ra__pattern_kind_at(index);
-    if (row) *part = plain(row->syntax, row->summary, index == 0);
-    return row != NULL;
+    if (!row) return false;
+    *part = plain(row->syntax, row->summary, index == 0);
+    part->samples = row->samples;
+    return true;
 }
 
 static bool partition_at(int index, ra_part *part)

@@ -12,6 +12,7 @@ const struct ra__pattern_kind ra__pattern_causal = {
     .name = "causal",
     .syntax = "causal",
     .summary = "keys up to the query's own position",
+    .samples = "causal",
     .more_queries = true,
     .see = see,
 };

@@ -12,6 +12,7 @@ const struct ra__pattern_kind ra__pattern_full = {
     .name = "full",
     .syntax = "full",
     .summary = "every query sees every key",
+    .samples = "full",
     .more_queries = true,
     .see = see,
 };

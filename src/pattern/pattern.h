@@ -29,6 +29,7 @@ struct ra__pattern_kind {
     const char *name;
     const char *syntax;  /* "window:L[,R]" */
     const char *summary;
+    const char *samples; /* small ones for tests, with a space between; one per way to write it */
     int min_args, max_args; /* non-negative numbers behind the colon, at most 2 */
     bool more_queries;      /* q_len > k_len makes sense */
     /* Writes what queries see of all_keys and returns how many sights that is. Sights need not be

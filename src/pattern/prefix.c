@@ -15,6 +15,7 @@ const struct ra__pattern_kind ra__pattern_prefix = {
     .name = "prefix",
     .syntax = "prefix:N",
     .summary = "the first N keys for every query, causal behind them",
+    .samples = "prefix:9",
     .min_args = 1,
     .max_args = 1,
     .see = see,

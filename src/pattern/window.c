@@ -11,6 +11,7 @@ const struct ra__pattern_kind ra__pattern_window = {
     .name = "window",
     .syntax = "window:L[,R]",
     .summary = "keys from position - L to position + R; R is 0 if not given",
+    .samples = "window:7 window:3,5",
     .min_args = 1,
     .max_args = 2,
     .more_queries = true,
