@@ -257,6 +257,10 @@ static inline ra_group_options ra_group_options_default(void)
  * be used by a thread of its own, for they wait for one another. */
 RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *options, ra_group **groups);
 
+/* The same for any transport that serves all its ranks in this process, by name; NULL = "local". */
+RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_group_options *options,
+                                 ra_group **groups);
+
 /* A message of a custom transport. This struct never grows. */
 typedef struct ra_message {
     int peer;     /* the other rank */

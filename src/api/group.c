@@ -66,32 +66,47 @@ static ra_status create(const struct ra__rank *rank, const ra_group_options *opt
     return RA_OK;
 }
 
-ra_status ra_group_create_local(int ranks, const ra_group_options *given, ra_group **groups)
+/* Turns links[0 .. ranks - 1] into handles, and takes them all over, also when it fails. */
+static ra_status create_all(const struct ra__transport *transport, int ranks, void **links,
+                            const ra_group_options *options, ra_group **groups)
 {
+    ra_status status = RA_OK;
+    for (int i = 0; i < ranks; i++) {
+        struct ra__rank rank = { .rank = i, .ranks = ranks, .transport = transport, .link = links[i] };
+        groups[i] = NULL;
+        if (status == RA_OK) status = create(&rank, options, &groups[i]);
+        else transport->close(links[i]);
+    }
+    for (int i = 0; i < ranks && status != RA_OK; i++) {
+        ra_group_destroy(groups[i]);
+        groups[i] = NULL;
+    }
+    return status;
+}
+
+ra_status ra_group_create(const char *name, int ranks, const ra_group_options *given, ra_group **groups)
+{
+    const struct ra__transport *transport = ra__transport_at(0);
     if (!groups) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
     if (ranks < 1 || ranks > MOST_RANKS)
         return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", ranks, MOST_RANKS);
+    if (name) RA__TRY(ra__transport_find(name, &transport));
+    if (!transport->open)
+        return ra__fail(RA_ERR_UNSUPPORTED, "transport %s: its ranks are not made by name; see its own "
+                        "ra_group_create function", transport->name);
     ra_group_options options;
     RA__TRY(take_options(given, ranks, &options));
     void **links = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)ranks, sizeof *links);
     if (!links) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", ranks);
-    ra_status status = ra__local_open(ranks, options.timeout, links);
-    int made = 0;
-    if (status == RA_OK) {
-        for (; made < ranks && status == RA_OK; made++) {
-            struct ra__rank rank = { .rank = made, .ranks = ranks, .transport = &ra__transport_local,
-                                     .link = links[made] };
-            groups[made] = NULL;
-            status = create(&rank, &options, &groups[made]);
-        }
-        if (status != RA_OK) {
-            for (int i = made; i < ranks; i++) ra__transport_local.close(links[i]);
-            for (int i = 0; i < made; i++) ra_group_destroy(groups[i]);
-            for (int i = 0; i < made; i++) groups[i] = NULL;
-        }
-    }
+    ra_status status = transport->open(ranks, options.timeout, links);
+    if (status == RA_OK) status = create_all(transport, ranks, links, &options, groups);
     ra__free(links);
     return status;
+}
+
+ra_status ra_group_create_local(int ranks, const ra_group_options *options, ra_group **groups)
+{
+    return ra_group_create("local", ranks, options, groups);
 }
 
 ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbacks *callbacks,

@@ -37,8 +37,10 @@ static bool kernel_at(int index, ra_part *part)
 static bool transport_at(int index, ra_part *part)
 {
     const struct ra__transport *row = ra__transport_at(index);
-    if (row) *part = plain(row->name, row->summary, index == 0);
-    return row != NULL;
+    if (!row) return false;
+    *part = plain(row->name, row->summary, index == 0);
+    if (!row->open) part->why = "available in C, one rank at a time";
+    return true;
 }
 
 static bool pattern_at(int index, ra_part *part)

@@ -45,7 +45,7 @@ static void hub_destroy(struct hub *hub)
     ra__free(hub);
 }
 
-ra_status ra__local_open(int ranks, double timeout, void **links)
+static ra_status local_open(int ranks, double timeout, void **links)
 {
     size_t bytes = sizeof(struct hub) + (size_t)ranks * sizeof(struct seat);
     struct hub *hub = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, bytes);
@@ -265,6 +265,7 @@ static ra_status local_wait(void *link, struct ra__round *round)
 const struct ra__transport ra__transport_local = {
     .name = "local",
     .summary = "ranks are threads of this process",
+    .open = local_open,
     .post = local_post,
     .wait = local_wait,
     .poll = local_poll,

@@ -31,6 +31,9 @@ struct ra__round {
 struct ra__transport {
     const char *name;
     const char *summary;
+    /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
+     * process has one rank, which is then opened by a function of its own. */
+    ra_status (*open)(int ranks, double timeout, void **links);
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a peer
@@ -48,9 +51,7 @@ struct ra__transport {
 
 /* The rows of transport.list; NULL behind the last. */
 const struct ra__transport *ra__transport_at(int index);
-
-/* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. */
-ra_status ra__local_open(int ranks, double timeout, void **links);
+ra_status ra__transport_find(const char *name, const struct ra__transport **out);
 
 /* Opens the link of one rank that the caller's callbacks serve. */
 ra_status ra__custom_open(int rank, double timeout, const ra_transport_callbacks *callbacks,

@@ -1,0 +1,18 @@
+/* avx2.c - the bodies of kernel/cpu/vector in the words of AVX2. See kernel.h for the contract. */
+#include "kernel/cpu/avx2/vec.h"
+
+#include "core/cpu.h"
+#include "kernel/cpu/vector/backward.h"
+#include "kernel/cpu/vector/forward.h"
+#include "kernel/cpu/vector/workspace.h"
+
+const struct ra__kernel ra__kernel_avx2 = {
+    .name = "avx2",
+    .summary = "AVX2 with FMA, eight lanes",
+    .needs = "AVX2, FMA and F16C",
+    .usable = ra__cpu_has_avx2,
+    .rows = ROWS,
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+};

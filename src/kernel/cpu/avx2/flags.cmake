@@ -1,0 +1,2 @@
+set(flags -mavx2 -mfma -mf16c)
+set(needs __x86_64__ __AVX2__ __FMA__ __F16C__)

@@ -1,0 +1,18 @@
+/* avx512.c - the bodies of kernel/cpu/vector in the words of AVX-512. See kernel.h for the contract. */
+#include "kernel/cpu/avx512/vec.h"
+
+#include "core/cpu.h"
+#include "kernel/cpu/vector/backward.h"
+#include "kernel/cpu/vector/forward.h"
+#include "kernel/cpu/vector/workspace.h"
+
+const struct ra__kernel ra__kernel_avx512 = {
+    .name = "avx512",
+    .summary = "AVX-512 with FMA, sixteen lanes",
+    .needs = "AVX-512 F, BW, DQ and VL",
+    .usable = ra__cpu_has_avx512,
+    .rows = ROWS,
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,234 @@
+/* scalar.c - attention in plain C, one query row at a time: the kernel to read, to port and to doubt
+ * the others by. It runs everywhere and knows no instruction set. See kernel.h for the contract. */
+#include <math.h>
+
+#include "core/dtype.h"
+#include "kernel/block.h"
+#include "kernel/kernel.h"
+#include "kernel/state.h"
+
+/* Keys folded between two looks at the running maximum. */
+enum { BLOCK = 64 };
+
+/* The numbers of one query row, in f32. */
+struct row {
+    float *q;         /* [dim] */
+    float *k, *v;     /* [dim] and [value_dim], one key at a time */
+    float *acc;       /* [value_dim], with m and l the state; forward only */
+    float m, l;
+    float *scores;    /* [BLOCK]; forward only */
+    float *dout;      /* [value_dim]; backward only, as are the next three */
+    float lse, delta;
+    float *dq;        /* where the row's gradient goes, in the job */
+};
+
+static size_t workspace(const struct ra__shape *shape, bool backward)
+{
+    (void)backward;
+    return sizeof(float) * (2 * (size_t)shape->dim + 3 * (size_t)shape->value_dim + BLOCK);
+}
+
+static struct row row_make(const struct ra__shape *shape, void *memory)
+{
+    struct row row = { .q = memory };
+    row.k = row.q + shape->dim;
+    row.v = row.k + shape->dim;
+    row.acc = row.v + shape->value_dim;
+    row.dout = row.acc + shape->value_dim;
+    row.scores = row.dout + shape->value_dim;
+    return row;
+}
+
+static void load(const struct ra__shape *shape, const struct ra__matrix *from, int64_t index, int n,
+                 float *to)
+{
+    for (int d = 0; d < n; d++) to[d] = ra__load(shape->dtype, from->data, index + d);
+}
+
+static float dot(const float *a, const float *b, int n)
+{
+    float sum = 0.0f;
+    for (int d = 0; d < n; d++) sum += a[d] * b[d];
+    return sum;
+}
+
+/* to += factor x from */
+static void add_scaled(float *to, float factor, const float *from, int n)
+{
+    for (int d = 0; d < n; d++) to[d] += factor * from[d];
+}
+
+static void load_query(const struct ra__view *view, int64_t i, int h, float *to)
+{
+    const struct ra__matrix *q = &view->q;
+    load(view->shape, q, i * q->row_stride + h * q->head_stride, view->shape->dim, to);
+}
+
+/* The j-th key of a run, or its value. */
+static void load_key(const struct ra__view *view, const struct ra__key_run *run, int64_t j, float *to)
+{
+    int64_t index = (run->row + j * run->row_step) * view->k.row_stride;
+    load(view->shape, &view->k, index, view->shape->dim, to);
+}
+
+static void load_value(const struct ra__view *view, const struct ra__key_run *run, int64_t j, float *to)
+{
+    int64_t index = (run->row + j * run->row_step) * view->v.row_stride;
+    load(view->shape, &view->v, index, view->shape->value_dim, to);
+}
+
+/* ---- Forward ------------------------------------------------------------------------------------- */
+
+/* Raises the running maximum to m and makes what was summed so far relative to it. */
+static void raise_maximum(struct row *row, float m, int value_dim)
+{
+    float c = exp2f(row->m - m); /* 0 where nothing was folded: m is finite, row->m is -inf */
+    row->m = m;
+    row->l *= c;
+    for (int d = 0; d < value_dim; d++) row->acc[d] *= c;
+}
+
+/* Folds keys [from, to) of a run, at most BLOCK of them. */
+static void fold(struct row *row, const struct ra__view *view, const struct ra__key_run *run,
+                 int64_t from, int64_t to)
+{
+    const struct ra__shape *shape = view->shape;
+    float factor = shape->scale * (float)RA__LOG2_E, largest = -INFINITY;
+    for (int64_t j = from; j < to; j++) {
+        load_key(view, run, j, row->k);
+        float x = dot(row->q, row->k, shape->dim) * factor;
+        row->scores[j - from] = x;
+        if (x > largest) largest = x;
+    }
+    if (largest > row->m) raise_maximum(row, largest, shape->value_dim);
+
+    float shift = row->m == -INFINITY ? 0.0f : row->m; /* scores of -inf only: their weights are 0 */
+    for (int64_t j = from; j < to; j++) {
+        float p = exp2f(row->scores[j - from] - shift);
+        load_value(view, run, j, row->v);
+        row->l += p;
+        add_scaled(row->acc, p, row->v, shape->value_dim);
+    }
+}
+
+/* Folds the keys [lo, hi) of a run, block by block. */
+static void fold_run(struct row *row, const struct ra__view *view, const struct ra__key_run *run,
+                     int64_t lo, int64_t hi)
+{
+    for (int64_t from = lo, to; from < hi; from = to) {
+        to = ra__min(ra__block_first(run, from, BLOCK) + BLOCK, hi);
+        fold(row, view, run, from, to);
+    }
+}
+
+static void begin(struct row *row, const struct ra__forward_job *job, int64_t i, int h)
+{
+    int value_dim = job->view.shape->value_dim;
+    if (job->first) {
+        row->m = -INFINITY;
+        row->l = 0.0f;
+        for (int d = 0; d < value_dim; d++) row->acc[d] = 0.0f;
+        return;
+    }
+    const float *acc = job->acc + i * job->acc_row_stride + h * value_dim;
+    row->m = job->m.data[i * job->m.row_stride + h];
+    row->l = job->l.data[i * job->l.row_stride + h];
+    for (int d = 0; d < value_dim; d++) row->acc[d] = acc[d];
+}
+
+static void end(struct row *row, const struct ra__forward_job *job, int64_t i, int h)
+{
+    const struct ra__shape *shape = job->view.shape;
+    if (job->last) {
+        int64_t index = i * job->out.row_stride + h * job->out.head_stride;
+        void *out = (char *)job->out.data + index * (int64_t)ra__dtype_bytes(shape->dtype);
+        float *lse = job->lse.data ? job->lse.data + i * job->lse.row_stride + h : NULL;
+        struct ra__state_row state = { .m = &row->m, .l = &row->l, .acc = row->acc };
+        ra__state_finish_row(state, shape->value_dim, shape->dtype, out, lse);
+        return;
+    }
+    float *acc = job->acc + i * job->acc_row_stride + h * shape->value_dim;
+    job->m.data[i * job->m.row_stride + h] = row->m;
+    job->l.data[i * job->l.row_stride + h] = row->l;
+    for (int d = 0; d < shape->value_dim; d++) acc[d] = row->acc[d];
+}
+
+static void forward_row(struct ra__forward_job *job, struct row *row, int64_t i, int h)
+{
+    const struct ra__view *view = &job->view;
+    load_query(view, i, h, row->q);
+    begin(row, job, i, h);
+    for (int n = 0; n < view->run_count; n++) {
+        int64_t lo, hi;
+        ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
+        fold_run(row, view, &view->runs[n], lo, hi);
+        job->pairs += hi - lo;
+    }
+    end(row, job, i, h);
+}
+
+static void forward(struct ra__forward_job *job, void *memory)
+{
+    struct row row = row_make(job->view.shape, memory);
+    for (int64_t i = 0; i < job->view.q_count; i++)
+        for (int h = 0; h < job->view.heads; h++) forward_row(job, &row, i, h);
+}
+
+/* ---- Backward ------------------------------------------------------------------------------------ */
+
+/* One query row and the j-th key of a run:
+ *     p = exp(scale q.k - lse)    ds = p (dout.v - delta)
+ *     dv += p dout    dk += scale ds q    dq += scale ds k */
+static void differentiate(struct ra__backward_job *job, const struct row *row,
+                          const struct ra__key_run *run, int64_t j)
+{
+    const struct ra__shape *shape = job->view.shape;
+    int64_t key = run->row + j * run->row_step;
+    load_key(&job->view, run, j, row->k);
+    load_value(&job->view, run, j, row->v);
+    float x = dot(row->q, row->k, shape->dim) * (shape->scale * (float)RA__LOG2_E);
+    float p = exp2f(x - row->lse * (float)RA__LOG2_E);
+    float ds = p * (dot(row->dout, row->v, shape->value_dim) - row->delta);
+    add_scaled(job->dv + key * job->dv_row_stride, p, row->dout, shape->value_dim);
+    add_scaled(job->dk + key * job->dk_row_stride, shape->scale * ds, row->q, shape->dim);
+    add_scaled(row->dq, shape->scale * ds, row->k, shape->dim);
+}
+
+static void backward_row(struct ra__backward_job *job, struct row *row, int64_t i, int h)
+{
+    const struct ra__view *view = &job->view;
+    const struct ra__shape *shape = view->shape;
+    row->lse = job->lse.data[i * job->lse.row_stride + h];
+    row->delta = job->delta.data[i * job->delta.row_stride + h];
+    row->dq = job->dq + i * job->dq_row_stride + h * shape->dim;
+    load_query(view, i, h, row->q);
+    load(shape, &job->dout, i * job->dout.row_stride + h * job->dout.head_stride, shape->value_dim,
+         row->dout);
+    for (int n = 0; n < view->run_count; n++) {
+        int64_t lo, hi;
+        ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
+        job->pairs += hi - lo;
+        if (row->lse == -INFINITY) continue; /* no weights */
+        for (int64_t j = lo; j < hi; j++) differentiate(job, row, &view->runs[n], j);
+    }
+}
+
+static void backward(struct ra__backward_job *job, void *memory)
+{
+    struct row row = row_make(job->view.shape, memory);
+    for (int64_t i = 0; i < job->view.q_count; i++)
+        for (int h = 0; h < job->view.heads; h++) backward_row(job, &row, i, h);
+}
+
+static bool usable(void) { return true; }
+
+const struct ra__kernel ra__kernel_scalar = {
+    .name = "scalar",
+    .summary = "plain C, one row at a time",
+    .needs = "",
+    .usable = usable,
+    .rows = 64,
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+};

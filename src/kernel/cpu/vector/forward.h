@@ -1,0 +1,183 @@
+/* forward.h - folds key runs into the running softmax of the rows of a job. Written in the words of
+ * an ISA's vec.h, on top of gemm.h, exp2.h, rows.h and pack.h.
+ *
+ * All rows keep their state in the workspace while the keys pass by. A key block is packed once, keys
+ * transposed, and then a few rows at a time take it up:
+ *     scores = q kt    p = exp2(scores - m)    acc += p v
+ * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and adding
+ * zeros changes no bit, so neighbours may see more or less. */
+#ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
+#define RA__KERNEL_CPU_VECTOR_FORWARD_H
+
+#include "kernel/cpu/vector/exp2.h"
+#include "kernel/cpu/vector/gemm.h"
+#include "kernel/cpu/vector/pack.h"
+#include "kernel/cpu/vector/rows.h"
+#include "kernel/state.h"
+
+struct forward {
+    struct ra__forward_job *job;
+    int rows, dim, value_dim; /* the dims padded */
+    float *q;                 /* [rows][dim], times scale log2(e) */
+    float *m, *l;             /* [rows] */
+    float *acc;               /* [rows][value_dim] */
+    float *k;                 /* [BLOCK][dim] */
+    float *kt;                /* [dim][BLOCK] */
+    float *v;                 /* [BLOCK][value_dim] */
+    float *scores;            /* [TILE_ROWS][BLOCK], then the weights p */
+    struct span *spans;       /* [rows]: what each sees of the run */
+    struct lanes *seen;       /* [rows]: and of the block */
+};
+
+static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
+{
+    struct forward f = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
+    f.q = carve(arena, ROWS * f.dim, sizeof(float));
+    f.m = carve(arena, ROWS, sizeof(float));
+    f.l = carve(arena, ROWS, sizeof(float));
+    f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
+    f.k = carve(arena, BLOCK * f.dim, sizeof(float));
+    f.kt = carve(arena, BLOCK * f.dim, sizeof(float));
+    f.v = carve(arena, BLOCK * f.value_dim, sizeof(float));
+    f.scores = carve(arena, TILE_ROWS * BLOCK, sizeof(float));
+    f.spans = carve(arena, ROWS, sizeof(struct span));
+    f.seen = carve(arena, ROWS, sizeof(struct lanes));
+    return f;
+}
+
+/* Raises the maximum of a row to m and makes what was summed so far relative to it. */
+static void raise_maximum(struct forward *f, int row, float m)
+{
+    float c = vec_first(vec_exp2(vec_all(f->m[row] - m))); /* 0 where nothing was folded */
+    f->m[row] = m;
+    f->l[row] *= c;
+    scale_row(f->acc + (int64_t)row * f->value_dim, c, f->value_dim);
+}
+
+static void fill(float *x, struct lanes lanes, float value)
+{
+    for (int i = lanes.from; i < lanes.to; i++) x[i] = value;
+}
+
+/* Turns the scores of a row into weights relative to its maximum, over the lanes `all`, which are
+ * whole vectors and hold those that the row sees. */
+static void weigh(struct forward *f, int row, float *x, struct lanes all)
+{
+    struct lanes own = f->seen[row];
+    if (lanes_none(own)) {
+        fill(x, all, 0.0f);
+        return;
+    }
+    fill(x, (struct lanes){ all.from, own.from }, -INFINITY);
+    fill(x, (struct lanes){ own.to, all.to }, -INFINITY);
+
+    vec largest = vec_all(-INFINITY);
+    for (int i = all.from; i < all.to; i += LANES) largest = vec_max(largest, vec_load(x + i));
+    float m = vec_largest(largest);
+    if (m > f->m[row]) raise_maximum(f, row, m); /* NaN raises nothing; it enters by its weight */
+
+    /* m is still -inf where a row has seen scores of -inf only; their weights are 0. */
+    vec shift = vec_all(f->m[row] == -INFINITY ? 0.0f : f->m[row]), sum = vec_zero();
+    for (int i = all.from; i < all.to; i += LANES) {
+        vec p = vec_exp2(vec_sub(vec_load(x + i), shift));
+        vec_store(x + i, p);
+        sum = vec_add(sum, p);
+    }
+    f->l[row] += vec_sum(sum);
+}
+
+/* Folds the packed block into `count` rows, TILE_ROWS at most. */
+static void fold_rows(struct forward *f, int row, int count)
+{
+    struct lanes hull = lanes_hull(f->seen + row, count), all = lanes_whole(hull);
+    if (lanes_none(hull)) return;
+    gemm(&(struct product){
+        .m = count, .n = all.to - all.from, .depth = f->job->view.shape->dim,
+        .a = f->q + (int64_t)row * f->dim, .a_row = f->dim, .a_step = 1,
+        .b = f->kt + all.from, .b_row = BLOCK,
+        .c = f->scores + all.from, .c_row = BLOCK });
+    for (int r = 0; r < count; r++) weigh(f, row + r, f->scores + r * BLOCK, all);
+    gemm(&(struct product){
+        .m = count, .n = f->value_dim, .depth = hull.to - hull.from,
+        .a = f->scores + hull.from, .a_row = BLOCK, .a_step = 1,
+        .b = f->v + (int64_t)hull.from * f->value_dim, .b_row = f->value_dim,
+        .c = f->acc + (int64_t)row * f->value_dim, .c_row = f->value_dim, .add = true });
+}
+
+/* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
+ * folded one by one, over the lanes each sees and no others. */
+static void fold_block(struct forward *f, const struct ra__key_run *run, int64_t first)
+{
+    const struct ra__view *view = &f->job->view;
+    const struct ra__shape *shape = view->shape;
+    pack_block(shape->dtype, &view->k, run, first, shape->dim, f->k);
+    pack_block(shape->dtype, &view->v, run, first, shape->value_dim, f->v);
+    transpose_block(f->k, shape->dim, f->kt);
+    int step = all_finite(f->v, (int64_t)BLOCK * f->value_dim) ? TILE_ROWS : 1;
+    for (int row = 0; row < f->rows; row += step)
+        fold_rows(f, row, (int)ra__min(step, f->rows - row));
+}
+
+static void fold_run(struct forward *f, const struct ra__key_run *run)
+{
+    struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
+    for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK)
+        if (see_block(f->spans, f->rows, first, f->seen)) fold_block(f, run, first);
+}
+
+static void load_state(struct forward *f, int row, int64_t i, int h)
+{
+    const struct ra__forward_job *job = f->job;
+    float *acc = f->acc + (int64_t)row * f->value_dim;
+    if (job->first) {
+        f->m[row] = -INFINITY;
+        f->l[row] = 0.0f;
+        memset(acc, 0, sizeof(float) * (size_t)f->value_dim);
+        return;
+    }
+    int value_dim = job->view.shape->value_dim;
+    f->m[row] = job->m.data[i * job->m.row_stride + h];
+    f->l[row] = job->l.data[i * job->l.row_stride + h];
+    widen(RA_F32, job->acc + i * job->acc_row_stride + h * value_dim, value_dim, acc);
+}
+
+static void store_state(const struct forward *f, int row, int64_t i, int h)
+{
+    const struct ra__forward_job *job = f->job;
+    int value_dim = job->view.shape->value_dim;
+    job->m.data[i * job->m.row_stride + h] = f->m[row];
+    job->l.data[i * job->l.row_stride + h] = f->l[row];
+    narrow(RA_F32, f->acc + (int64_t)row * f->value_dim, value_dim,
+           job->acc + i * job->acc_row_stride + h * value_dim);
+}
+
+static void store_output(const struct forward *f, int row, int64_t i, int h)
+{
+    const struct ra__forward_job *job = f->job;
+    const struct ra__shape *shape = job->view.shape;
+    float *acc = f->acc + (int64_t)row * f->value_dim;
+    vec l = vec_all(f->l[row] == 0.0f ? 1.0f : f->l[row]); /* acc is 0 where nothing was folded */
+    for (int d = 0; d < f->value_dim; d += LANES) vec_store(acc + d, vec_div(vec_load(acc + d), l));
+    int64_t index = i * job->out.row_stride + h * job->out.head_stride;
+    narrow(shape->dtype, acc, shape->value_dim, element(shape->dtype, job->out.data, index));
+    if (job->lse.data)
+        job->lse.data[i * job->lse.row_stride + h] = ra__state_lse(f->m[row], f->l[row]);
+}
+
+static void forward(struct ra__forward_job *job, void *workspace)
+{
+    const struct ra__view *view = &job->view;
+    const struct ra__shape *shape = view->shape;
+    struct forward f = forward_make(shape, &(struct arena){ .base = workspace });
+    f.job = job;
+    f.rows = (int)view->q_count * view->heads;
+    pack_rows(view, &view->q, shape->dim, f.q);
+    scale_row(f.q, shape->scale * (float)RA__LOG2_E, f.rows * f.dim);
+    for (int row = 0; row < f.rows; row++)
+        load_state(&f, row, row / view->heads, row % view->heads);
+    for (int n = 0; n < view->run_count; n++) fold_run(&f, &view->runs[n]);
+    for (int row = 0; row < f.rows; row++)
+        (job->last ? store_output : store_state)(&f, row, row / view->heads, row % view->heads);
+}
+
+#endif

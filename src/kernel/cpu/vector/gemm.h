@@ -1,0 +1,88 @@
+/* gemm.h - the one matrix product behind every product of forward and backward, in f32. Written in
+ * the words of an ISA's vec.h; knows nothing of attention. */
+#ifndef RA__KERNEL_CPU_VECTOR_GEMM_H
+#define RA__KERNEL_CPU_VECTOR_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* C[i][j] = sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n.
+ *
+ * A may be transposed: A[i][t] lies at a + i a_row + t a_step. B and C are rows of numbers. n is a
+ * multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
+ * row's result does not depend on the rows computed with it, and leaving out terms that are zero
+ * changes nothing. */
+struct product {
+    int m, n, depth;
+    const float *a;
+    int64_t a_row, a_step;
+    const float *b;
+    int64_t b_row;
+    float *c;
+    int64_t c_row;
+    bool add;
+};
+
+/* One rows x (vecs LANES) piece at (i, j). `rows` and `vecs` are constants where this is inlined, so
+ * the sums stay in registers. */
+static inline __attribute__((always_inline)) void tile(const struct product *p, int i, int j,
+                                                       const int rows, const int vecs)
+{
+    const float *a = p->a + i * p->a_row, *b = p->b + j;
+    const int64_t a_row = p->a_row, a_step = p->a_step, b_row = p->b_row;
+    vec sum[TILE_ROWS][TILE_VECS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < vecs; v++) sum[r][v] = vec_zero();
+
+    for (int t = 0; t < p->depth; t++, a += a_step, b += b_row) {
+        vec line[TILE_VECS];
+#pragma GCC unroll 8
+        for (int v = 0; v < vecs; v++) line[v] = vec_load(b + v * LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            vec left = vec_all(a[r * a_row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < vecs; v++) sum[r][v] = vec_fma(left, line[v], sum[r][v]);
+        }
+    }
+
+    float *c = p->c + i * p->c_row + j;
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++, c += p->c_row)
+#pragma GCC unroll 8
+        for (int v = 0; v < vecs; v++)
+            vec_store(c + v * LANES, p->add ? vec_add(vec_load(c + v * LANES), sum[r][v]) : sum[r][v]);
+}
+
+/* A column of pieces, `vecs` wide: whole ones, then the rows that are left. */
+static inline __attribute__((always_inline)) void strip(const struct product *p, int j, const int vecs)
+{
+    int i = 0;
+    for (; i + TILE_ROWS <= p->m; i += TILE_ROWS) tile(p, i, j, TILE_ROWS, vecs);
+    switch (p->m - i) {
+    case 5: tile(p, i, j, 5, vecs); break;
+    case 4: tile(p, i, j, 4, vecs); break;
+    case 3: tile(p, i, j, 3, vecs); break;
+    case 2: tile(p, i, j, 2, vecs); break;
+    case 1: tile(p, i, j, 1, vecs); break;
+    default: break;
+    }
+}
+
+/* TILE_ROWS is 6 and TILE_VECS 4 at most; the cases beyond an ISA's tile are never reached there. */
+static void gemm(const struct product *p)
+{
+    _Static_assert(TILE_ROWS == 6 && TILE_VECS <= 4, "strip() and gemm() name every tail");
+    int j = 0;
+    for (; j + TILE_VECS * LANES <= p->n; j += TILE_VECS * LANES) strip(p, j, TILE_VECS);
+    switch ((p->n - j) / LANES) {
+    case 3: strip(p, j, TILE_VECS < 3 ? TILE_VECS : 3); break;
+    case 2: strip(p, j, TILE_VECS < 2 ? TILE_VECS : 2); break;
+    case 1: strip(p, j, 1); break;
+    default: break;
+    }
+}
+
+#endif

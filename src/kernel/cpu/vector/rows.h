@@ -1,0 +1,74 @@
+/* rows.h - the rows of a job and the keys each of them sees, as lanes of a key block. A row is one
+ * head of one query; the heads of a query are neighbours, so that rows are ordered by position and
+ * grouped-query attention and decoding share key panels. Knows no numbers, only geometry. */
+#ifndef RA__KERNEL_CPU_VECTOR_ROWS_H
+#define RA__KERNEL_CPU_VECTOR_ROWS_H
+
+#include "kernel/block.h"
+#include "kernel/kernel.h"
+
+enum {
+    ROWS = 192, /* most rows of a job: key panels are packed once for all of them */
+    BLOCK = 64, /* keys of a block, one lane each */
+};
+
+struct span { /* key indices [from, to) of a run */
+    int64_t from, to;
+};
+
+struct lanes { /* lanes [from, to) of a block; none where from >= to */
+    int from, to;
+};
+
+static inline bool lanes_none(struct lanes lanes) { return lanes.from >= lanes.to; }
+
+/* The keys of `run` that each row sees, to spans[row]; adds their number to *pairs. Returns the
+ * smallest span that holds all of them. */
+static struct span clip_rows(const struct ra__view *view, const struct ra__key_run *run,
+                             struct span *spans, int64_t *pairs)
+{
+    struct span hull = { run->count, 0 };
+    for (int64_t i = 0; i < view->q_count; i++) {
+        struct span seen;
+        ra__band_clip(run, view->q_pos + i * view->q_pos_step, &seen.from, &seen.to);
+        for (int h = 0; h < view->heads; h++) *spans++ = seen;
+        *pairs += view->heads * (seen.to - seen.from);
+        if (seen.from == seen.to) continue;
+        hull.from = ra__min(hull.from, seen.from);
+        hull.to = ra__max(hull.to, seen.to);
+    }
+    return hull;
+}
+
+/* The lanes each row sees of the block whose lane 0 is key `first` of the run. False if no row sees
+ * any of them. */
+static bool see_block(const struct span *spans, int rows, int64_t first, struct lanes *seen)
+{
+    bool any = false;
+    for (int r = 0; r < rows; r++) {
+        seen[r].from = (int)ra__min(ra__max(spans[r].from - first, 0), BLOCK);
+        seen[r].to = (int)ra__min(ra__max(spans[r].to - first, 0), BLOCK);
+        any |= seen[r].from < seen[r].to;
+    }
+    return any;
+}
+
+/* The smallest interval that holds the lanes of all `rows` rows. */
+static struct lanes lanes_hull(const struct lanes *seen, int rows)
+{
+    struct lanes hull = { BLOCK, 0 };
+    for (int r = 0; r < rows; r++) {
+        if (lanes_none(seen[r])) continue;
+        if (seen[r].from < hull.from) hull.from = seen[r].from;
+        if (seen[r].to > hull.to) hull.to = seen[r].to;
+    }
+    return hull;
+}
+
+/* Widened to whole vectors. */
+static inline struct lanes lanes_whole(struct lanes lanes)
+{
+    return (struct lanes){ lanes.from / LANES * LANES, (lanes.to + LANES - 1) / LANES * LANES };
+}
+
+#endif

@@ -1,0 +1,16 @@
+/* workspace.h - how much scratch memory the bodies need: what they carve, counted. */
+#ifndef RA__KERNEL_CPU_VECTOR_WORKSPACE_H
+#define RA__KERNEL_CPU_VECTOR_WORKSPACE_H
+
+#include "kernel/cpu/vector/backward.h"
+#include "kernel/cpu/vector/forward.h"
+
+static size_t workspace(const struct ra__shape *shape, bool backward)
+{
+    struct arena arena = { NULL, 0 };
+    if (backward) backward_make(shape, &arena);
+    else forward_make(shape, &arena);
+    return arena.used;
+}
+
+#endif

@@ -1,0 +1,29 @@
+/* delta.c - delta = rowsum(dout * out) - dlse, which backward needs once per query row and head. It
+ * is a small part of the work of any backward, so one plain loop serves every kernel. */
+#include "core/dtype.h"
+#include "kernel/kernel.h"
+
+static float row_delta(const struct ra__shape *shape, const void *out, const void *dout, float dlse)
+{
+    double sum = 0.0;
+    for (int d = 0; d < shape->value_dim; d++)
+        sum += (double)ra__load(shape->dtype, out, d) * ra__load(shape->dtype, dout, d);
+    return (float)(sum - dlse);
+}
+
+static const void *row_at(ra_dtype dtype, struct ra__matrix from, int64_t i, int h)
+{
+    int64_t index = i * from.row_stride + h * from.head_stride;
+    return (const char *)from.data + index * (int64_t)ra__dtype_bytes(dtype);
+}
+
+void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
+                      struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
+                      struct ra__column delta)
+{
+    for (int64_t i = 0; i < q_count; i++)
+        for (int h = 0; h < heads; h++)
+            delta.data[i * delta.row_stride + h] =
+                row_delta(shape, row_at(shape->dtype, out, i, h), row_at(shape->dtype, dout, i, h),
+                          dlse.data ? dlse.data[i * dlse.row_stride + h] : 0.0f);
+}

@@ -1,0 +1,98 @@
+/* kernel.h - the contract between exec and the kernels.
+ *
+ * A kernel folds keys into the running softmax (m, l, acc) of some query rows, or, backward, adds to
+ * dQ, dK and dV. It never allocates, fails, logs or knows ranks; its scratch memory is announced by
+ * `workspace` at plan time and does not grow with the sequence.
+ *
+ * Arithmetic every kernel keeps to:
+ *   - Sums are f32 for every dtype. Scores are in units of log2: x = q.k scale log2(e), so that
+ *     weights are exp2(x - m); m is kept in that unit, LSE is written as a natural logarithm.
+ *   - m = -inf means "nothing folded yet": such a row has l = 0, acc = 0 and must not give NaN.
+ *     A NaN in q, k or v that a row sees does give NaN in that row.
+ *   - The result of a query row depends on its own keys only: not on the other rows of the job, nor
+ *     on how many there are. Key runs are folded in the order given, each cut into blocks at
+ *     multiples of the kernel's block size counted in pos / pos_step; a key keeps its place in its
+ *     block (its lane) wherever the run starts. So rows give the same bits however queries are cut.
+ */
+#ifndef RA__KERNEL_KERNEL_H
+#define RA__KERNEL_KERNEL_H
+
+#include <stdbool.h>
+
+#include "core/shape.h"
+
+/* Rows of numbers in the problem's dtype, dim contiguous; strides count elements. */
+struct ra__matrix {
+    void *data; /* only read where it is an input */
+    int64_t row_stride, head_stride;
+};
+
+/* Numbers per row and head in f32: LSE, m, l, delta. */
+struct ra__column {
+    float *data;
+    int64_t row_stride; /* heads are next to one another */
+};
+
+/* The queries and keys of a job: one batch item, one KV head, `heads` consecutive query heads that
+ * read it, q_count queries, and the key runs they see. heads * q_count <= kernel->rows. */
+struct ra__view {
+    const struct ra__shape *shape;
+    int heads;
+    int64_t q_count;
+    int64_t q_pos, q_pos_step;       /* query i sits at position q_pos + i q_pos_step */
+    struct ra__matrix q;             /* row i, head h at data + i row_stride + h head_stride */
+    struct ra__matrix k, v;          /* a block; rows as the runs count them; head_stride unused */
+    const struct ra__key_run *runs;
+    int run_count;
+};
+
+struct ra__forward_job {
+    struct ra__view view;
+    bool first; /* start from empty state; otherwise from m, l, acc */
+    bool last;  /* write out and lse; otherwise m, l, acc */
+    struct ra__column m, l;
+    float *acc; /* row i, head h at acc + i acc_row_stride + h value_dim */
+    int64_t acc_row_stride;
+    struct ra__matrix out;
+    struct ra__column lse; /* data may be NULL: not wanted */
+    int64_t pairs;         /* the kernel adds the query-key pairs it folded */
+};
+
+struct ra__backward_job {
+    struct ra__view view;
+    struct ra__matrix dout;
+    struct ra__column lse;   /* natural log; -inf rows have no weights and get no gradient */
+    struct ra__column delta; /* rowsum(dout * out) - dlse */
+    float *dq;               /* added to; row i, head h at dq + i dq_row_stride + h dim */
+    int64_t dq_row_stride;
+    float *dk, *dv;          /* added to; rows as in k and v */
+    int64_t dk_row_stride, dv_row_stride;
+    int64_t pairs;
+};
+
+struct ra__kernel {
+    const char *name;
+    const char *summary;
+    const char *needs;                /* the CPU features it needs, for people; "" for none */
+    bool (*usable)(void);             /* can this CPU run it? */
+    int rows;                         /* most query rows x heads in one job */
+    size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
+    void (*forward)(struct ra__forward_job *job, void *workspace);     /* workspace: aligned to 64 */
+    void (*backward)(struct ra__backward_job *job, void *workspace);
+};
+
+/* The rows of kernel.list, slowest first; NULL behind the last. */
+const struct ra__kernel *ra__kernel_at(int index);
+
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one. */
+ra_status ra__kernel_choose(const char *name, const struct ra__kernel **out);
+
+/* Why a row is or is not chosen on this machine, as a sentence. */
+const char *ra__kernel_why(const struct ra__kernel *kernel);
+
+/* delta = rowsum(dout * out) - dlse for q_count rows of `heads` heads; dlse.data may be NULL. */
+void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
+                      struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
+                      struct ra__column delta);
+
+#endif

@@ -1,0 +1,30 @@
+/* state.h - the running softmax of one row, (m, l, acc) in f32, outside the kernels: how two states
+ * merge, how one becomes output, and how two finished outputs merge. m is in units of log2, as in
+ * kernel.h; LSE is a natural logarithm. m = -inf is the empty state. */
+#ifndef RA__KERNEL_STATE_H
+#define RA__KERNEL_STATE_H
+
+#include "ringattn.h"
+
+#define RA__LOG2_E 1.4426950408889634074 /* log2(e): natural to log2 units */
+#define RA__LN_2 0.69314718055994530942  /* ln(2): back */
+
+struct ra__state_row {
+    float *m, *l;
+    float *acc; /* [value_dim] */
+};
+
+/* into += from, for states that folded different keys. `from` is only read. */
+void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim);
+
+/* m + ln l; -inf for the empty state. */
+float ra__state_lse(float m, float l);
+
+/* out = acc / l in `dtype`, or 0 for the empty state, and the LSE (NULL = not wanted). */
+void ra__state_finish_row(struct ra__state_row row, int value_dim, ra_dtype dtype, void *out,
+                          float *lse);
+
+/* Two finished rows into the first: L = logaddexp(L1, L2), o = exp(L1 - L) o1 + exp(L2 - L) o2. */
+void ra__partial_merge_row(float *out, float *lse, const float *other_out, float other_lse, int dim);
+
+#endif
