@@ -1,5 +1,6 @@
 /* group.c - groups of ranks: their threads, their transport, and running them in one process. */
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +40,17 @@ static ra_status take_options(const ra_group_options *given, int local_ranks, ra
     return options->threads ? RA_OK : default_threads(local_ranks, &options->threads);
 }
 
+void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
+{
+    if (!group || !group->log) return;
+    char text[256];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    group->log(group->rank.context, level, text);
+}
+
 /* Takes over the link, also when it fails. */
 static ra_status create(const struct ra__rank *rank, const ra_group_options *options, ra_group **out)
 {
@@ -56,12 +68,8 @@ static ra_status create(const struct ra__rank *rank, const ra_group_options *opt
         ra_group_destroy(group);
         return status;
     }
-    if (group->log) {
-        char text[128];
-        snprintf(text, sizeof text, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
-                 rank->transport->name, options->threads);
-        group->log(options->context, RA_LOG_INFO, text);
-    }
+    ra__log(group, RA_LOG_INFO, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
+            rank->transport->name, options->threads);
     *out = group;
     return RA_OK;
 }
@@ -101,6 +109,9 @@ ra_status ra_group_create(const char *name, int ranks, const ra_group_options *g
     ra_status status = transport->open(ranks, options.timeout, links);
     if (status == RA_OK) status = create_all(transport, ranks, links, &options, groups);
     ra__free(links);
+    if (status == RA_OK && ranks * options.threads > ra__cores())
+        ra__log(groups[0], RA_LOG_WARNING, "%d ranks x %d threads share %d cores and take turns", ranks,
+                options.threads, ra__cores());
     return status;
 }
 

@@ -20,6 +20,10 @@ struct ra_plan {
     ra_memory memory;
 };
 
+/* To the log callback of the group, if it has one. `group` may be NULL. */
+__attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,
+                                                   const char *format, ...);
+
 /* Copies a caller-filled struct of another version's size into ours: fields the caller did not know
  * stay default; fields we do not know must be zero. `what` names it in errors. */
 ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs);

@@ -106,6 +106,9 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
         ra_plan_destroy(plan);
         return status;
     }
+    ra__log(group, RA_LOG_INFO, "rank %d: plan with kernel %s, strategy %s, %zu bytes",
+            plan->steps.input.rank, plan->kernel->name, plan->steps.input.strategy->name,
+            plan->memory.total);
     *out = plan;
     return RA_OK;
 }

@@ -18,6 +18,8 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, const st
                                          int64_t queries, int threads)
 {
     enum { JOBS_PER_THREAD = 4, FEWEST_QUERIES = 16 };
+    /* A job is the time between two signs of life: this many pairs take about a second. */
+    const int64_t most_pairs = INT64_C(1) << 28;
     int group = shape->q_heads / shape->kv_heads;
     struct ra__cut cut = { .heads = group < kernel->rows ? group : kernel->rows };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
@@ -26,6 +28,8 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, const st
     while (cut.queries > FEWEST_QUERIES && threads > 1 &&
            lanes * ra__ceil_div(queries, cut.queries) < (int64_t)JOBS_PER_THREAD * threads)
         cut.queries = (cut.queries + 1) / 2;
+    while (cut.queries > 1 && cut.queries * cut.heads > most_pairs / ra__max(shape->k_len, 1))
+        cut.queries /= 2;
     return cut;
 }
 

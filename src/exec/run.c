@@ -93,6 +93,7 @@ static ra_status give_up(struct ra__exec *exec, ra_status status)
     exec->rank->transport->abort(exec->rank->link, status, sentence);
     if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
     exec->outstanding = NULL;
+    exec->io = NULL;
     return ra__fail(status, "%s", sentence);
 }
 

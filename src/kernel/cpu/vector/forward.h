@@ -59,24 +59,22 @@ static void fill(float *x, struct lanes lanes, float value)
     for (int i = lanes.from; i < lanes.to; i++) x[i] = value;
 }
 
-/* Turns the scores of a row into weights relative to its maximum, over the lanes `all`, which are
- * whole vectors and hold those that the row sees. */
-static void weigh(struct forward *f, int row, float *x, struct lanes all)
+/* Hides the scores of a row that it does not see, among the lanes `all`, and raises its maximum to
+ * the largest of the others. NaN raises nothing; it enters by its weight. */
+static void raise_row(struct forward *f, int row, float *x, struct lanes all)
 {
-    struct lanes own = f->seen[row];
-    if (lanes_none(own)) {
-        fill(x, all, 0.0f);
-        return;
-    }
-    fill(x, (struct lanes){ all.from, own.from }, -INFINITY);
-    fill(x, (struct lanes){ own.to, all.to }, -INFINITY);
-
+    fill(x, (struct lanes){ all.from, f->seen[row].from }, -INFINITY);
+    fill(x, (struct lanes){ f->seen[row].to, all.to }, -INFINITY);
     vec largest = vec_all(-INFINITY);
     for (int i = all.from; i < all.to; i += LANES) largest = vec_max(largest, vec_load(x + i));
     float m = vec_largest(largest);
-    if (m > f->m[row]) raise_maximum(f, row, m); /* NaN raises nothing; it enters by its weight */
+    if (m > f->m[row]) raise_maximum(f, row, m);
+}
 
-    /* m is still -inf where a row has seen scores of -inf only; their weights are 0. */
+/* Turns the scores of a row into weights relative to its maximum. That is still -inf where the row has
+ * seen no scores but -inf, whose weights are 0. */
+static void weigh_row(struct forward *f, int row, float *x, struct lanes all)
+{
     vec shift = vec_all(f->m[row] == -INFINITY ? 0.0f : f->m[row]), sum = vec_zero();
     for (int i = all.from; i < all.to; i += LANES) {
         vec p = vec_exp2(vec_sub(vec_load(x + i), shift));
@@ -96,7 +94,8 @@ static void fold_rows(struct forward *f, int row, int count)
         .a = f->q + (int64_t)row * f->dim, .a_row = f->dim, .a_step = 1,
         .b = f->kt + all.from, .b_row = BLOCK,
         .c = f->scores + all.from, .c_row = BLOCK });
-    for (int r = 0; r < count; r++) weigh(f, row + r, f->scores + r * BLOCK, all);
+    for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
+    for (int r = 0; r < count; r++) weigh_row(f, row + r, f->scores + r * BLOCK, all);
     gemm(&(struct product){
         .m = count, .n = f->value_dim, .depth = hull.to - hull.from,
         .a = f->scores + hull.from, .a_row = BLOCK, .a_step = 1,

@@ -28,8 +28,12 @@ struct product {
 static inline __attribute__((always_inline)) void tile(const struct product *p, int i, int j,
                                                        const int rows, const int vecs)
 {
-    const float *a = p->a + i * p->a_row, *b = p->b + j;
-    const int64_t a_row = p->a_row, a_step = p->a_step, b_row = p->b_row;
+    /* Copies, for all the compiler knows the stores below could change *p. */
+    const int64_t a_row = p->a_row, a_step = p->a_step, b_row = p->b_row, c_row = p->c_row;
+    const float *a = p->a + i * a_row, *b = p->b + j;
+    float *c = p->c + i * c_row + j;
+    const bool add = p->add;
+
     vec sum[TILE_ROWS][TILE_VECS];
 #pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
@@ -48,12 +52,16 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         }
     }
 
-    float *c = p->c + i * p->c_row + j;
+    if (add)
 #pragma GCC unroll 8
-    for (int r = 0; r < rows; r++, c += p->c_row)
+        for (int r = 0; r < rows; r++)
 #pragma GCC unroll 8
-        for (int v = 0; v < vecs; v++)
-            vec_store(c + v * LANES, p->add ? vec_add(vec_load(c + v * LANES), sum[r][v]) : sum[r][v]);
+            for (int v = 0; v < vecs; v++)
+                sum[r][v] = vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v]);
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 8
+        for (int v = 0; v < vecs; v++) vec_store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
 /* A column of pieces, `vecs` wide: whole ones, then the rows that are left. */
