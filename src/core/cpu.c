@@ -3,10 +3,19 @@
 
 #if defined(__x86_64__) || defined(__i386__)
 
+#include <cpuid.h>
+
+/* Asked by hand, for some compilers' query does not know it. What AVX2 needs of the system is all
+ * it needs. */
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
 bool ra__cpu_has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 bool ra__cpu_has_avx512(void)

@@ -6,7 +6,7 @@
 
 static _Thread_local char sentence[1024];
 
-ra_status ra__fail(ra_status status, const char *format, ...)
+void ra__set_error(const char *format, ...)
 {
     /* Written aside first: an argument may be the old sentence itself. */
     char text[sizeof sentence];
@@ -15,7 +15,6 @@ ra_status ra__fail(ra_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     snprintf(sentence, sizeof sentence, "%s", text);
-    return status;
 }
 
 const char *ra_last_error(void) { return sentence; }

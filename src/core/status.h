@@ -13,7 +13,9 @@
         if (ra__status_ != RA_OK) return ra__status_;                                              \
     } while (0)
 
-/* Sets ra_last_error() on this thread and returns `status`. */
-__attribute__((format(printf, 2, 3))) ra_status ra__fail(ra_status status, const char *format, ...);
+/* Sets ra_last_error() on this thread and yields `status`. A macro, so that compilers see that a
+ * failure is not RA_OK: ra__fail(RA_ERR_ARGUMENT, "plan: %d ranks", ranks). */
+#define ra__fail(status, ...) (ra__set_error(__VA_ARGS__), (status))
+__attribute__((format(printf, 1, 2))) void ra__set_error(const char *format, ...);
 
 #endif

@@ -15,7 +15,10 @@ static void cpu_copy(const struct ra__copy *copy)
         memcpy(to + (size_t)i * copy->to_stride, from + (size_t)i * copy->from_stride, copy->bytes);
 }
 
-static void cpu_clear(void *memory, size_t bytes) { memset(memory, 0, bytes); }
+static void cpu_clear(void *memory, size_t bytes)
+{
+    if (bytes > 0) memset(memory, 0, bytes); /* an empty rank has no memory at all */
+}
 
 static void cpu_add(float *to, const float *from, size_t count)
 {

@@ -116,7 +116,7 @@ static struct chunk chunk_at(const struct attend_work *work, int64_t index)
         else high = middle;
     }
     const struct ra__plan_row *row = &bound->program->rows[low];
-    int64_t size = work->exec->cut.queries, offset = (index - bound->chunk_starts[low]) * size;
+    int64_t size = work->exec->bound->cut.queries, offset = (index - bound->chunk_starts[low]) * size;
     return (struct chunk){ row, offset, ra__min(size, row->q_count - offset) };
 }
 
@@ -126,14 +126,14 @@ static void forward_item(void *context, int64_t item, int thread)
     /* Last chunk first: under causal patterns it sees the most keys. */
     struct chunk chunk = chunk_at(work, work->chunks - 1 - item / work->lanes);
     struct ra__lane lane =
-        ra__lane_at(&work->exec->plan->input.shape, &work->exec->cut, item % work->lanes);
+        ra__lane_at(&work->exec->plan->input.shape, &work->exec->bound->cut, item % work->lanes);
     run_forward(work->exec, work->step, &chunk, &lane, thread);
 }
 
 static void backward_item(void *context, int64_t item, int thread)
 {
     struct attend_work *work = context;
-    const struct ra__cut *cut = &work->exec->cut;
+    const struct ra__cut *cut = &work->exec->bound->cut;
     for (int i = 0; i < cut->head_chunks; i++) {
         struct ra__lane lane =
             ra__lane_at(&work->exec->plan->input.shape, cut, item * cut->head_chunks + i);
@@ -148,9 +148,9 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     const struct ra__shape *shape = &exec->plan->input.shape;
     int last_row = step->first_row + step->row_count - 1;
     struct attend_work work = { .exec = exec, .step = step };
-    work.lanes = shape->batch * shape->kv_heads * exec->cut.head_chunks;
+    work.lanes = shape->batch * shape->kv_heads * exec->bound->cut.head_chunks;
     work.chunks = exec->bound->chunk_starts[last_row] +
-                  ra__ceil_div(exec->bound->program->rows[last_row].q_count, exec->cut.queries);
+                  ra__ceil_div(exec->bound->program->rows[last_row].q_count, exec->bound->cut.queries);
     struct ra__work deal = { forward_item, tick, &work, work.chunks * work.lanes };
     if (exec->bound == &exec->forward) return ra__pool_run(exec->rank->pool, &deal);
     deal.body = backward_item;

@@ -149,22 +149,25 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, const struc
 }
 
 /* How many chunks of queries lie before each row of its step. */
-static void count_chunks(struct ra__exec *exec, const struct ra__program *program, int64_t *starts)
+static void count_chunks(const struct ra__program *program, struct ra__cut cut, int64_t *starts)
 {
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
         int64_t chunks = 0;
         for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
             starts[r] = chunks;
-            chunks += ra__ceil_div(program->rows[r].q_count, exec->cut.queries);
+            chunks += ra__ceil_div(program->rows[r].q_count, cut.queries);
         }
     }
 }
 
-static ra_status bind_program(struct ra__exec *exec, const struct ra__program *program,
+/* `threads` may pull on the jobs of this program at once. */
+static ra_status bind_program(struct ra__exec *exec, const struct ra__program *program, int threads,
                               struct ra__bound *bound)
 {
+    const struct ra__plan_input *input = &exec->plan->input;
     bound->program = program;
+    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->q_layout->count[input->rank], threads);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
     RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
@@ -180,7 +183,7 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
                                                .recv_count = round->recv_count,
                                                .hop = round->hop };
     }
-    count_chunks(exec, program, bound->chunk_starts);
+    count_chunks(program, bound->cut, bound->chunk_starts);
     return RA_OK;
 }
 
@@ -214,12 +217,11 @@ static ra_status prepare_hello(struct ra__exec *exec)
 
 ra_status ra__exec_create(struct ra__exec *exec)
 {
-    const struct ra__plan *plan = exec->plan;
-    exec->cut = ra__cut_for(&plan->input.shape, exec->kernel, plan->input.q_layout->count[plan->input.rank],
-                            ra__pool_threads(exec->rank->pool));
     RA__TRY(take_buffers(exec));
-    RA__TRY(bind_program(exec, &plan->forward, &exec->forward));
-    RA__TRY(bind_program(exec, &plan->backward, &exec->backward));
+    RA__TRY(bind_program(exec, &exec->plan->forward, ra__pool_threads(exec->rank->pool), &exec->forward));
+    /* Backward, the jobs of a KV head are one thread's, and how queries are cut decides in which order
+     * the gradients of its keys are summed: the cut must not know the threads. */
+    RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));
     return prepare_hello(exec);
 }
 

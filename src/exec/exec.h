@@ -58,6 +58,7 @@ struct ra__bound {
     const struct ra__program *program;
     struct ra__message *sends, *recvs;
     struct ra__round *rounds;
+    struct ra__cut cut;    /* of its rows into jobs */
     int64_t *chunk_starts; /* [row]: chunks of the rows before it in its step */
 };
 
@@ -68,7 +69,6 @@ struct ra__exec {
     const struct ra__rank *rank; /* NULL: a plan that is only asked */
     struct ra__account *account;
 
-    struct ra__cut cut;
     void *slots[RA__SLOTS];
     float *m, *l, *acc; /* state of rows that span hops: [batch, query, head(, value_dim)] */
     float *dq, *delta;  /* backward sums: [batch, query, head, dim] and [batch, query, head] */

@@ -1,6 +1,6 @@
-/* block.h - how a key run is cut into blocks. Blocks start at multiples of the block size counted in
- * pos / pos_step, not at the start of the run, so that a key has the same place in the same block
- * however the run was cut before. */
+/* block.h - how a key run is cut into blocks. Blocks start at multiples of the block size counted
+ * in pos / pos_step, not at the start of the run, so that a key has the same place in the same
+ * block however the run was cut before. */
 #ifndef RA__KERNEL_BLOCK_H
 #define RA__KERNEL_BLOCK_H
 

@@ -23,7 +23,7 @@ void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
 {
     for (int64_t i = 0; i < q_count; i++)
         for (int h = 0; h < heads; h++)
-            delta.data[i * delta.row_stride + h] =
-                row_delta(shape, row_at(shape->dtype, out, i, h), row_at(shape->dtype, dout, i, h),
-                          dlse.data ? dlse.data[i * dlse.row_stride + h] : 0.0f);
+            delta.data[i * delta.row_stride + h] = row_delta(
+                shape, row_at(shape->dtype, out, i, h), row_at(shape->dtype, dout, i, h),
+                dlse.data ? dlse.data[i * dlse.row_stride + h] : 0.0f);
 }

@@ -78,11 +78,9 @@ const char *ra__kernel_why(const struct ra__kernel *kernel)
                  kernel->needs);
     else if (name && strcmp(name, kernel->name) == 0)
         snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names it");
-    else if (name)
-        snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names another one");
+    else if (name) snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names another one");
     else if (kernel == fastest())
         snprintf(sentences[i], sizeof sentences[i], "the fastest one this CPU can run");
-    else
-        snprintf(sentences[i], sizeof sentences[i], "%s is faster", fastest()->name);
+    else snprintf(sentences[i], sizeof sentences[i], "%s is faster", fastest()->name);
     return sentences[i];
 }

@@ -1,4 +1,4 @@
-/* state.c - see state.h. One row at a time and once per row, so plain C in double where it helps. */
+/* state.c - see state.h. Called once per row, so plain C and double where it helps. */
 #include "kernel/state.h"
 
 #include <math.h>
@@ -7,9 +7,8 @@
 
 void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim)
 {
-    if (*from.l == 0.0f) return; /* nothing folded; -inf - -inf is never evaluated */
     float m = *into.m > *from.m ? *into.m : *from.m;
-    float shift = m == -INFINITY ? 0.0f : m;
+    float shift = m == -INFINITY ? 0.0f : m; /* two empty states: -inf - -inf is never evaluated */
     float keep = (float)exp2((double)*into.m - shift), add = (float)exp2((double)*from.m - shift);
     for (int d = 0; d < value_dim; d++) into.acc[d] = into.acc[d] * keep + from.acc[d] * add;
     *into.l = *into.l * keep + *from.l * add;

@@ -25,6 +25,7 @@ void ra__state_finish_row(struct ra__state_row row, int value_dim, ra_dtype dtyp
                           float *lse);
 
 /* Two finished rows into the first: L = logaddexp(L1, L2), o = exp(L1 - L) o1 + exp(L2 - L) o2. */
-void ra__partial_merge_row(float *out, float *lse, const float *other_out, float other_lse, int dim);
+void ra__partial_merge_row(float *out, float *lse, const float *other_out, float other_lse,
+                           int dim);
 
 #endif

@@ -76,7 +76,7 @@ static ra_status custom_poll(void *opaque)
         return status;
     }
     if (!link->calls.poll) return RA_OK;
-    ra__fail(RA_OK, "%s", "");
+    ra__set_error("%s", "");
     return tell(link, "poll", link->calls.poll(link->calls.context));
 }
 
@@ -107,7 +107,7 @@ static ra_status custom_post(void *opaque, struct ra__round *round)
     ra_message *sends = link->wire, *recvs = link->wire + round->send_count;
     for (int i = 0; i < round->send_count; i++) sends[i] = as_seen_outside(&round->sends[i]);
     for (int i = 0; i < round->recv_count; i++) recvs[i] = as_seen_outside(&round->recvs[i]);
-    ra__fail(RA_OK, "%s", "");
+    ra__set_error("%s", "");
     return tell(link, "post",
                 link->calls.post(link->calls.context, sends, round->send_count, recvs,
                                  round->recv_count, &round->ticket));
@@ -116,7 +116,7 @@ static ra_status custom_post(void *opaque, struct ra__round *round)
 static ra_status custom_wait(void *opaque, struct ra__round *round)
 {
     struct link *link = opaque;
-    ra__fail(RA_OK, "%s", "");
+    ra__set_error("%s", "");
     return tell(link, "wait", link->calls.wait(link->calls.context, round->ticket, link->timeout));
 }
 

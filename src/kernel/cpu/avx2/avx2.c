@@ -1,4 +1,4 @@
-/* avx2.c - the bodies of kernel/cpu/vector in the words of AVX2. See kernel.h for the contract. */
+/* avx2.c - the bodies of kernel/cpu/vector in the words of AVX2. kernel.h has the contract. */
 #include "kernel/cpu/avx2/vec.h"
 
 #include "core/cpu.h"

@@ -91,7 +91,6 @@ static inline void vec_narrow_f16(uint16_t *p, vec x)
  * loop, half n of r[4 i + j] holds column 4 n + j of rows 4 i to 4 i + 3. */
 static inline void vec_transpose(vec r[LANES])
 {
-#pragma GCC unroll 2
     for (int i = 0; i < LANES; i += 4) {
         vec low01 = _mm256_unpacklo_ps(r[i], r[i + 1]), high01 = _mm256_unpackhi_ps(r[i], r[i + 1]);
         vec low23 = _mm256_unpacklo_ps(r[i + 2], r[i + 3]);
@@ -101,7 +100,6 @@ static inline void vec_transpose(vec r[LANES])
         r[i + 2] = _mm256_shuffle_ps(high01, high23, 0x44);
         r[i + 3] = _mm256_shuffle_ps(high01, high23, 0xee);
     }
-#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         vec low = r[j], high = r[j + 4];
         r[j] = _mm256_permute2f128_ps(low, high, 0x20);

@@ -72,7 +72,6 @@ static inline void vec_narrow_f16(uint16_t *p, vec x)
  * first loop, quarter n of r[4 i + j] holds column 4 n + j of rows 4 i to 4 i + 3. */
 static inline void vec_transpose(vec r[LANES])
 {
-#pragma GCC unroll 4
     for (int i = 0; i < LANES; i += 4) {
         vec low01 = _mm512_unpacklo_ps(r[i], r[i + 1]), high01 = _mm512_unpackhi_ps(r[i], r[i + 1]);
         vec low23 = _mm512_unpacklo_ps(r[i + 2], r[i + 3]);
@@ -82,7 +81,6 @@ static inline void vec_transpose(vec r[LANES])
         r[i + 2] = _mm512_shuffle_ps(high01, high23, 0x44);
         r[i + 3] = _mm512_shuffle_ps(high01, high23, 0xee);
     }
-#pragma GCC unroll 4
     for (int j = 0; j < 4; j++) {
         vec low01 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0x44);
         vec high01 = _mm512_shuffle_f32x4(r[j], r[j + 4], 0xee);

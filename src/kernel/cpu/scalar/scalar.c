@@ -1,5 +1,5 @@
-/* scalar.c - attention in plain C, one query row at a time: the kernel to read, to port and to doubt
- * the others by. It runs everywhere and knows no instruction set. See kernel.h for the contract. */
+/* scalar.c - attention in plain C, one query row at a time: the kernel to read, to port, and to
+ * doubt the others by. It runs everywhere. kernel.h has the contract. */
 #include <math.h>
 
 #include "core/dtype.h"
@@ -12,14 +12,14 @@ enum { BLOCK = 64 };
 
 /* The numbers of one query row, in f32. */
 struct row {
-    float *q;         /* [dim] */
-    float *k, *v;     /* [dim] and [value_dim], one key at a time */
-    float *acc;       /* [value_dim], with m and l the state; forward only */
+    float *q;     /* [dim] */
+    float *k, *v; /* [dim] and [value_dim], one key at a time */
+    float *acc;   /* [value_dim], with m and l the state; forward only */
     float m, l;
-    float *scores;    /* [BLOCK]; forward only */
-    float *dout;      /* [value_dim]; backward only, as are the next three */
+    float *scores; /* [BLOCK]; forward only */
+    float *dout;   /* [value_dim]; backward only, as are the next three */
     float lse, delta;
-    float *dq;        /* where the row's gradient goes, in the job */
+    float *dq; /* where the row's gradient goes, in the job */
 };
 
 static size_t workspace(const struct ra__shape *shape, bool backward)
@@ -65,24 +65,26 @@ static void load_query(const struct ra__view *view, int64_t i, int h, float *to)
 }
 
 /* The j-th key of a run, or its value. */
-static void load_key(const struct ra__view *view, const struct ra__key_run *run, int64_t j, float *to)
+static void load_key(const struct ra__view *view, const struct ra__key_run *run, int64_t j,
+                     float *to)
 {
     int64_t index = (run->row + j * run->row_step) * view->k.row_stride;
     load(view->shape, &view->k, index, view->shape->dim, to);
 }
 
-static void load_value(const struct ra__view *view, const struct ra__key_run *run, int64_t j, float *to)
+static void load_value(const struct ra__view *view, const struct ra__key_run *run, int64_t j,
+                       float *to)
 {
     int64_t index = (run->row + j * run->row_step) * view->v.row_stride;
     load(view->shape, &view->v, index, view->shape->value_dim, to);
 }
 
-/* ---- Forward ------------------------------------------------------------------------------------- */
+/* ---- Forward --------------------------------------------------------------------------------- */
 
 /* Raises the running maximum to m and makes what was summed so far relative to it. */
 static void raise_maximum(struct row *row, float m, int value_dim)
 {
-    float c = exp2f(row->m - m); /* 0 where nothing was folded: m is finite, row->m is -inf */
+    float c = exp2f(row->m - m); /* 0 where row->m is -inf: nothing was folded; m is not */
     row->m = m;
     row->l *= c;
     for (int d = 0; d < value_dim; d++) row->acc[d] *= c;
@@ -102,7 +104,8 @@ static void fold(struct row *row, const struct ra__view *view, const struct ra__
     }
     if (largest > row->m) raise_maximum(row, largest, shape->value_dim);
 
-    float shift = row->m == -INFINITY ? 0.0f : row->m; /* scores of -inf only: their weights are 0 */
+    /* m is still -inf where the row has seen no scores but -inf, whose weights are 0. */
+    float shift = row->m == -INFINITY ? 0.0f : row->m;
     for (int64_t j = from; j < to; j++) {
         float p = exp2f(row->scores[j - from] - shift);
         load_value(view, run, j, row->v);
@@ -174,7 +177,7 @@ static void forward(struct ra__forward_job *job, void *memory)
         for (int h = 0; h < job->view.heads; h++) forward_row(job, &row, i, h);
 }
 
-/* ---- Backward ------------------------------------------------------------------------------------ */
+/* ---- Backward -------------------------------------------------------------------------------- */
 
 /* One query row and the j-th key of a run:
  *     p = exp(scale q.k - lse)    ds = p (dout.v - delta)

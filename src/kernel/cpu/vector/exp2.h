@@ -2,8 +2,8 @@
 #ifndef RA__KERNEL_CPU_VECTOR_EXP2_H
 #define RA__KERNEL_CPU_VECTOR_EXP2_H
 
-/* 2^x = 2^n 2^f with n the integer nearest to x and f = x - n, which is exact. The second factor is a
- * minimax polynomial of degree 6 on [-1/2, 1/2] that is exactly 1 at 0. Relative error at most
+/* 2^x = 2^n 2^f with n the integer nearest to x and f = x - n, which is exact. The second factor is
+ * a minimax polynomial of degree 6 on [-1/2, 1/2] that is exactly 1 at 0. Relative error at most
  * 1.1 x 2^-24 for x from -126 to 0 (the polynomial itself 0.03, the rest rounding); exactly 0 from
  * -127 down and at -inf; NaN stays NaN. */
 static inline vec vec_exp2(vec x)

@@ -1,11 +1,11 @@
 /* forward.h - folds key runs into the running softmax of the rows of a job. Written in the words of
  * an ISA's vec.h, on top of gemm.h, exp2.h, rows.h and pack.h.
  *
- * All rows keep their state in the workspace while the keys pass by. A key block is packed once, keys
- * transposed, and then a few rows at a time take it up:
+ * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
+ * keys transposed, and then a few rows at a time take it up:
  *     scores = q kt    p = exp2(scores - m)    acc += p v
- * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and adding
- * zeros changes no bit, so neighbours may see more or less. */
+ * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and
+ * adding zeros changes no bit, so neighbours may see more or less. */
 #ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
 #define RA__KERNEL_CPU_VECTOR_FORWARD_H
 
@@ -51,12 +51,7 @@ static void raise_maximum(struct forward *f, int row, float m)
     float c = vec_first(vec_exp2(vec_all(f->m[row] - m))); /* 0 where nothing was folded */
     f->m[row] = m;
     f->l[row] *= c;
-    scale_row(f->acc + (int64_t)row * f->value_dim, c, f->value_dim);
-}
-
-static void fill(float *x, struct lanes lanes, float value)
-{
-    for (int i = lanes.from; i < lanes.to; i++) x[i] = value;
+    scale_row(row_of(f->acc, row, f->value_dim), c, f->value_dim);
 }
 
 /* Hides the scores of a row that it does not see, among the lanes `all`, and raises its maximum to
@@ -71,8 +66,8 @@ static void raise_row(struct forward *f, int row, float *x, struct lanes all)
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
 
-/* Turns the scores of a row into weights relative to its maximum. That is still -inf where the row has
- * seen no scores but -inf, whose weights are 0. */
+/* Turns the scores of a row into weights relative to its maximum. That is still -inf where the row
+ * has seen no scores but -inf, whose weights are 0. */
 static void weigh_row(struct forward *f, int row, float *x, struct lanes all)
 {
     vec shift = vec_all(f->m[row] == -INFINITY ? 0.0f : f->m[row]), sum = vec_zero();
@@ -89,30 +84,33 @@ static void fold_rows(struct forward *f, int row, int count)
 {
     struct lanes hull = lanes_hull(f->seen + row, count), all = lanes_whole(hull);
     if (lanes_none(hull)) return;
-    gemm(&(struct product){
-        .m = count, .n = all.to - all.from, .depth = f->job->view.shape->dim,
-        .a = f->q + (int64_t)row * f->dim, .a_row = f->dim, .a_step = 1,
-        .b = f->kt + all.from, .b_row = BLOCK,
-        .c = f->scores + all.from, .c_row = BLOCK });
+    gemm(&(struct product){ .m = count,
+                            .n = all.to - all.from,
+                            .depth = f->job->view.shape->dim,
+                            .a = { row_of(f->q, row, f->dim), f->dim, 1 },
+                            .b = { f->kt + all.from, BLOCK },
+                            .c = { f->scores + all.from, BLOCK } });
     for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
     for (int r = 0; r < count; r++) weigh_row(f, row + r, f->scores + r * BLOCK, all);
-    gemm(&(struct product){
-        .m = count, .n = f->value_dim, .depth = hull.to - hull.from,
-        .a = f->scores + hull.from, .a_row = BLOCK, .a_step = 1,
-        .b = f->v + (int64_t)hull.from * f->value_dim, .b_row = f->value_dim,
-        .c = f->acc + (int64_t)row * f->value_dim, .c_row = f->value_dim, .add = true });
+    gemm(&(struct product){ .m = count,
+                            .n = f->value_dim,
+                            .depth = hull.to - hull.from,
+                            .a = { f->scores + hull.from, BLOCK, 1 },
+                            .b = { row_of(f->v, hull.from, f->value_dim), f->value_dim },
+                            .c = { row_of(f->acc, row, f->value_dim), f->value_dim },
+                            .add = true });
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
  * folded one by one, over the lanes each sees and no others. */
-static void fold_block(struct forward *f, const struct ra__key_run *run, int64_t first)
+static void fold_block(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
     const struct ra__shape *shape = view->shape;
-    pack_block(shape->dtype, &view->k, run, first, shape->dim, f->k);
-    pack_block(shape->dtype, &view->v, run, first, shape->value_dim, f->v);
-    transpose_block(f->k, shape->dim, f->kt);
-    int step = all_finite(f->v, (int64_t)BLOCK * f->value_dim) ? TILE_ROWS : 1;
+    pack_block(shape->dtype, &view->k, block, shape->dim, f->k);
+    pack_block(shape->dtype, &view->v, block, shape->value_dim, f->v);
+    transpose_block(f->k, block, shape->dim, f->kt);
+    int step = block_finite(f->v, block, shape->value_dim) ? TILE_ROWS : 1;
     for (int row = 0; row < f->rows; row += step)
         fold_rows(f, row, (int)ra__min(step, f->rows - row));
 }
@@ -120,14 +118,16 @@ static void fold_block(struct forward *f, const struct ra__key_run *run, int64_t
 static void fold_run(struct forward *f, const struct ra__key_run *run)
 {
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
-    for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK)
-        if (see_block(f->spans, f->rows, first, f->seen)) fold_block(f, run, first);
+    for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
+        struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
+        if (!lanes_none(block.seen)) fold_block(f, &block);
+    }
 }
 
 static void load_state(struct forward *f, int row, int64_t i, int h)
 {
     const struct ra__forward_job *job = f->job;
-    float *acc = f->acc + (int64_t)row * f->value_dim;
+    float *acc = row_of(f->acc, row, f->value_dim);
     if (job->first) {
         f->m[row] = -INFINITY;
         f->l[row] = 0.0f;
@@ -146,7 +146,7 @@ static void store_state(const struct forward *f, int row, int64_t i, int h)
     int value_dim = job->view.shape->value_dim;
     job->m.data[i * job->m.row_stride + h] = f->m[row];
     job->l.data[i * job->l.row_stride + h] = f->l[row];
-    narrow(RA_F32, f->acc + (int64_t)row * f->value_dim, value_dim,
+    narrow(RA_F32, row_of(f->acc, row, f->value_dim), value_dim,
            job->acc + i * job->acc_row_stride + h * value_dim);
 }
 
@@ -154,7 +154,7 @@ static void store_output(const struct forward *f, int row, int64_t i, int h)
 {
     const struct ra__forward_job *job = f->job;
     const struct ra__shape *shape = job->view.shape;
-    float *acc = f->acc + (int64_t)row * f->value_dim;
+    float *acc = row_of(f->acc, row, f->value_dim);
     vec l = vec_all(f->l[row] == 0.0f ? 1.0f : f->l[row]); /* acc is 0 where nothing was folded */
     for (int d = 0; d < f->value_dim; d += LANES) vec_store(acc + d, vec_div(vec_load(acc + d), l));
     int64_t index = i * job->out.row_stride + h * job->out.head_stride;

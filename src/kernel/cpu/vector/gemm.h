@@ -8,64 +8,62 @@
 
 /* C[i][j] = sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n.
  *
- * A may be transposed: A[i][t] lies at a + i a_row + t a_step. B and C are rows of numbers. n is a
- * multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
+ * A may be transposed: A[i][t] lies at a.at + i a.row + t a.step. B and C are rows of numbers. n is
+ * a multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
  * row's result does not depend on the rows computed with it, and leaving out terms that are zero
  * changes nothing. */
 struct product {
     int m, n, depth;
-    const float *a;
-    int64_t a_row, a_step;
-    const float *b;
-    int64_t b_row;
-    float *c;
-    int64_t c_row;
+    struct {
+        const float *at;
+        int64_t row, step;
+    } a;
+    struct {
+        const float *at;
+        int64_t row;
+    } b;
+    struct {
+        float *at;
+        int64_t row;
+    } c;
     bool add;
 };
 
-/* One rows x (vecs LANES) piece at (i, j). `rows` and `vecs` are constants where this is inlined, so
- * the sums stay in registers. */
+/* One rows x (vecs LANES) piece at (i, j). `rows` and `vecs` are constants where this is inlined,
+ * so the sums stay in registers. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, int i, int j,
                                                        const int rows, const int vecs)
 {
-    /* Copies, for all the compiler knows the stores below could change *p. */
-    const int64_t a_row = p->a_row, a_step = p->a_step, b_row = p->b_row, c_row = p->c_row;
-    const float *a = p->a + i * a_row, *b = p->b + j;
-    float *c = p->c + i * c_row + j;
+    /* Copies: for all the compiler knows, the stores below could change *p. */
+    const int64_t a_row = p->a.row, a_step = p->a.step, b_row = p->b.row, c_row = p->c.row;
+    const float *a = p->a.at + i * a_row, *b = p->b.at + j;
+    float *c = p->c.at + i * c_row + j;
     const bool add = p->add;
 
     vec sum[TILE_ROWS][TILE_VECS];
-#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) sum[r][v] = vec_zero();
 
     for (int t = 0; t < p->depth; t++, a += a_step, b += b_row) {
         vec line[TILE_VECS];
-#pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) line[v] = vec_load(b + v * LANES);
-#pragma GCC unroll 8
         for (int r = 0; r < rows; r++) {
             vec left = vec_all(a[r * a_row]);
-#pragma GCC unroll 8
             for (int v = 0; v < vecs; v++) sum[r][v] = vec_fma(left, line[v], sum[r][v]);
         }
     }
 
     if (add)
-#pragma GCC unroll 8
         for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
             for (int v = 0; v < vecs; v++)
                 sum[r][v] = vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v]);
-#pragma GCC unroll 8
     for (int r = 0; r < rows; r++)
-#pragma GCC unroll 8
         for (int v = 0; v < vecs; v++) vec_store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
 /* A column of pieces, `vecs` wide: whole ones, then the rows that are left. */
-static inline __attribute__((always_inline)) void strip(const struct product *p, int j, const int vecs)
+static inline __attribute__((always_inline)) void strip(const struct product *p, int j,
+                                                        const int vecs)
 {
     int i = 0;
     for (; i + TILE_ROWS <= p->m; i += TILE_ROWS) tile(p, i, j, TILE_ROWS, vecs);
@@ -79,7 +77,7 @@ static inline __attribute__((always_inline)) void strip(const struct product *p,
     }
 }
 
-/* TILE_ROWS is 6 and TILE_VECS 4 at most; the cases beyond an ISA's tile are never reached there. */
+/* A strip wider than an ISA's tile is never left over; there its case only has to compile. */
 static void gemm(const struct product *p)
 {
     _Static_assert(TILE_ROWS == 6 && TILE_VECS <= 4, "strip() and gemm() name every tail");

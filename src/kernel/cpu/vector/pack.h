@@ -1,5 +1,5 @@
-/* pack.h - between the problem's dtype and strides and the f32 panels the products read. A panel has
- * rows of `padded(dim)` numbers, zeros behind the last, so products need no tails. */
+/* pack.h - between the problem's dtype and strides and the f32 panels the products read. A panel
+ * has rows of `padded(dim)` numbers, zeros behind the last, so products need no tails. */
 #ifndef RA__KERNEL_CPU_VECTOR_PACK_H
 #define RA__KERNEL_CPU_VECTOR_PACK_H
 
@@ -60,6 +60,14 @@ static void narrow(ra_dtype dtype, const float *from, int n, void *to)
     for (; d < n; d++) ra__store(dtype, to, d, from[d]);
 }
 
+/* Row `row` of a panel whose rows are `dim` long. */
+static inline float *row_of(float *panel, int row, int dim) { return panel + (int64_t)row * dim; }
+
+static void fill(float *x, struct lanes lanes, float value)
+{
+    for (int i = lanes.from; i < lanes.to; i++) x[i] = value;
+}
+
 /* x *= factor over n numbers, a multiple of LANES. */
 static void scale_row(float *x, float factor, int n)
 {
@@ -73,7 +81,7 @@ static void add_scaled(float *to, float factor, const float *from, int n)
     for (int d = 0; d < n; d++) to[d] += factor * from[d];
 }
 
-/* False if any of n numbers, a multiple of LANES, is infinite or NaN: 0 x is NaN for those alone. */
+/* False if any of n numbers, a multiple of LANES, is infinite or NaN: only then is 0 x NaN. */
 static bool all_finite(const float *x, int64_t n)
 {
     vec zero = vec_zero(), sum = vec_zero();
@@ -82,7 +90,8 @@ static bool all_finite(const float *x, int64_t n)
 }
 
 /* The query rows of a job, or tensors shaped like them, to [rows][padded(dim)]. */
-static void pack_rows(const struct ra__view *view, const struct ra__matrix *from, int dim, float *to)
+static void pack_rows(const struct ra__view *view, const struct ra__matrix *from, int dim,
+                      float *to)
 {
     ra_dtype dtype = view->shape->dtype;
     for (int64_t i = 0; i < view->q_count; i++)
@@ -91,34 +100,43 @@ static void pack_rows(const struct ra__view *view, const struct ra__matrix *from
                   dim, to);
 }
 
-/* Keys of a run, or their values, to [BLOCK][padded(dim)]; lane 0 is key `first`. Lanes without a key
- * are zero. */
-static void pack_block(ra_dtype dtype, const struct ra__matrix *from, const struct ra__key_run *run,
-                       int64_t first, int dim, float *to)
+/* The keys of a block, or their values, to [BLOCK][padded(dim)]: the lanes that are seen, and zeros
+ * around them up to whole vectors. */
+static void pack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
+                       int dim, float *to)
 {
-    for (int64_t j = first; j < first + BLOCK; j++, to += padded(dim)) {
-        if (j < 0 || j >= run->count) {
-            memset(to, 0, sizeof(float) * (size_t)padded(dim));
-            continue;
-        }
-        int64_t index = (run->row + j * run->row_step) * from->row_stride;
-        widen(dtype, element(dtype, from->data, index), dim, to);
+    const struct ra__key_run *run = block->run;
+    struct lanes seen = block->seen, all = lanes_whole(seen);
+    for (int lane = all.from; lane < all.to; lane++) {
+        float *row = row_of(to, lane, padded(dim));
+        int64_t index = (run->row + (block->first + lane) * run->row_step) * from->row_stride;
+        if (lane < seen.from || lane >= seen.to)
+            memset(row, 0, sizeof(float) * (size_t)padded(dim));
+        else widen(dtype, element(dtype, from->data, index), dim, row);
     }
 }
 
-/* [BLOCK][padded(dim)] to [padded(dim)][BLOCK]. */
-static void transpose_block(const float *from, int dim, float *to)
+/* The lanes of pack_block() to [padded(dim)][BLOCK]. */
+static void transpose_block(const float *from, const struct key_block *block, int dim, float *to)
 {
+    struct lanes all = lanes_whole(block->seen);
     for (int d = 0; d < padded(dim); d += LANES)
-        for (int lane = 0; lane < BLOCK; lane += LANES) {
+        for (int lane = all.from; lane < all.to; lane += LANES) {
             vec square[LANES];
-#pragma GCC unroll 16
             for (int i = 0; i < LANES; i++)
                 square[i] = vec_load(from + (int64_t)(lane + i) * padded(dim) + d);
             vec_transpose(square);
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES; i++) vec_store(to + (int64_t)(d + i) * BLOCK + lane, square[i]);
+            for (int i = 0; i < LANES; i++)
+                vec_store(to + (int64_t)(d + i) * BLOCK + lane, square[i]);
         }
+}
+
+/* all_finite() over the lanes of pack_block(). */
+static bool block_finite(const float *packed, const struct key_block *block, int dim)
+{
+    struct lanes all = lanes_whole(block->seen);
+    return all_finite(packed + (int64_t)all.from * padded(dim),
+                      (int64_t)(all.to - all.from) * padded(dim));
 }
 
 #endif

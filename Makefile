@@ -1,0 +1,55 @@
+# The front door; CMake does the building. `make help` lists the targets.
+
+BUILD  ?= build
+PREFIX ?= /usr/local
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+
+# Ninja where there is one. A build folder keeps the generator it began with.
+generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
+configure = cmake --preset $(1) -B $(2) $(call generator,$(2)) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+compile   = cmake --build $(1) --parallel $(JOBS)
+product   = --target ringattn ringattn_shared ringattn_static
+
+.PHONY: all demo test check install format clean help
+.NOTPARALLEL:
+
+all: ## build the library and the command (the default)
+	@tools/install-deps build
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) $(product)
+
+demo: all ## build, and show what it does
+	@$(BUILD)/ringattn demo
+
+test: ## build everything and run the tests; a few minutes at most
+	@tools/install-deps test
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD))
+	@tools/run-tests test $(BUILD) -j $(JOBS) -LE '^long$$' --timeout 120
+
+check: ## longer grids, then the tests under ASan, UBSan and TSan
+	@tools/install-deps check
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD))
+	@RINGATTN_LONG=1 tools/run-tests 'long grids' $(BUILD) -j $(JOBS) --timeout 600
+	@$(call configure,asan,$(BUILD)-asan)
+	@$(call compile,$(BUILD)-asan)
+	@tools/run-tests 'asan and ubsan' $(BUILD)-asan -j $(JOBS) -LE '^long$$' --timeout 900
+	@$(call configure,tsan,$(BUILD)-tsan)
+	@$(call compile,$(BUILD)-tsan)
+	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' --timeout 900
+	@cat $(BUILD)/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary
+
+install: all ## install below PREFIX; DESTDIR is respected
+	@cmake --install $(BUILD)
+
+format: ## clang-format all C sources
+	@tools/install-deps format
+	@find include src cli bench tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+
+clean: ## remove the build folders
+	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-asan $(BUILD)-tsan
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) JOBS=$(JOBS)"

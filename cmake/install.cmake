@@ -1,0 +1,35 @@
+# Installs header, libraries, command, man page, pkg-config file and CMake package.
+
+include(CMakePackageConfigHelpers)
+
+install(TARGETS ringattn_shared ringattn_static EXPORT ringattn
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS ringattn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(FILES include/ringattn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES docs/ringattn.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+# pkg-config: paths below the prefix are written relative to it, so that a moved tree still works.
+foreach(dir LIBDIR INCLUDEDIR)
+    if(IS_ABSOLUTE ${CMAKE_INSTALL_${dir}})
+        set(PC_${dir} ${CMAKE_INSTALL_${dir}})
+    else()
+        set(PC_${dir} "\${prefix}/${CMAKE_INSTALL_${dir}}")
+    endif()
+endforeach()
+set(PC_LIBS_PRIVATE ${CMAKE_THREAD_LIBS_INIT})
+if(RINGATTN_LIBM)
+    string(APPEND PC_LIBS_PRIVATE " -lm")
+endif()
+configure_file(cmake/ringattn.pc.in ringattn.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/ringattn.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# find_package(ringattn) gives ringattn::ringattn (shared) and ringattn::static.
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/ringattn)
+configure_package_config_file(cmake/ringattnConfig.cmake.in ringattnConfig.cmake
+    INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/ringattnConfigVersion.cmake
+    COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/ringattnConfig.cmake ${PROJECT_BINARY_DIR}/ringattnConfigVersion.cmake
+    DESTINATION ${package_dir})
+install(EXPORT ringattn NAMESPACE ringattn:: FILE ringattnTargets.cmake DESTINATION ${package_dir})

@@ -1,0 +1,110 @@
+# The tests, for ctest.
+#
+#   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only
+#   tests/support                   helpers, linked to all of these
+#   tests/cli/run.sh                the command, from outside
+#   tests/abi                       header, exported names, installed packages
+#   examples                        each program must run and exit 0
+#
+# Labels: the folder's name, and `long`. With RINGATTN_LONG=1 in the environment programs may enlarge
+# their grids. The time limit of programs is ctest's --timeout; scripts carry their own.
+
+find_path(CMOCKA_INCLUDE_DIR cmocka.h)
+find_library(CMOCKA_LIBRARY cmocka)
+mark_as_advanced(CMOCKA_INCLUDE_DIR CMOCKA_LIBRARY)
+if(CMOCKA_INCLUDE_DIR AND CMOCKA_LIBRARY)
+    set(have_cmocka TRUE)
+    ringattn_report(TRUE "cmocka: unit, ring and fault tests")
+else()
+    set(have_cmocka FALSE)
+    ringattn_report(FALSE "cmocka: unit, ring and fault tests are NOT BUILT (tools/install-deps test brings it)")
+endif()
+
+# ---- Programs ------------------------------------------------------------------------------------
+
+# What a test program is compiled with: the insides of the library and of the command.
+add_library(ringattn_test INTERFACE)
+target_include_directories(ringattn_test INTERFACE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
+target_compile_options(ringattn_test INTERFACE -UNDEBUG)
+target_link_libraries(ringattn_test INTERFACE ringattn_cli ringattn_internal ringattn_static)
+if(have_cmocka)
+    target_include_directories(ringattn_test SYSTEM INTERFACE ${CMOCKA_INCLUDE_DIR})
+    target_link_libraries(ringattn_test INTERFACE ${CMOCKA_LIBRARY})
+endif()
+
+file(GLOB support_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.c)
+if(support_sources AND have_cmocka)
+    add_library(ringattn_test_support STATIC ${support_sources})
+    target_link_libraries(ringattn_test_support PUBLIC ringattn_test)
+    ringattn_flags(ringattn_test_support)
+    set(test_libraries ringattn_test_support)
+else()
+    set(test_libraries ringattn_test)
+endif()
+
+# ringattn_test_program(KIND SOURCE): the test kind/name, from name.c or test_name.c. Without cmocka it
+# is listed as disabled.
+function(ringattn_test_program kind source)
+    get_filename_component(name ${source} NAME_WE)
+    string(REGEX REPLACE "^test_" "" name ${name})
+    set(target test_${kind}_${name})
+    set(labels ${kind})
+    if(name MATCHES "_long$")
+        list(APPEND labels long)
+    endif()
+    if(have_cmocka)
+        add_executable(${target} ${source})
+        target_link_libraries(${target} PRIVATE ${test_libraries})
+        ringattn_flags(${target})
+        set_target_properties(${target} PROPERTIES
+            OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${kind})
+        add_test(NAME ${kind}/${name} COMMAND ${target})
+    else()
+        add_test(NAME ${kind}/${name} COMMAND ${CMAKE_COMMAND} -E false)
+        set_tests_properties(${kind}/${name} PROPERTIES DISABLED TRUE)
+    endif()
+    set_tests_properties(${kind}/${name} PROPERTIES LABELS "${labels}")
+    if(kind STREQUAL "fault")
+        set_tests_properties(${kind}/${name} PROPERTIES RUN_SERIAL TRUE) # they measure time
+    endif()
+endfunction()
+
+foreach(kind unit ring fault fuzz)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${kind}/*.c)
+    foreach(source IN LISTS sources)
+        ringattn_test_program(${kind} ${source})
+    endforeach()
+endforeach()
+
+# ---- Scripts -------------------------------------------------------------------------------------
+
+# ringattn_test_script(NAME SECONDS COMMAND...). A script that lacks a tool exits with 77: skipped.
+function(ringattn_test_script name seconds)
+    string(REGEX REPLACE "/.*" "" label ${name})
+    add_test(NAME ${name} COMMAND ${ARGN})
+    set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77)
+endfunction()
+
+set(tests ${PROJECT_SOURCE_DIR}/tests)
+ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
+foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
+    ringattn_test_script(examples/${name} 60 example_${name})
+endforeach()
+
+# These look at sources and at what users link against; sanitizers have nothing to add.
+if(NOT RINGATTN_SANITIZE)
+    set(check_layers ${PROJECT_SOURCE_DIR}/tools/check_layers.sh)
+    ringattn_test_script(layers/includes 30 sh ${check_layers})
+    ringattn_test_script(layers/self-test 30 sh ${check_layers} --self-test)
+
+    find_program(RINGATTN_CXX NAMES $ENV{CXX} c++ g++ clang++)
+    find_program(RINGATTN_PKG_CONFIG NAMES pkg-config pkgconf)
+    mark_as_advanced(RINGATTN_CXX RINGATTN_PKG_CONFIG)
+    ringattn_report("${RINGATTN_CXX}" "C++ compiler: the header as C++11")
+    ringattn_report("${RINGATTN_PKG_CONFIG}" "pkg-config: the installed .pc file")
+
+    ringattn_test_script(abi/header 60 sh ${tests}/abi/header.sh ${CMAKE_C_COMPILER} ${RINGATTN_CXX})
+    ringattn_test_script(abi/symbols 60 sh ${tests}/abi/symbols.sh $<TARGET_FILE:ringattn_shared>)
+    ringattn_test_script(abi/consumers 180
+        sh ${tests}/abi/consumers.sh ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
+endif()

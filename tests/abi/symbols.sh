@@ -1,0 +1,23 @@
+#!/bin/sh
+# The shared library exports exactly the functions its header declares.
+# usage: symbols.sh LIBRARY
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+
+# A declaration starts with RA_API and has its name on that line.
+sed -n 's/^RA_API [^(]*[ *]\(ra_[a-z0-9_]*\)(.*/\1/p' "$root/include/ringattn.h" | sort >"$dir/declared"
+nm -D --defined-only "$1" | awk '{ print $NF }' | sort >"$dir/exported"
+
+declarations=$(grep -c '^RA_API ' "$root/include/ringattn.h")
+found=$(wc -l <"$dir/declared")
+if [ "$declarations" -ne "$found" ]; then
+    echo "the header has $declarations declarations but $found names were read from it"
+    exit 1
+fi
+if ! diff "$dir/declared" "$dir/exported" >"$dir/diff"; then
+    sed -n 's/^< /declared but not exported: /p; s/^> /exported but not declared: /p' "$dir/diff"
+    exit 1
+fi
+echo "$found functions declared and exported"

@@ -1,0 +1,156 @@
+#!/bin/sh
+# Fails on an #include that goes up or sideways.
+#
+#   usage: check_layers.sh [ROOT]        checks a tree (default: the one this script lies in)
+#          check_layers.sh --self-test   sees that good includes pass and each kind of bad one does not
+#
+# A file of src/ names others as "layer/file.h" (seen from src/), or by bare name in its own folder;
+# the public headers are open to all. cli/, bench/ and examples/ see the public headers and their own.
+# Tests may look everywhere.
+set -eu
+
+# The rules: a layer, and the layers it may include besides itself.
+rules='
+core
+pattern     core
+plan        pattern core
+kernel      core
+device      core
+transport   core
+exec        plan pattern kernel device transport core
+api         exec plan pattern kernel device transport core
+'
+
+check()
+{
+    cd "$1"
+    files=$(find src cli bench examples -type f \
+        \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.list' \) 2>/dev/null | sort)
+    [ -n "$files" ] || { echo "check_layers: no sources in $1" >&2; return 2; }
+    # shellcheck disable=SC2086
+    awk -v rules="$rules" '
+    BEGIN {
+        count = split(rules, line, "\n")
+        for (i = 1; i <= count; i++) {
+            words = split(line[i], word, " ")
+            if (!words) continue
+            may[word[1]] = line[i]
+            for (j = 1; j <= words; j++) allowed[word[1], word[j]] = 1
+        }
+    }
+    function exists(path,    ignored, found) {
+        found = (getline ignored < path) >= 0
+        close(path)
+        return found
+    }
+    function refuse(rule) {
+        printf "%s:%d: #include %s: %s\n", FILENAME, FNR, shown, rule
+        bad++
+    }
+    function check_inside(    layer, target) {
+        layer = part[2]
+        if (!(layer in may)) { refuse("src/" layer " is not a layer"); return }
+        if (name !~ /\//) {
+            if (!exists(folder "/" name)) refuse("neither a public header nor in " folder)
+            return
+        }
+        target = name
+        sub(/\/.*/, "", target)
+        if (!((layer, target) in allowed)) refuse("src/" layer " may include only: " may[layer])
+    }
+    function check_outside() {
+        if (!exists(folder "/" name) && !exists(part[1] "/" name))
+            refuse(part[1] "/ may include only the public headers and its own")
+    }
+    FNR == 1 {
+        files++
+        split(FILENAME, part, "/")
+        folder = FILENAME
+        sub(/\/[^\/]*$/, "", folder)
+    }
+    /^[ \t]*#[ \t]*include/ {
+        includes++
+        shown = $0
+        sub(/^[ \t]*#[ \t]*include[ \t]*/, "", shown)
+        if (shown !~ /^["<]/) { refuse("a computed include hides its layer"); next }
+        name = substr(shown, 2)
+        sub(/[">].*/, "", name)
+        shown = substr(shown, 1, length(name) + 2)
+        if (name ~ /\.\./) { refuse("name it from the root of src/, without .."); next }
+        if (name !~ /\// && exists("include/" name)) next
+        if (shown ~ /^</ && !exists("src/" name)) next   # the system
+        if (part[1] == "src") check_inside(); else check_outside()
+    }
+    END {
+        if (bad) exit 1
+        printf "check_layers: %d includes in %d files keep to their layers\n", includes, files
+    }' $files
+}
+
+# try LABEL EXPECTED FILE INCLUDE: a tree with this one include passes (0) or is refused (1).
+try()
+{
+    rm -rf "$tree"
+    for layer in core pattern plan kernel device transport exec api; do
+        mkdir -p "$tree/src/$layer"
+        echo "/* nothing */" >"$tree/src/$layer/$layer.h"
+    done
+    mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa"
+    echo "/* nothing */" | tee "$tree/include/ringattn.h" >"$tree/cli/cli.h"
+    printf '/* one */\n%s\n' "#include $3" >"$tree/$2"
+    status=0
+    said=$(check "$tree" 2>&1) || status=$?
+    if [ "$status" -ne "$1" ]; then
+        echo "self-test: $2 with $3: status $status, expected $1"
+        echo "$said"
+        failed=$((failed + 1))
+    elif [ "$status" -eq 1 ]; then
+        case $said in
+        "$2:2: "*) ;;
+        *) echo "self-test: $2 with $3: the message names no file and line: $said"; failed=$((failed + 1)) ;;
+        esac
+    fi
+    tried=$((tried + 1))
+}
+
+self_test()
+{
+    tree=$(mktemp -d)
+    trap 'rm -rf "$tree"' EXIT
+    failed=0 tried=0
+    try 0 src/core/x.c '"ringattn.h"'
+    try 0 src/core/x.c '<stdio.h>'
+    try 0 src/core/x.c '<sys/types.h>'
+    try 0 src/plan/x.c '"pattern/pattern.h"'
+    try 0 src/plan/x.c '"plan.h"'
+    try 0 src/kernel/cpu/isa/x.c '"kernel/kernel.h"'
+    try 0 src/exec/x.c '"transport/transport.h"'
+    try 0 src/api/x.c '"exec/exec.h"'
+    try 0 cli/x.c '"cli.h"'
+    try 0 examples/x.c '<ringattn.h>'
+    try 1 src/core/x.c '"plan/plan.h"'
+    try 1 src/pattern/x.c '"plan/plan.h"'
+    try 1 src/plan/x.c '"kernel/kernel.h"'
+    try 1 src/plan/x.h '"exec/exec.h"'
+    try 1 src/kernel/x.c '"transport/transport.h"'
+    try 1 src/kernel/cpu/isa/x.c '"pattern/pattern.h"'
+    try 1 src/device/x.c '"kernel/kernel.h"'
+    try 1 src/transport/x.list '"device/device.h"'
+    try 1 src/transport/x.c '<plan/plan.h>'
+    try 1 src/exec/x.c '"api/api.h"'
+    try 1 src/api/x.c '"../../cli/cli.h"'
+    try 1 src/api/x.c '"cli/cli.h"'
+    try 1 src/api/x.c '"cli.h"'
+    try 1 src/core/x.c 'RA__HEADER'
+    try 1 cli/x.c '"core/core.h"'
+    try 1 bench/x.c '"cli.h"'
+    try 1 examples/x.c '"../src/core/core.h"'
+    try 1 examples/x.c '<core/core.h>'
+    [ "$failed" -eq 0 ] || return 1
+    echo "check_layers: self-test: $tried cases as expected"
+}
+
+case ${1:-} in
+--self-test) self_test ;;
+*) check "${1:-$(dirname "$0")/..}" ;;
+esac
