@@ -68,7 +68,6 @@ typedef enum ra_status {
 #define RA_STATUS_ENUM_(name, value, text) name = value,
     RA_STATUS_LIST(RA_STATUS_ENUM_)
 #undef RA_STATUS_ENUM_
-    RA_STATUS_COUNT_
 } ra_status;
 
 /* The sentence that belongs to the last failure on this thread; "" if there was none. */
@@ -85,7 +84,7 @@ RA_API const char *ra_version(void);
 
 /* Where the library takes its memory from. Both functions may be called from any thread. */
 typedef struct ra_allocator {
-    size_t size;                                                    /* by ra_allocator_default() */
+    size_t size;                                                   /* by ra_allocator_default() */
     void *(*alloc)(void *context, size_t bytes, size_t alignment); /* NULL = out of memory */
     void (*free)(void *context, void *memory, size_t bytes);       /* never called with NULL */
     void *context;
@@ -141,12 +140,14 @@ RA_API ra_status ra_pattern_full(ra_pattern **out);
 RA_API ra_status ra_pattern_causal(ra_pattern **out); /* keys up to the query's position */
 /* Keys from position - left to position + right. */
 RA_API ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out);
-RA_API ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out); /* the first keys for all, then causal */
+/* The first keys for every query, causal behind them. */
+RA_API ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out);
 
 /* Modifiers, for every pattern. Causal removes keys after the query's position. Documents
  * (bounds 0, a, b, ..., n; empty ones are legal; copied) let a query see its own document only. */
 RA_API ra_status ra_pattern_set_causal(ra_pattern *pattern);
-RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bounds, int64_t count);
+RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bounds,
+                                          int64_t count);
 
 /* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128", each with
  * ";causal" and ";docs=0,120,1248,4232" behind it. */
@@ -154,7 +155,8 @@ RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
 /* Writes the text of a pattern, which parses back to the same pattern, and sets *length to its
  * length; like snprintf it cuts at `capacity` and always ends with 0. */
-RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity, size_t *length);
+RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
+                                   size_t *length);
 
 /* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len keys. */
 RA_API ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_t k_len, int head,
@@ -173,10 +175,10 @@ typedef struct ra_problem {
     int64_t q_len;             /* queries over all ranks */
     int64_t k_len;             /* keys over all ranks; 0 = q_len */
     int q_heads;               /* at least 1 */
-    int kv_heads;              /* divides q_heads; 0 = q_heads. Query head j reads j * kv_heads / q_heads */
-    int dim;                   /* 1 to 576 */
-    int value_dim;             /* 1 to 576; 0 = dim */
-    float scale;               /* of q.k; 0 = 1/sqrt(dim) */
+    int kv_heads;  /* divides q_heads; 0 = q_heads. Query head j reads j * kv_heads / q_heads */
+    int dim;       /* 1 to 576 */
+    int value_dim; /* 1 to 576; 0 = dim */
+    float scale;   /* of q.k; 0 = 1/sqrt(dim) */
 } ra_problem;
 static inline ra_problem ra_problem_default(void)
 {
@@ -208,9 +210,9 @@ RA_API int64_t ra_layout_runs(const ra_layout *layout, int rank, ra_run *runs, i
  * tensor. This struct never grows. */
 typedef struct ra_array {
     const void *from;
-    void *to;            /* must not overlap `from` */
-    int64_t batch;       /* how many sequences lie one behind the other */
-    size_t bytes;        /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
+    void *to;      /* must not overlap `from` */
+    int64_t batch; /* how many sequences lie one behind the other */
+    size_t bytes;  /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
 } ra_array;
 
 /* permute: global order -> rank 0's shard, rank 1's shard, ... for every array in one call.
@@ -218,8 +220,10 @@ typedef struct ra_array {
  * leaving other positions alone. */
 RA_API ra_status ra_layout_permute(const ra_layout *layout, const ra_array *arrays, int count);
 RA_API ra_status ra_layout_restore(const ra_layout *layout, const ra_array *arrays, int count);
-RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_array *arrays, int count);
-RA_API ra_status ra_layout_give(const ra_layout *layout, int rank, const ra_array *arrays, int count);
+RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_array *arrays,
+                                int count);
+RA_API ra_status ra_layout_give(const ra_layout *layout, int rank, const ra_array *arrays,
+                                int count);
 
 /* ---- Group of ranks ---------------------------------------------------------------------------- */
 
@@ -242,8 +246,8 @@ typedef void (*ra_trace_fn)(void *context, const ra_trace_event *event);
 typedef struct ra_group_options {
     size_t size;    /* by ra_group_options_default() */
     double timeout; /* seconds a silent peer is waited for; 0 = 60 */
-    int threads;    /* per rank; 0 = RINGATTN_THREADS, or the cores shared out among the local ranks */
-    ra_log_fn log;  /* called by the threads of the group, one rank per thread; NULL = silence */
+    int threads; /* per rank; 0 = RINGATTN_THREADS, or the cores shared out among the local ranks */
+    ra_log_fn log;     /* called by the threads of the group, one rank per thread; NULL = silence */
     ra_trace_fn trace; /* likewise */
     void *context;     /* handed to log and trace */
 } ra_group_options;
@@ -255,7 +259,8 @@ static inline ra_group_options ra_group_options_default(void)
 
 /* Ranks as threads of this process. Writes one handle per rank to groups[0 .. ranks - 1]; each is to
  * be used by a thread of its own, for they wait for one another. */
-RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *options, ra_group **groups);
+RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *options,
+                                       ra_group **groups);
 
 /* The same for any transport that serves all its ranks in this process, by name; NULL = "local". */
 RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_group_options *options,
@@ -263,8 +268,8 @@ RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_grou
 
 /* A message of a custom transport. This struct never grows. */
 typedef struct ra_message {
-    int peer;     /* the other rank */
-    int tag;      /* the n-th message of a tag between two ranks meets the n-th receive of that tag */
+    int peer; /* the other rank */
+    int tag;  /* the n-th message of a tag between two ranks meets the n-th receive of that tag */
     void *data;
     size_t bytes; /* both sides agree on it */
 } ra_message;
@@ -278,13 +283,15 @@ typedef struct ra_transport_callbacks {
     ra_status (*post)(void *context, const ra_message *sends, int send_count,
                       const ra_message *recvs, int recv_count, void **ticket);
     ra_status (*wait)(void *context, void *ticket, double timeout);
-    ra_status (*poll)(void *context); /* between slices of work: show life, make progress; may be NULL */
+    ra_status (*poll)(void *context); /* between slices of work: show life, go on; may be NULL */
     void (*abort)(void *context, const char *reason); /* tell the others; any thread; may be NULL */
     void (*close)(void *context);                     /* by ra_group_destroy(); may be NULL */
 } ra_transport_callbacks;
 static inline ra_transport_callbacks ra_transport_callbacks_default(void)
 {
-    ra_transport_callbacks c = { sizeof(ra_transport_callbacks), NULL, NULL, NULL, NULL, NULL, NULL };
+    ra_transport_callbacks c = {
+        sizeof(ra_transport_callbacks), NULL, NULL, NULL, NULL, NULL, NULL
+    };
     return c;
 }
 
@@ -292,7 +299,8 @@ static inline ra_transport_callbacks ra_transport_callbacks_default(void)
 RA_API ra_status ra_transport_error(ra_status status, const char *text);
 
 /* Rank `rank` of `ranks`, whose messages the caller carries. */
-RA_API ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbacks *callbacks,
+RA_API ra_status ra_group_create_custom(int ranks, int rank,
+                                        const ra_transport_callbacks *callbacks,
                                         const ra_group_options *options, ra_group **out);
 
 RA_API int ra_group_rank(const ra_group *group);
@@ -315,17 +323,17 @@ RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn bod
 typedef struct ra_plan ra_plan; /* who computes what, in which order, with all its buffers */
 
 typedef struct ra_plan_options {
-    size_t size;               /* by ra_plan_options_default() */
-    const char *strategy;      /* how K and V reach the queries: "ring" (also NULL), "allgather" */
-    const char *partition;     /* as in ra_layout_create(); NULL = contiguous */
-    const ra_layout *layout;   /* instead of a partition: queries, and keys if kv_layout is NULL */
+    size_t size;                /* by ra_plan_options_default() */
+    const char *strategy;       /* how K and V reach the queries: "ring" (also NULL), "allgather" */
+    const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
+    const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
-    const char *kernel;        /* by name; NULL = RINGATTN_KERNEL, or the best this CPU can run */
-    int backward;              /* 1: ra_gradient() will be called; its buffers are made now */
-    size_t memory;             /* budget in bytes per rank, caller's shards included; 0 = no limit */
-    int ranks;                 /* only without a group: the ranks there would be */
-    int rank;                  /* only without a group: the rank to plan for */
-    int threads;               /* only without a group: threads there would be; 0 = 1 */
+    const char *kernel;         /* by name; NULL = RINGATTN_KERNEL, or the best this CPU can run */
+    int backward;               /* 1: ra_gradient() will be called; its buffers are made now */
+    size_t memory; /* budget in bytes per rank, caller's shards included; 0 = no limit */
+    int ranks;     /* only without a group: the ranks there would be */
+    int rank;      /* only without a group: the rank to plan for */
+    int threads;   /* only without a group: threads there would be; 0 = 1 */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
 {
@@ -347,31 +355,32 @@ RA_API const char *ra_plan_kernel(const ra_plan *plan);
 
 /* What a run does or did, on this rank. */
 typedef struct ra_stats {
-    size_t size;           /* by ra_stats_default() */
-    int64_t hops;          /* rounds of messages this rank took part in */
+    size_t size;  /* by ra_stats_default() */
+    int64_t hops; /* rounds of messages this rank took part in */
     int64_t bytes_sent;
     int64_t bytes_received;
-    int64_t pairs;         /* query-key pairs of this rank's queries, over heads and batch */
-    double flops;          /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
-    double seconds;        /* 0 in a forecast, as the next one */
-    double wait_seconds;   /* communication that no work could hide */
+    int64_t pairs;       /* query-key pairs of this rank's queries, over heads and batch */
+    double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
+    double seconds;      /* 0 in a forecast, as the next one */
+    double wait_seconds; /* communication that no work could hide */
 } ra_stats;
 static inline ra_stats ra_stats_default(void)
 {
     ra_stats s = { sizeof(ra_stats), 0, 0, 0, 0, 0.0, 0.0, 0.0 };
     return s;
 }
-RA_API ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out);    /* the last run, as counted */
-RA_API ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out); /* any next run */
+/* The last run, as it was counted; and any next run, as it is planned. */
+RA_API ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out);
+RA_API ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out);
 
 /* Bytes this rank needs, by purpose. `total` is what a budget is held against. */
 typedef struct ra_memory {
-    size_t size;      /* by ra_memory_default() */
-    size_t shard;     /* the caller's tensors of this rank */
-    size_t travel;    /* blocks of K and V on their way, or gathered */
-    size_t state;     /* running softmax of rows that span hops */
-    size_t gradient;  /* f32 sums of dQ, dK, dV, here and on their way */
-    size_t workspace; /* of the kernel, over the threads of this rank; does not grow with n */
+    size_t size;        /* by ra_memory_default() */
+    size_t shard;       /* the caller's tensors of this rank */
+    size_t travel;      /* blocks of K and V on their way, or gathered */
+    size_t state;       /* running softmax of rows that span hops */
+    size_t gradient;    /* f32 sums of dQ, dK, dV, here and on their way */
+    size_t workspace;   /* of the kernel, over the threads of this rank; does not grow with n */
     size_t bookkeeping; /* the plan itself: steps, rows, messages */
     size_t total;
 } ra_memory;
@@ -393,28 +402,30 @@ RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn l
 typedef int (*ra_progress_fn)(void *context, double done);
 
 typedef struct ra_attend_args {
-    size_t size;      /* by ra_attend_args_default() */
-    ra_tensor q;      /* [batch, q_count, q_heads, dim] */
-    ra_tensor k;      /* [batch, k_count, kv_heads, dim] */
-    ra_tensor v;      /* [batch, k_count, kv_heads, value_dim] */
-    ra_tensor out;    /* [batch, q_count, q_heads, value_dim], written */
-    float *lse;       /* [batch, q_count, q_heads] packed, natural log, written; NULL = not wanted */
+    size_t size;   /* by ra_attend_args_default() */
+    ra_tensor q;   /* [batch, q_count, q_heads, dim] */
+    ra_tensor k;   /* [batch, k_count, kv_heads, dim] */
+    ra_tensor v;   /* [batch, k_count, kv_heads, value_dim] */
+    ra_tensor out; /* [batch, q_count, q_heads, value_dim], written */
+    float *lse;    /* [batch, q_count, q_heads] packed, natural log, written; NULL = not wanted */
     ra_progress_fn progress; /* NULL = none */
     void *context;           /* handed to progress */
 } ra_attend_args;
+/* clang-format off */
 static inline ra_attend_args ra_attend_args_default(void)
 {
     ra_attend_args a = { sizeof(ra_attend_args), { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 },
                          { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL, NULL };
     return a;
 }
+/* clang-format on */
 
 /* out = softmax(scale q k^T) v over the pattern. Rows that see nothing give 0 and LSE = -inf. Every
  * rank of the group calls it. If it fails, the group is aborted on all ranks. */
 RA_API ra_status ra_attend(ra_plan *plan, const ra_attend_args *args);
 
 typedef struct ra_gradient_args {
-    size_t size;       /* by ra_gradient_args_default() */
+    size_t size; /* by ra_gradient_args_default() */
     ra_tensor q;
     ra_tensor k;
     ra_tensor v;
@@ -428,6 +439,7 @@ typedef struct ra_gradient_args {
     ra_progress_fn progress;
     void *context;
 } ra_gradient_args;
+/* clang-format off */
 static inline ra_gradient_args ra_gradient_args_default(void)
 {
     ra_gradient_args a = { sizeof(ra_gradient_args), { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 },
@@ -435,6 +447,7 @@ static inline ra_gradient_args ra_gradient_args_default(void)
                            { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL };
     return a;
 }
+/* clang-format on */
 
 /* Needs a plan made with `backward`. Every rank of the group calls it. */
 RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
@@ -474,7 +487,7 @@ RA_API ra_status ra_partial_merge(int64_t rows, int dim, float *out, float *lse,
 
 /* One row of the library's tables. */
 typedef struct ra_part {
-    size_t size;         /* by ra_part_default() */
+    size_t size; /* by ra_part_default() */
     const char *name;
     const char *summary; /* one line */
     int usable;          /* 1 if it works on this machine */

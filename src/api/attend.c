@@ -4,7 +4,8 @@
 static ra_status check_runnable(const ra_plan *plan, const void *args)
 {
     if (!plan || !args) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
-    if (!plan->group) return ra__fail(RA_ERR_ARGUMENT, "attend: this plan was made without a group");
+    if (!plan->group)
+        return ra__fail(RA_ERR_ARGUMENT, "attend: this plan was made without a group");
     return RA_OK;
 }
 
@@ -35,13 +36,16 @@ ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *given)
     RA__TRY(check_runnable(plan, given));
     const struct ra__shape *s = &plan->steps.input.shape;
     if (!plan->steps.input.backward)
-        return ra__fail(RA_ERR_ARGUMENT, "gradient: made without backward; set it in ra_plan_options");
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();
     RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
     if (!args.lse && q_rows > 0) return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
     /* The LSE is only read in a backward run; the cast meets the forward's type. */
-    struct ra__io io = { .lse = (float *)args.lse, .dlse = args.dlse, .progress = args.progress,
+    struct ra__io io = { .lse = (float *)args.lse,
+                         .dlse = args.dlse,
+                         .progress = args.progress,
                          .context = args.context };
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, &io));
     RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io.dout));

@@ -11,11 +11,13 @@ ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const v
     size_t size;
     memcpy(&size, theirs, sizeof size);
     if (size < sizeof size)
-        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what, what);
+        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what,
+                        what);
     for (size_t i = our_size; i < size; i++)
         if (((const unsigned char *)theirs)[i])
-            return ra__fail(RA_ERR_UNSUPPORTED, "%s: a field is set that this library (%s) does not know",
-                            what, ra_version());
+            return ra__fail(RA_ERR_UNSUPPORTED,
+                            "%s: a field is set that this library (%s) does not know", what,
+                            ra_version());
     memcpy(ours, theirs, size < our_size ? size : our_size);
     memcpy(ours, &our_size, sizeof our_size);
     return RA_OK;
@@ -27,7 +29,8 @@ ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size
     size_t size;
     memcpy(&size, theirs, sizeof size);
     if (size < sizeof size)
-        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what, what);
+        return ra__fail(RA_ERR_ARGUMENT, "%s: size is not set; start from %s_default()", what,
+                        what);
     memcpy(theirs, ours, size < our_size ? size : our_size);
     memcpy(theirs, &size, sizeof size);
     return RA_OK;
@@ -41,8 +44,9 @@ enum { MOST_DIM = 576, MOST_HEADS = 65536 };
 static ra_status check_range(const char *name, int64_t value, int64_t least, int64_t most)
 {
     if (value >= least && value <= most) return RA_OK;
-    return ra__fail(RA_ERR_ARGUMENT, "problem: %s is %" PRId64 ", but must be %" PRId64 " to %" PRId64,
-                    name, value, least, most);
+    return ra__fail(RA_ERR_ARGUMENT,
+                    "problem: %s is %" PRId64 ", but must be %" PRId64 " to %" PRId64, name, value,
+                    least, most);
 }
 
 static ra_status check_shape(const struct ra__shape *s)
@@ -59,10 +63,12 @@ static ra_status check_shape(const struct ra__shape *s)
     if (s->q_heads % s->kv_heads)
         return ra__fail(RA_ERR_ARGUMENT, "problem: q_heads (%d) is not a multiple of kv_heads (%d)",
                         s->q_heads, s->kv_heads);
-    if (!isfinite(s->scale)) return ra__fail(RA_ERR_ARGUMENT, "problem: scale is not a finite number");
+    if (!isfinite(s->scale))
+        return ra__fail(RA_ERR_ARGUMENT, "problem: scale is not a finite number");
     int64_t pairs = s->batch;
     if (__builtin_mul_overflow(pairs, s->q_heads, &pairs) ||
-        __builtin_mul_overflow(pairs, s->q_len, &pairs) || __builtin_mul_overflow(pairs, s->k_len, &pairs))
+        __builtin_mul_overflow(pairs, s->q_len, &pairs) ||
+        __builtin_mul_overflow(pairs, s->k_len, &pairs))
         return ra__fail(RA_ERR_ARGUMENT, "problem: batch x heads x queries x keys exceeds 2^63");
     return RA_OK;
 }

@@ -27,13 +27,14 @@ static ra_status default_threads(int local_ranks, int *threads)
     return RA_OK;
 }
 
-static ra_status take_options(const ra_group_options *given, int local_ranks, ra_group_options *options)
+static ra_status take_options(const ra_group_options *given, int local_ranks,
+                              ra_group_options *options)
 {
     *options = ra_group_options_default();
     RA__TRY(ra__take_struct("ra_group_options", options, sizeof *options, given));
     if (options->threads < 0 || options->threads > MOST_THREADS)
-        return ra__fail(RA_ERR_ARGUMENT, "group: %d threads; there may be 1 to %d", options->threads,
-                        MOST_THREADS);
+        return ra__fail(RA_ERR_ARGUMENT, "group: %d threads; there may be 1 to %d",
+                        options->threads, MOST_THREADS);
     if (!(options->timeout >= 0 && options->timeout <= 1e9))
         return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
     if (options->timeout == 0) options->timeout = 60;
@@ -52,7 +53,8 @@ void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
 }
 
 /* Takes over the link, also when it fails. */
-static ra_status create(const struct ra__rank *rank, const ra_group_options *options, ra_group **out)
+static ra_status create(const struct ra__rank *rank, const ra_group_options *options,
+                        ra_group **out)
 {
     ra_group *group = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *group);
     if (!group) {
@@ -80,7 +82,9 @@ static ra_status create_all(const struct ra__transport *transport, int ranks, vo
 {
     ra_status status = RA_OK;
     for (int i = 0; i < ranks; i++) {
-        struct ra__rank rank = { .rank = i, .ranks = ranks, .transport = transport, .link = links[i] };
+        struct ra__rank rank = {
+            .rank = i, .ranks = ranks, .transport = transport, .link = links[i]
+        };
         groups[i] = NULL;
         if (status == RA_OK) status = create(&rank, options, &groups[i]);
         else transport->close(links[i]);
@@ -92,16 +96,20 @@ static ra_status create_all(const struct ra__transport *transport, int ranks, vo
     return status;
 }
 
-ra_status ra_group_create(const char *name, int ranks, const ra_group_options *given, ra_group **groups)
+ra_status ra_group_create(const char *name, int ranks, const ra_group_options *given,
+                          ra_group **groups)
 {
     const struct ra__transport *transport = ra__transport_at(0);
     if (!groups) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
     if (ranks < 1 || ranks > MOST_RANKS)
-        return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", ranks, MOST_RANKS);
+        return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", ranks,
+                        MOST_RANKS);
     if (name) RA__TRY(ra__transport_find(name, &transport));
     if (!transport->open)
-        return ra__fail(RA_ERR_UNSUPPORTED, "transport %s: its ranks are not made by name; see its own "
-                        "ra_group_create function", transport->name);
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "transport %s: its ranks are not made by name; see its own "
+                        "ra_group_create function",
+                        transport->name);
     ra_group_options options;
     RA__TRY(take_options(given, ranks, &options));
     void **links = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)ranks, sizeof *links);
@@ -110,8 +118,8 @@ ra_status ra_group_create(const char *name, int ranks, const ra_group_options *g
     if (status == RA_OK) status = create_all(transport, ranks, links, &options, groups);
     ra__free(links);
     if (status == RA_OK && ranks * options.threads > ra__cores())
-        ra__log(groups[0], RA_LOG_WARNING, "%d ranks x %d threads share %d cores and take turns", ranks,
-                options.threads, ra__cores());
+        ra__log(groups[0], RA_LOG_WARNING, "%d ranks x %d threads share %d cores and take turns",
+                ranks, options.threads, ra__cores());
     return status;
 }
 
@@ -125,8 +133,8 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
 {
     if (!callbacks || !out) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
     if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks)
-        return ra__fail(RA_ERR_ARGUMENT, "group: rank %d of %d ranks; there may be 1 to %d", rank, ranks,
-                        MOST_RANKS);
+        return ra__fail(RA_ERR_ARGUMENT, "group: rank %d of %d ranks; there may be 1 to %d", rank,
+                        ranks, MOST_RANKS);
     ra_transport_callbacks calls = ra_transport_callbacks_default();
     RA__TRY(ra__take_struct("ra_transport_callbacks", &calls, sizeof calls, callbacks));
     if (!calls.post || !calls.wait)
@@ -145,12 +153,16 @@ ra_status ra_transport_error(ra_status status, const char *text)
 
 int ra_group_rank(const ra_group *group) { return group ? group->rank.rank : -1; }
 int ra_group_ranks(const ra_group *group) { return group ? group->rank.ranks : 0; }
-int ra_group_threads(const ra_group *group) { return group ? ra__pool_threads(group->rank.pool) : 0; }
+int ra_group_threads(const ra_group *group)
+{
+    return group ? ra__pool_threads(group->rank.pool) : 0;
+}
 
 void ra_group_abort(ra_group *group, const char *reason)
 {
     if (group)
-        group->rank.transport->abort(group->rank.link, RA_ERR_ABORTED, reason ? reason : "no reason given");
+        group->rank.transport->abort(group->rank.link, RA_ERR_ABORTED,
+                                     reason ? reason : "no reason given");
 }
 
 void ra_group_destroy(ra_group *group)
@@ -208,16 +220,19 @@ ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void
 {
     if (!groups || !body || count < 1) return ra__fail(RA_ERR_ARGUMENT, "group: nothing to run");
     struct outcome outcome = { .lock = PTHREAD_MUTEX_INITIALIZER, .status = RA_OK };
-    struct member *members = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count, sizeof *members);
+    struct member *members = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count,
+                                             sizeof *members);
     if (!members) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", count);
     for (int i = 0; i < count; i++) {
-        members[i] = (struct member){ .group = groups[i], .body = body, .context = context,
-                                      .outcome = &outcome };
+        members[i] = (struct member){
+            .group = groups[i], .body = body, .context = context, .outcome = &outcome
+        };
         if (i == 0) continue; /* the calling thread is rank 0's */
         int error = pthread_create(&members[i].thread, NULL, member_main, &members[i]);
         members[i].started = error == 0;
         if (!error) continue;
-        note_failure(&outcome, ra__fail(RA_ERR_SYSTEM, "rank %d: no thread: %s", i, strerror(error)));
+        note_failure(&outcome,
+                     ra__fail(RA_ERR_SYSTEM, "rank %d: no thread: %s", i, strerror(error)));
         ra_group_abort(groups[i], "a rank could not start its thread");
     }
     member_main(&members[0]);

@@ -3,15 +3,15 @@
 
 #include "api/handles.h"
 
-ra_status ra_layout_create(const char *partition, int64_t length, int ranks, const ra_pattern *pattern,
-                           ra_layout **out)
+ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
+                           const ra_pattern *pattern, ra_layout **out)
 {
     if (!out) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
     return ra__layout_create(partition, length, ranks, pattern, out);
 }
 
-ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs, const int64_t *counts,
-                                  ra_layout **out)
+ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
+                                  const int64_t *counts, ra_layout **out)
 {
     if (!runs || !counts || !out) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
     return ra__layout_create_custom(length, ranks, runs, counts, out);
@@ -44,11 +44,13 @@ struct shard_copy {
     int64_t shard_start, shard_length;
 };
 
-static void copy_run(const ra_array *array, const struct ra__shard_run *run, const struct shard_copy *way,
-                     size_t global_batch, size_t shard_batch)
+static void copy_run(const ra_array *array, const struct ra__shard_run *run,
+                     const struct shard_copy *way, size_t global_batch, size_t shard_batch)
 {
-    size_t bytes = array->bytes, shard_at = shard_batch + (size_t)(way->shard_start + run->row) * bytes;
-    size_t global_at = global_batch + (size_t)run->at.start * bytes, step = (size_t)run->at.step * bytes;
+    size_t bytes = array->bytes,
+           shard_at = shard_batch + (size_t)(way->shard_start + run->row) * bytes;
+    size_t global_at = global_batch + (size_t)run->at.start * bytes,
+           step = (size_t)run->at.step * bytes;
     const char *from = (const char *)array->from + (way->to_shard ? global_at : shard_at);
     char *to = (char *)array->to + (way->to_shard ? shard_at : global_at);
     size_t from_step = way->to_shard ? step : bytes, to_step = way->to_shard ? bytes : step;
@@ -70,7 +72,8 @@ static void copy_shard(const ra_layout *layout, const ra_array *array, struct sh
 
 static ra_status check_arrays(const ra_layout *layout, const ra_array *arrays, int count)
 {
-    if (!layout || (!arrays && count > 0)) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
+    if (!layout || (!arrays && count > 0))
+        return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
     for (int i = 0; i < count; i++)
         if ((!arrays[i].from || !arrays[i].to) && layout->length > 0 && arrays[i].batch > 0)
             return ra__fail(RA_ERR_ARGUMENT, "layout: array %d has no data", i);
@@ -83,7 +86,8 @@ static ra_status copy_all(const ra_layout *layout, const ra_array *arrays, int c
     for (int i = 0; i < count; i++) {
         int64_t start = 0;
         for (int rank = 0; rank < layout->ranks; rank++) {
-            copy_shard(layout, &arrays[i], (struct shard_copy){ rank, to_shard, start, layout->length });
+            copy_shard(layout, &arrays[i],
+                       (struct shard_copy){ rank, to_shard, start, layout->length });
             start += layout->count[rank];
         }
     }
@@ -97,7 +101,8 @@ static ra_status copy_one(const ra_layout *layout, int rank, const ra_array *arr
     if (!has_rank(layout, rank))
         return ra__fail(RA_ERR_ARGUMENT, "layout: rank %d of %d", rank, layout->ranks);
     for (int i = 0; i < count; i++)
-        copy_shard(layout, &arrays[i], (struct shard_copy){ rank, to_shard, 0, layout->count[rank] });
+        copy_shard(layout, &arrays[i],
+                   (struct shard_copy){ rank, to_shard, 0, layout->count[rank] });
     return RA_OK;
 }
 

@@ -77,8 +77,8 @@ static const struct {
     const char *kind;
     bool (*at)(int index, ra_part *part);
 } tables[] = {
-    { "kernel", kernel_at },       { "device", device_at },     { "transport", transport_at },
-    { "pattern", pattern_at },     { "partition", partition_at }, { "strategy", strategy_at },
+    { "kernel", kernel_at },   { "device", device_at },       { "transport", transport_at },
+    { "pattern", pattern_at }, { "partition", partition_at }, { "strategy", strategy_at },
 };
 
 ra_status ra_part_at(const char *kind, int index, ra_part *out)
@@ -89,5 +89,6 @@ ra_status ra_part_at(const char *kind, int index, ra_part *out)
         if (tables[i].at(index, &part)) return ra__give_struct("ra_part", out, &part, sizeof part);
         return ra__fail(RA_ERR_ARGUMENT, "%s: there is no row %d", kind, index);
     }
-    return ra__fail(RA_ERR_ARGUMENT, "parts: \"%.40s\" is not a kind of part", kind ? kind : "NULL");
+    return ra__fail(RA_ERR_ARGUMENT, "parts: \"%.40s\" is not a kind of part",
+                    kind ? kind : "NULL");
 }

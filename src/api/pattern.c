@@ -9,7 +9,8 @@ static ra_status create(const char *kind, int64_t a, int64_t b, ra_pattern **out
 {
     if (!out) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
     if (a < 0 || b < 0 || a > RA__FAR || b > RA__FAR)
-        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: %" PRId64 ", %" PRId64 " out of range", kind, a, b);
+        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: %" PRId64 ", %" PRId64 " out of range", kind,
+                        a, b);
     ra_pattern *pattern;
     RA__TRY(ra__pattern_create(ra__pattern_kind_find(kind), &pattern));
     pattern->args[0] = a;
@@ -21,7 +22,10 @@ static ra_status create(const char *kind, int64_t a, int64_t b, ra_pattern **out
 
 ra_status ra_pattern_full(ra_pattern **out) { return create("full", 0, 0, out); }
 ra_status ra_pattern_causal(ra_pattern **out) { return create("causal", 0, 0, out); }
-ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out) { return create("prefix", keys, 0, out); }
+ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out)
+{
+    return create("prefix", keys, 0, out);
+}
 ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out)
 {
     return create("window", left, right, out);
@@ -56,8 +60,10 @@ static ra_status count_sights(void *context, const struct ra__row *row)
     struct seen_by *by = context;
     for (int i = 0; i < row->sight_count; i++) {
         const struct ra__sight *sight = &row->sights[i];
-        struct ra__key_run run = { .pos = sight->keys.start, .pos_step = sight->keys.step,
-                                   .count = sight->keys.count, .band = sight->band };
+        struct ra__key_run run = { .pos = sight->keys.start,
+                                   .pos_step = sight->keys.step,
+                                   .count = sight->keys.count,
+                                   .band = sight->band };
         int64_t lo, hi;
         ra__band_clip(&run, by->query, &lo, &hi);
         for (int64_t k = lo; k < hi; k++) by->seen[run.pos + k * run.pos_step]++;
@@ -65,8 +71,8 @@ static ra_status count_sights(void *context, const struct ra__row *row)
     return RA_OK;
 }
 
-ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_t k_len, int head, int64_t query,
-                         uint8_t *seen)
+ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_t k_len, int head,
+                         int64_t query, uint8_t *seen)
 {
     (void)head; /* no pattern so far differs between heads */
     if (!pattern || !seen) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");

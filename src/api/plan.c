@@ -4,8 +4,8 @@
 #include "api/handles.h"
 
 /* Whose plan it is: the group's rank, or the one the options name. */
-static ra_status take_rank(const ra_group *group, const ra_plan_options *options, int *ranks, int *rank,
-                           int *threads)
+static ra_status take_rank(const ra_group *group, const ra_plan_options *options, int *ranks,
+                           int *rank, int *threads)
 {
     *ranks = group ? group->rank.ranks : options->ranks ? options->ranks : 1;
     *rank = group ? group->rank.rank : options->rank;
@@ -21,32 +21,35 @@ static ra_status copy_layout(const char *whose, const ra_layout *layout, int64_t
 {
     if (layout->length != length || layout->ranks != ranks)
         return ra__fail(RA_ERR_ARGUMENT,
-                        "plan: the layout of the %s is for %" PRId64 " positions over %d ranks, not %" PRId64
-                        " over %d",
+                        "plan: the layout of the %s is for %" PRId64
+                        " positions over %d ranks, not %" PRId64 " over %d",
                         whose, layout->length, layout->ranks, length, ranks);
     return ra__layout_copy(layout, out);
 }
 
-static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape, const ra_plan_options *options,
-                              int ranks)
+static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
+                              const ra_plan_options *options, int ranks)
 {
     bool same = shape->q_len == shape->k_len && !options->kv_layout;
     if (options->layout && !options->kv_layout && !same)
-        return ra__fail(RA_ERR_ARGUMENT, "plan: kv_layout is missing; there are other keys than queries");
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "plan: kv_layout is missing; there are other keys than queries");
     if (options->kv_layout && !options->layout)
         return ra__fail(RA_ERR_ARGUMENT, "plan: kv_layout is given without layout");
     if (options->layout && options->partition)
         return ra__fail(RA_ERR_ARGUMENT, "plan: both a partition and a layout are given");
     RA__TRY(options->layout
                 ? copy_layout("queries", options->layout, shape->q_len, ranks, &plan->q_layout)
-                : ra__layout_create(options->partition, shape->q_len, ranks, plan->pattern, &plan->q_layout));
+                : ra__layout_create(options->partition, shape->q_len, ranks, plan->pattern,
+                                    &plan->q_layout));
     if (same) {
         plan->k_layout = plan->q_layout;
         return RA_OK;
     }
     return options->layout
                ? copy_layout("keys", options->kv_layout, shape->k_len, ranks, &plan->k_layout)
-               : ra__layout_create(options->partition, shape->k_len, ranks, plan->pattern, &plan->k_layout);
+               : ra__layout_create(options->partition, shape->k_len, ranks, plan->pattern,
+                                   &plan->k_layout);
 }
 
 /* Refuses before anything large is allocated. */
@@ -54,11 +57,12 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
 {
     const ra_memory *m = &plan->memory;
     if (!options->memory || m->total <= options->memory) return RA_OK;
-    return ra__fail(RA_ERR_BUDGET,
-                    "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, state %zu, "
-                    "gradient %zu, workspace %zu)",
-                    plan->steps.input.rank, m->total, options->memory, m->shard, m->travel, m->state,
-                    m->gradient, m->workspace);
+    return ra__fail(
+        RA_ERR_BUDGET,
+        "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, state %zu, "
+        "gradient %zu, workspace %zu)",
+        plan->steps.input.rank, m->total, options->memory, m->shard, m->travel, m->state,
+        m->gradient, m->workspace);
 }
 
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)

@@ -11,7 +11,7 @@ struct ra_state {
     struct ra__shape shape;
     ra_pattern *pattern;
     const struct ra__kernel *kernel;
-    float *data; /* m, then l, then acc: what ra_state_data() shows */
+    float *data;  /* m, then l, then acc: what ra_state_data() shows */
     int64_t rows; /* batch x queries x heads */
     size_t bytes;
     void *workspace;
@@ -40,7 +40,8 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     state->rows = s->batch * s->q_len * s->q_heads;
     state->data = ra__alloc(NULL, RA__FOR_STATE, bytes);
     state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, false));
-    if (!state->data || !state->workspace) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
+    if (!state->data || !state->workspace)
+        return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
     return ra_state_init(state);
 }
 
@@ -81,8 +82,8 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
     if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     const struct ra__shape *s = &state->shape;
     if (first_key < 0 || keys < 0 || first_key > s->k_len - keys)
-        return ra__fail(RA_ERR_ARGUMENT, "state: keys %" PRId64 " to %" PRId64 " of %" PRId64, first_key,
-                        first_key + keys - 1, s->k_len);
+        return ra__fail(RA_ERR_ARGUMENT, "state: keys %" PRId64 " to %" PRId64 " of %" PRId64,
+                        first_key, first_key + keys - 1, s->k_len);
     struct ra__fold fold = { .shape = s,
                              .pattern = state->pattern,
                              .kernel = state->kernel,
@@ -120,7 +121,8 @@ ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *ls
         int64_t query = i / s->q_heads;
         struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
                                               (int)(i % s->q_heads));
-        ra__state_finish_row(row_at(state, i), s->value_dim, s->dtype, row.data, lse ? &lse[i] : NULL);
+        ra__state_finish_row(row_at(state, i), s->value_dim, s->dtype, row.data,
+                             lse ? &lse[i] : NULL);
     }
     return RA_OK;
 }

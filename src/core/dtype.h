@@ -36,7 +36,8 @@ static inline uint16_t ra__to_bf16(float x)
 static inline float ra__from_f16(uint16_t h)
 {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16, magnitude = h & 0x7fffu;
-    if (magnitude >= 0x7c00u) return ra__f32_from_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
+    if (magnitude >= 0x7c00u)
+        return ra__f32_from_bits(sign | 0x7f800000u | (magnitude & 0x3ffu) << 13);
     /* Multiplying by 2^112 moves the exponent from bias 15 to bias 127, subnormals included. */
     float x = ra__f32_from_bits(magnitude << 13) * ra__f32_from_bits(0x77800000u);
     return ra__f32_from_bits(sign | ra__f32_bits(x));
@@ -47,7 +48,8 @@ static inline uint16_t ra__to_f16(float x)
     uint32_t bits = ra__f32_bits(x), sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x3ffu));
     if (magnitude >= 0x477ff000u) return (uint16_t)(sign | 0x7c00u); /* rounds to 65536 or more */
-    if (magnitude < 0x38800000u) { /* subnormal: adding 0.5 leaves the rounded value in the low bits */
+    if (magnitude <
+        0x38800000u) { /* subnormal: adding 0.5 leaves the rounded value in the low bits */
         float shifted = ra__f32_from_bits(magnitude) + 0.5f;
         return (uint16_t)(sign | (ra__f32_bits(shifted) - 0x3f000000u));
     }

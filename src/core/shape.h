@@ -17,7 +17,8 @@ struct ra__shape {
 /* Forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv). */
 static inline double ra__flops(const struct ra__shape *shape, int64_t pairs, int backward)
 {
-    int64_t width = backward ? 3 * shape->dim + 2 * shape->value_dim : shape->dim + shape->value_dim;
+    int64_t width = backward ? 3 * shape->dim + 2 * shape->value_dim
+                             : shape->dim + shape->value_dim;
     return 2.0 * (double)pairs * (double)width;
 }
 

@@ -10,7 +10,8 @@ struct block {
     struct ra__matrix k, v;
 };
 
-static struct block find_block(const struct ra__exec *exec, enum ra__slot slot, const struct ra__lane *lane)
+static struct block find_block(const struct ra__exec *exec, enum ra__slot slot,
+                               const struct ra__lane *lane)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
     if (slot == RA__SLOT_OWN)
@@ -18,9 +19,11 @@ static struct block find_block(const struct ra__exec *exec, enum ra__slot slot, 
             ra__matrix_at(&exec->io->k, shape->dtype, lane->batch, 0, lane->kv_head),
             ra__matrix_at(&exec->io->v, shape->dtype, lane->batch, 0, lane->kv_head),
         };
-    int64_t width = shape->dim + shape->value_dim, row_stride = shape->batch * shape->kv_heads * width;
+    int64_t width = shape->dim + shape->value_dim,
+            row_stride = shape->batch * shape->kv_heads * width;
     int64_t element = (int64_t)ra__dtype_bytes(shape->dtype);
-    char *k = (char *)exec->slots[slot] + (lane->batch * shape->kv_heads + lane->kv_head) * width * element;
+    char *k = (char *)exec->slots[slot] +
+              (lane->batch * shape->kv_heads + lane->kv_head) * width * element;
     return (struct block){ { k, row_stride, 0 }, { k + shape->dim * element, row_stride, 0 } };
 }
 
@@ -51,8 +54,8 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
     };
 }
 
-static void run_forward(struct ra__exec *exec, const struct ra__step *step, const struct chunk *chunk,
-                        const struct ra__lane *lane, int thread)
+static void run_forward(struct ra__exec *exec, const struct ra__step *step,
+                        const struct chunk *chunk, const struct ra__lane *lane, int thread)
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *shape = &input->shape;
@@ -73,15 +76,17 @@ static void run_forward(struct ra__exec *exec, const struct ra__step *step, cons
     atomic_fetch_add_explicit(&exec->pairs, job.pairs, memory_order_relaxed);
 }
 
-static void run_backward(struct ra__exec *exec, const struct ra__step *step, const struct chunk *chunk,
-                         const struct ra__lane *lane, int thread)
+static void run_backward(struct ra__exec *exec, const struct ra__step *step,
+                         const struct chunk *chunk, const struct ra__lane *lane, int thread)
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *shape = &input->shape;
     int64_t rows = input->q_layout->count[input->rank], q = chunk->row->q_row + chunk->offset;
     int64_t at = (lane->batch * rows + q) * shape->q_heads + lane->head;
-    int64_t width = shape->dim + shape->value_dim, row_stride = shape->batch * shape->kv_heads * width;
-    float *dk = (float *)exec->slots[step->to] + (lane->batch * shape->kv_heads + lane->kv_head) * width;
+    int64_t width = shape->dim + shape->value_dim,
+            row_stride = shape->batch * shape->kv_heads * width;
+    float *dk = (float *)exec->slots[step->to] +
+                (lane->batch * shape->kv_heads + lane->kv_head) * width;
     struct ra__backward_job job = {
         .view = make_view(exec, step, chunk, lane),
         .dout = ra__matrix_at(&exec->io->dout, shape->dtype, lane->batch, q, lane->head),
@@ -116,7 +121,8 @@ static struct chunk chunk_at(const struct attend_work *work, int64_t index)
         else high = middle;
     }
     const struct ra__plan_row *row = &bound->program->rows[low];
-    int64_t size = work->exec->bound->cut.queries, offset = (index - bound->chunk_starts[low]) * size;
+    int64_t size = work->exec->bound->cut.queries,
+            offset = (index - bound->chunk_starts[low]) * size;
     return (struct chunk){ row, offset, ra__min(size, row->q_count - offset) };
 }
 
@@ -125,8 +131,8 @@ static void forward_item(void *context, int64_t item, int thread)
     struct attend_work *work = context;
     /* Last chunk first: under causal patterns it sees the most keys. */
     struct chunk chunk = chunk_at(work, work->chunks - 1 - item / work->lanes);
-    struct ra__lane lane =
-        ra__lane_at(&work->exec->plan->input.shape, &work->exec->bound->cut, item % work->lanes);
+    struct ra__lane lane = ra__lane_at(&work->exec->plan->input.shape, &work->exec->bound->cut,
+                                       item % work->lanes);
     run_forward(work->exec, work->step, &chunk, &lane, thread);
 }
 
@@ -135,13 +141,16 @@ static void backward_item(void *context, int64_t item, int thread)
     struct attend_work *work = context;
     const struct ra__cut *cut = &work->exec->bound->cut;
     for (int i = 0; i < cut->head_chunks; i++) {
-        struct ra__lane lane =
-            ra__lane_at(&work->exec->plan->input.shape, cut, item * cut->head_chunks + i);
+        struct ra__lane lane = ra__lane_at(&work->exec->plan->input.shape, cut,
+                                           item * cut->head_chunks + i);
         run_backward(work->exec, work->step, &work->chunk, &lane, thread);
     }
 }
 
-static ra_status tick(void *context) { return ra__exec_tick(((struct attend_work *)context)->exec); }
+static ra_status tick(void *context)
+{
+    return ra__exec_tick(((struct attend_work *)context)->exec);
+}
 
 ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
 {
@@ -150,7 +159,8 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     struct attend_work work = { .exec = exec, .step = step };
     work.lanes = shape->batch * shape->kv_heads * exec->bound->cut.head_chunks;
     work.chunks = exec->bound->chunk_starts[last_row] +
-                  ra__ceil_div(exec->bound->program->rows[last_row].q_count, exec->bound->cut.queries);
+                  ra__ceil_div(exec->bound->program->rows[last_row].q_count,
+                               exec->bound->cut.queries);
     struct ra__work deal = { forward_item, tick, &work, work.chunks * work.lanes };
     if (exec->bound == &exec->forward) return ra__pool_run(exec->rank->pool, &deal);
     deal.body = backward_item;

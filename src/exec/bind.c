@@ -46,8 +46,9 @@ static void count_slots(struct tally *tally, const struct ra__plan *plan, ra_mem
 {
     for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++) {
         size_t *sum = ra__slot_is_gradient(slot) ? &memory->gradient : &memory->travel;
-        add_bytes(tally, sum, bytes_of(tally, ra__slot_row_bytes(&plan->input.shape, slot),
-                                       &plan->slot_rows[slot], 1));
+        add_bytes(tally, sum,
+                  bytes_of(tally, ra__slot_row_bytes(&plan->input.shape, slot),
+                           &plan->slot_rows[slot], 1));
     }
 }
 
@@ -80,11 +81,14 @@ ra_status ra__exec_memory(const struct ra__plan *plan, const struct ra__kernel *
     count_slots(&tally, plan, &memory);
     count_rows(&tally, plan, &memory);
     memory.workspace = workspace_per_thread(plan, kernel) * (size_t)threads;
-    size_t parts[] = { memory.shard, memory.travel, memory.state, memory.gradient, memory.workspace };
+    size_t parts[] = { memory.shard, memory.travel, memory.state, memory.gradient,
+                       memory.workspace };
     for (int i = 0; i < RA__COUNT(parts); i++) add_bytes(&tally, &memory.total, parts[i]);
     if (tally.overflow)
-        return ra__fail(RA_ERR_ARGUMENT, "plan: the tensors of rank %d need more bytes than a size_t "
-                        "can hold", plan->input.rank);
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "plan: the tensors of rank %d need more bytes than a size_t "
+                        "can hold",
+                        plan->input.rank);
     *out = memory;
     return RA_OK;
 }
@@ -95,10 +99,12 @@ static ra_status take(struct ra__exec *exec, enum ra__purpose purpose, size_t by
     if (bytes == 0) return RA_OK;
     *out = exec->device->alloc(exec->account, purpose, bytes);
     if (*out) return RA_OK;
-    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->input.rank, bytes);
+    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->input.rank,
+                    bytes);
 }
 
-static ra_status take_floats(struct ra__exec *exec, enum ra__purpose purpose, int64_t count, float **out)
+static ra_status take_floats(struct ra__exec *exec, enum ra__purpose purpose, int64_t count,
+                             float **out)
 {
     void *memory = NULL;
     RA__TRY(take(exec, purpose, (size_t)count * sizeof(float), &memory));
@@ -112,7 +118,8 @@ static ra_status take_buffers(struct ra__exec *exec)
     const struct ra__shape *s = &plan->input.shape;
     for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++)
         RA__TRY(take(exec, slot_purpose(slot),
-                     (size_t)plan->slot_rows[slot] * ra__slot_row_bytes(s, slot), &exec->slots[slot]));
+                     (size_t)plan->slot_rows[slot] * ra__slot_row_bytes(s, slot),
+                     &exec->slots[slot]));
     int64_t rows = s->batch * plan->state_rows * s->q_heads;
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->m));
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->l));
@@ -136,7 +143,8 @@ static ra_status take_array(struct ra__exec *exec, int64_t count, size_t bytes, 
     return *out ? RA_OK : ra__fail(RA_ERR_MEMORY, "plan: %" PRId64 " entries", count);
 }
 
-static struct ra__message bind_transfer(const struct ra__exec *exec, const struct ra__transfer *transfer)
+static struct ra__message bind_transfer(const struct ra__exec *exec,
+                                        const struct ra__transfer *transfer)
 {
     size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, transfer->slot);
     return (struct ra__message){
@@ -167,14 +175,17 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
 {
     const struct ra__plan_input *input = &exec->plan->input;
     bound->program = program;
-    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->q_layout->count[input->rank], threads);
+    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->q_layout->count[input->rank],
+                             threads);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
     RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
     RA__TRY(take_array(exec, program->row_count, sizeof *bound->chunk_starts,
                        (void **)&bound->chunk_starts));
-    for (int i = 0; i < program->send_count; i++) bound->sends[i] = bind_transfer(exec, &program->sends[i]);
-    for (int i = 0; i < program->recv_count; i++) bound->recvs[i] = bind_transfer(exec, &program->recvs[i]);
+    for (int i = 0; i < program->send_count; i++)
+        bound->sends[i] = bind_transfer(exec, &program->sends[i]);
+    for (int i = 0; i < program->recv_count; i++)
+        bound->recvs[i] = bind_transfer(exec, &program->recvs[i]);
     for (int i = 0; i < program->round_count; i++) {
         const struct ra__plan_round *round = &program->rounds[i];
         bound->rounds[i] = (struct ra__round){ .sends = bound->sends + round->first_send,
@@ -203,10 +214,17 @@ static ra_status prepare_hello(struct ra__exec *exec)
     const struct ra__shape *s = &input->shape;
     exec->hello = (struct ra__hello){
         .version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH,
-        .ranks = (uint64_t)input->ranks, .dtype = s->dtype, .batch = (uint64_t)s->batch,
-        .q_len = (uint64_t)s->q_len, .k_len = (uint64_t)s->k_len, .q_heads = (uint64_t)s->q_heads,
-        .kv_heads = (uint64_t)s->kv_heads, .dim = (uint64_t)s->dim, .value_dim = (uint64_t)s->value_dim,
-        .scale = ra__f32_bits(s->scale), .pattern = hash_pattern(input->pattern),
+        .ranks = (uint64_t)input->ranks,
+        .dtype = s->dtype,
+        .batch = (uint64_t)s->batch,
+        .q_len = (uint64_t)s->q_len,
+        .k_len = (uint64_t)s->k_len,
+        .q_heads = (uint64_t)s->q_heads,
+        .kv_heads = (uint64_t)s->kv_heads,
+        .dim = (uint64_t)s->dim,
+        .value_dim = (uint64_t)s->value_dim,
+        .scale = ra__f32_bits(s->scale),
+        .pattern = hash_pattern(input->pattern),
         .partition = ra__layout_hash(input->q_layout) * 31 + ra__layout_hash(input->k_layout),
         .strategy = hash_name(input->strategy->name),
     };
@@ -218,7 +236,8 @@ static ra_status prepare_hello(struct ra__exec *exec)
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     RA__TRY(take_buffers(exec));
-    RA__TRY(bind_program(exec, &exec->plan->forward, ra__pool_threads(exec->rank->pool), &exec->forward));
+    RA__TRY(bind_program(exec, &exec->plan->forward, ra__pool_threads(exec->rank->pool),
+                         &exec->forward));
     /* Backward, the jobs of a KV head are one thread's, and how queries are cut decides in which order
      * the gradients of its keys are summed: the cut must not know the threads. */
     RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));

@@ -100,7 +100,8 @@ ra_status ra__exec_create(struct ra__exec *exec);
 void ra__exec_destroy(struct ra__exec *exec); /* accepts a half-made one */
 
 /* Runs one of the two bound programs. */
-ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound, const struct ra__io *io);
+ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
+                       const struct ra__io *io);
 
 /* Steps, by file. */
 ra_status ra__exec_hello(struct ra__exec *exec);

@@ -44,8 +44,8 @@ static ra_status fold_row(void *context, const struct ra__row *row)
     slice->run_count = 0;
     for (int i = 0; i < row->sight_count; i++) {
         int64_t skipped;
-        ra_run keys = ra__run_clip(row->sights[i].keys, fold->first_key, fold->first_key + fold->keys,
-                                   &skipped);
+        ra_run keys = ra__run_clip(row->sights[i].keys, fold->first_key,
+                                   fold->first_key + fold->keys, &skipped);
         if (keys.count == 0) continue;
         slice->runs[slice->run_count++] = (struct ra__key_run){
             keys.start - fold->first_key, keys.step, keys.start, keys.step, keys.count,

@@ -11,12 +11,13 @@ static const char *const field_names[] = {
 
 static ra_status compare(const struct ra__exec *exec, int peer)
 {
-    const uint64_t *mine = (const uint64_t *)&exec->hello, *theirs = (const uint64_t *)&exec->hellos[peer];
+    const uint64_t *mine = (const uint64_t *)&exec->hello,
+                   *theirs = (const uint64_t *)&exec->hellos[peer];
     for (int i = 0; i < RA__COUNT(field_names); i++)
         if (mine[i] != theirs[i])
             return ra__fail(RA_ERR_MISMATCH,
-                            "rank %d, hop 0: rank %d was given another %s (%#" PRIx64 " here, %#" PRIx64
-                            " there)",
+                            "rank %d, hop 0: rank %d was given another %s (%#" PRIx64
+                            " here, %#" PRIx64 " there)",
                             exec->rank->rank, peer, field_names[i], mine[i], theirs[i]);
     return RA_OK;
 }
@@ -29,7 +30,8 @@ ra_status ra__exec_hello(struct ra__exec *exec)
     struct ra__message *sends = exec->hello_messages, *recvs = sends + others;
     for (int peer = 0; peer < rank->ranks; peer++) {
         if (peer == rank->rank) continue;
-        struct ra__message message = { .peer = peer, .tag = ra__tag(0, RA__TOPIC_HELLO),
+        struct ra__message message = { .peer = peer,
+                                       .tag = ra__tag(0, RA__TOPIC_HELLO),
                                        .bytes = sizeof exec->hello };
         sends[count] = recvs[count] = message;
         sends[count].data = &exec->hello;

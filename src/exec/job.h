@@ -8,14 +8,15 @@
 /* How queries and heads are cut: a job takes up to `heads` query heads of one KV head and up to
  * `queries` queries. Results do not depend on it. */
 struct ra__cut {
-    int heads;         /* per job */
-    int head_chunks;   /* jobs per KV head */
-    int64_t queries;   /* per job */
+    int heads;       /* per job */
+    int head_chunks; /* jobs per KV head */
+    int64_t queries; /* per job */
 };
 
 /* The largest jobs the kernel takes, or smaller ones where few queries must feed many threads. */
-static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, const struct ra__kernel *kernel,
-                                         int64_t queries, int threads)
+static inline struct ra__cut ra__cut_for(const struct ra__shape *shape,
+                                         const struct ra__kernel *kernel, int64_t queries,
+                                         int threads)
 {
     enum { JOBS_PER_THREAD = 4, FEWEST_QUERIES = 16 };
     /* A job is the time between two signs of life: this many pairs take about a second. */
@@ -45,25 +46,26 @@ static inline struct ra__lane ra__lane_at(const struct ra__shape *shape, const s
     int group = shape->q_heads / shape->kv_heads;
     int chunk = (int)(index % cut->head_chunks);
     int64_t rest = index / cut->head_chunks;
-    struct ra__lane lane = { .batch = rest / shape->kv_heads, .kv_head = (int)(rest % shape->kv_heads) };
+    struct ra__lane lane = { .batch = rest / shape->kv_heads,
+                             .kv_head = (int)(rest % shape->kv_heads) };
     lane.head = lane.kv_head * group + chunk * cut->heads;
     lane.heads = (int)ra__min(cut->heads, group - chunk * cut->heads);
     return lane;
 }
 
 /* The rows of a tensor from `row` on, for one batch item, from one head on. */
-static inline struct ra__matrix ra__matrix_at(const ra_tensor *tensor, ra_dtype dtype, int64_t batch,
-                                              int64_t row, int head)
+static inline struct ra__matrix ra__matrix_at(const ra_tensor *tensor, ra_dtype dtype,
+                                              int64_t batch, int64_t row, int head)
 {
-    int64_t offset =
-        batch * tensor->batch_stride + row * tensor->position_stride + head * tensor->head_stride;
+    int64_t offset = batch * tensor->batch_stride + row * tensor->position_stride +
+                     head * tensor->head_stride;
     return (struct ra__matrix){ (char *)tensor->data + offset * (int64_t)ra__dtype_bytes(dtype),
                                 tensor->position_stride, tensor->head_stride };
 }
 
 /* The same for packed numbers [batch, rows, heads]; NULL stays NULL. */
-static inline struct ra__column ra__column_at(const struct ra__shape *shape, float *data, int64_t rows,
-                                              int64_t batch, int64_t row, int head)
+static inline struct ra__column ra__column_at(const struct ra__shape *shape, float *data,
+                                              int64_t rows, int64_t batch, int64_t row, int head)
 {
     int64_t offset = (batch * rows + row) * shape->q_heads + head;
     return (struct ra__column){ data ? data + offset : NULL, shape->q_heads };

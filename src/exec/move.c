@@ -9,7 +9,8 @@ struct place {
 
 static char *slot_row(const struct ra__exec *exec, enum ra__slot slot, int64_t row)
 {
-    return (char *)exec->slots[slot] + (size_t)row * ra__slot_row_bytes(&exec->plan->input.shape, slot);
+    return (char *)exec->slots[slot] +
+           (size_t)row * ra__slot_row_bytes(&exec->plan->input.shape, slot);
 }
 
 /* The caller's K and V have strides of their own, so they are copied head by head. */
@@ -41,25 +42,27 @@ static void copy_rows(struct ra__exec *exec, struct place to, struct place from,
         return;
     }
     size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, from.slot);
-    exec->device->copy(&(struct ra__copy){
-        .to = slot_row(exec, to.slot, to.row), .to_stride = (size_t)to.step * row_bytes,
-        .from = slot_row(exec, from.slot, from.row), .from_stride = (size_t)from.step * row_bytes,
-        .bytes = row_bytes, .rows = count });
+    exec->device->copy(&(struct ra__copy){ .to = slot_row(exec, to.slot, to.row),
+                                           .to_stride = (size_t)to.step * row_bytes,
+                                           .from = slot_row(exec, from.slot, from.row),
+                                           .from_stride = (size_t)from.step * row_bytes,
+                                           .bytes = row_bytes,
+                                           .rows = count });
 }
 
 ra_status ra__exec_pack(struct ra__exec *exec, const struct ra__step *step)
 {
     for (int i = 0; i < step->range.count; i++) {
         struct ra__range range = step->range.at[i];
-        copy_rows(exec, (struct place){ step->to, range.lo, 1 }, (struct place){ step->from, range.lo, 1 },
-                  range.hi - range.lo);
+        copy_rows(exec, (struct place){ step->to, range.lo, 1 },
+                  (struct place){ step->from, range.lo, 1 }, range.hi - range.lo);
     }
     return RA_OK;
 }
 
 /* Between a block, row by row, and the gathered rows, position by position. */
-static void copy_by_position(struct ra__exec *exec, const struct ra__step *step, struct ra__range range,
-                             bool to_gathered)
+static void copy_by_position(struct ra__exec *exec, const struct ra__step *step,
+                             struct ra__range range, bool to_gathered)
 {
     const ra_layout *layout = exec->plan->input.k_layout;
     for (int64_t i = layout->first[step->block]; i < layout->first[step->block + 1]; i++) {
@@ -68,21 +71,23 @@ static void copy_by_position(struct ra__exec *exec, const struct ra__step *step,
         if (lo >= hi) continue;
         int64_t position = run->at.start + (lo - run->row) * run->at.step;
         struct place block = { to_gathered ? step->from : step->to, lo, 1 };
-        struct place all = { to_gathered ? step->to : step->from, position - exec->plan->gather_base,
-                             run->at.step };
+        struct place all = { to_gathered ? step->to : step->from,
+                             position - exec->plan->gather_base, run->at.step };
         copy_rows(exec, to_gathered ? all : block, to_gathered ? block : all, hi - lo);
     }
 }
 
 ra_status ra__exec_place(struct ra__exec *exec, const struct ra__step *step)
 {
-    for (int i = 0; i < step->range.count; i++) copy_by_position(exec, step, step->range.at[i], true);
+    for (int i = 0; i < step->range.count; i++)
+        copy_by_position(exec, step, step->range.at[i], true);
     return RA_OK;
 }
 
 ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step)
 {
-    for (int i = 0; i < step->range.count; i++) copy_by_position(exec, step, step->range.at[i], false);
+    for (int i = 0; i < step->range.count; i++)
+        copy_by_position(exec, step, step->range.at[i], false);
     return RA_OK;
 }
 
@@ -91,7 +96,8 @@ ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step)
     size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, step->to);
     for (int i = 0; i < step->range.count; i++) {
         struct ra__range range = step->range.at[i];
-        exec->device->clear(slot_row(exec, step->to, range.lo), (size_t)(range.hi - range.lo) * row_bytes);
+        exec->device->clear(slot_row(exec, step->to, range.lo),
+                            (size_t)(range.hi - range.lo) * row_bytes);
     }
     return RA_OK;
 }
@@ -121,7 +127,8 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *shape = &input->shape;
-    int64_t q_rows = input->q_layout->count[input->rank], k_rows = input->k_layout->count[step->block];
+    int64_t q_rows = input->q_layout->count[input->rank],
+            k_rows = input->k_layout->count[step->block];
     int64_t width = shape->dim + shape->value_dim, stride = shape->batch * shape->kv_heads * width;
     for (int64_t batch = 0; batch < shape->batch; batch++) {
         for (int head = 0; head < shape->q_heads; head++)
@@ -129,10 +136,10 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
                        exec->dq + (batch * q_rows * shape->q_heads + head) * shape->dim,
                        (int64_t)shape->q_heads * shape->dim, q_rows, shape->dim);
         for (int head = 0; head < shape->kv_heads; head++) {
-            const float *sums =
-                (const float *)exec->slots[RA__GRAD_OWN] + (batch * shape->kv_heads + head) * width;
-            store_sums(shape, ra__matrix_at(&exec->io->dk, shape->dtype, batch, 0, head), sums, stride,
-                       k_rows, shape->dim);
+            const float *sums = (const float *)exec->slots[RA__GRAD_OWN] +
+                                (batch * shape->kv_heads + head) * width;
+            store_sums(shape, ra__matrix_at(&exec->io->dk, shape->dtype, batch, 0, head), sums,
+                       stride, k_rows, shape->dim);
             store_sums(shape, ra__matrix_at(&exec->io->dv, shape->dtype, batch, 0, head),
                        sums + shape->dim, stride, k_rows, shape->value_dim);
         }

@@ -23,8 +23,10 @@ static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     exec->outstanding = round;
     exec->stats.hops++;
-    for (int i = 0; i < round->send_count; i++) exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
-    for (int i = 0; i < round->recv_count; i++) exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
+    for (int i = 0; i < round->send_count; i++)
+        exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
+    for (int i = 0; i < round->recv_count; i++)
+        exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
     return RA_OK;
 }
 
@@ -41,10 +43,14 @@ static const struct {
     const char *name;
     ra_status (*run)(struct ra__exec *exec, const struct ra__step *step);
 } operations[RA__OPS] = {
-    [RA__OP_PACK] = { "pack", ra__exec_pack },       [RA__OP_MOVE] = { "move", run_move },
-    [RA__OP_WAIT] = { "wait", run_wait },            [RA__OP_PLACE] = { "place", ra__exec_place },
-    [RA__OP_ATTEND] = { "attend", ra__exec_attend }, [RA__OP_CLEAR] = { "clear", ra__exec_clear },
-    [RA__OP_ADD] = { "add", ra__exec_add },          [RA__OP_PICK] = { "pick", ra__exec_pick },
+    [RA__OP_PACK] = { "pack", ra__exec_pack },
+    [RA__OP_MOVE] = { "move", run_move },
+    [RA__OP_WAIT] = { "wait", run_wait },
+    [RA__OP_PLACE] = { "place", ra__exec_place },
+    [RA__OP_ATTEND] = { "attend", ra__exec_attend },
+    [RA__OP_CLEAR] = { "clear", ra__exec_clear },
+    [RA__OP_ADD] = { "add", ra__exec_add },
+    [RA__OP_PICK] = { "pick", ra__exec_pick },
     [RA__OP_FINISH] = { "finish", ra__exec_finish },
 };
 
@@ -53,8 +59,10 @@ static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
     double start = exec->rank->trace ? ra__now() : 0;
     RA__TRY(operations[step->op].run(exec, step));
     if (!exec->rank->trace) return RA_OK;
-    struct ra_trace_event event = { operations[step->op].name, exec->rank->rank, step->hop,
-                                    step->block, start, ra__now() - start };
+    struct ra_trace_event event = {
+        operations[step->op].name, exec->rank->rank, step->hop, step->block, start,
+        ra__now() - start
+    };
     exec->rank->trace(exec->rank->context, &event);
     return RA_OK;
 }
@@ -68,7 +76,8 @@ static void prepare_backward(struct ra__exec *exec)
     int64_t rows = input->q_layout->count[input->rank], all = shape->batch * rows * shape->q_heads;
     exec->device->clear(exec->dq, (size_t)(all * shape->dim) * sizeof(float));
     for (int64_t batch = 0; batch < shape->batch; batch++)
-        ra__kernel_delta(shape, rows, shape->q_heads, ra__matrix_at(&io->out, shape->dtype, batch, 0, 0),
+        ra__kernel_delta(shape, rows, shape->q_heads,
+                         ra__matrix_at(&io->out, shape->dtype, batch, 0, 0),
                          ra__matrix_at(&io->dout, shape->dtype, batch, 0, 0),
                          ra__column_at(shape, (float *)io->dlse, rows, batch, 0, 0),
                          ra__column_at(shape, exec->delta, rows, batch, 0, 0));
@@ -97,7 +106,8 @@ static ra_status give_up(struct ra__exec *exec, ra_status status)
     return ra__fail(status, "%s", sentence);
 }
 
-ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound, const struct ra__io *io)
+ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
+                       const struct ra__io *io)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
     bool backward = bound == &exec->backward;

@@ -39,9 +39,9 @@ struct ra__view {
     const struct ra__shape *shape;
     int heads;
     int64_t q_count;
-    int64_t q_pos, q_pos_step;       /* query i sits at position q_pos + i q_pos_step */
-    struct ra__matrix q;             /* row i, head h at data + i row_stride + h head_stride */
-    struct ra__matrix k, v;          /* a block; rows as the runs count them; head_stride unused */
+    int64_t q_pos, q_pos_step; /* query i sits at position q_pos + i q_pos_step */
+    struct ra__matrix q;       /* row i, head h at data + i row_stride + h head_stride */
+    struct ra__matrix k, v;    /* a block; rows as the runs count them; head_stride unused */
     const struct ra__key_run *runs;
     int run_count;
 };
@@ -65,7 +65,7 @@ struct ra__backward_job {
     struct ra__column delta; /* rowsum(dout * out) - dlse */
     float *dq;               /* added to; row i, head h at dq + i dq_row_stride + h dim */
     int64_t dq_row_stride;
-    float *dk, *dv;          /* added to; rows as in k and v */
+    float *dk, *dv; /* added to; rows as in k and v */
     int64_t dk_row_stride, dv_row_stride;
     int64_t pairs;
 };
@@ -73,11 +73,11 @@ struct ra__backward_job {
 struct ra__kernel {
     const char *name;
     const char *summary;
-    const char *needs;                /* the CPU features it needs, for people; "" for none */
-    bool (*usable)(void);             /* can this CPU run it? */
-    int rows;                         /* most query rows x heads in one job */
+    const char *needs;    /* the CPU features it needs, for people; "" for none */
+    bool (*usable)(void); /* can this CPU run it? */
+    int rows;             /* most query rows x heads in one job */
     size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
-    void (*forward)(struct ra__forward_job *job, void *workspace);     /* workspace: aligned to 64 */
+    void (*forward)(struct ra__forward_job *job, void *workspace); /* workspace: aligned to 64 */
     void (*backward)(struct ra__backward_job *job, void *workspace);
 };
 

@@ -48,7 +48,8 @@ static ra_status parse_args(struct piece args, ra_pattern *pattern)
 {
     const struct ra__pattern_kind *kind = pattern->kind;
     while (args.length > 0) {
-        if (pattern->arg_count == kind->max_args || !take_number(&args, &pattern->args[pattern->arg_count]))
+        if (pattern->arg_count == kind->max_args ||
+            !take_number(&args, &pattern->args[pattern->arg_count]))
             return ra__fail(RA_ERR_ARGUMENT, "pattern %s: \"%.*s\" is not understood; write %s",
                             kind->name, (int)args.length, args.start, kind->syntax);
         pattern->arg_count++;
@@ -152,7 +153,8 @@ struct writer {
     size_t capacity, used;
 };
 
-__attribute__((format(printf, 2, 3))) static void write_text(struct writer *w, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void write_text(struct writer *w, const char *format,
+                                                             ...)
 {
     va_list args;
     va_start(args, format);

@@ -90,8 +90,8 @@ ra_status ra__pattern_check(const ra_pattern *pattern, int64_t q_len, int64_t k_
     if (!pattern->bounds) return RA_OK;
     if (q_len != k_len)
         return ra__fail(RA_ERR_UNSUPPORTED,
-                        "documents: need as many queries (%" PRId64 ") as keys (%" PRId64 ")", q_len,
-                        k_len);
+                        "documents: need as many queries (%" PRId64 ") as keys (%" PRId64 ")",
+                        q_len, k_len);
     if (pattern->bounds[pattern->bound_count - 1] != k_len)
         return ra__fail(RA_ERR_ARGUMENT,
                         "documents: the last bound is %" PRId64 ", but there are %" PRId64
@@ -114,8 +114,8 @@ static int64_t document_of(const ra_pattern *pattern, int64_t position)
 }
 
 /* One row: queries q, all of which may look at the keys in [lo, hi). */
-static ra_status put_row(const ra_pattern *pattern, ra_run all_keys, ra_run q, int64_t lo, int64_t hi,
-                         struct ra__row_sink sink)
+static ra_status put_row(const ra_pattern *pattern, ra_run all_keys, ra_run q, int64_t lo,
+                         int64_t hi, struct ra__row_sink sink)
 {
     struct ra__sight seen[RA__SIGHTS];
     int count = pattern->kind->see(pattern, all_keys, seen);

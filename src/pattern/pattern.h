@@ -27,7 +27,7 @@ struct ra__row {
 
 struct ra__pattern_kind {
     const char *name;
-    const char *syntax;  /* "window:L[,R]" */
+    const char *syntax; /* "window:L[,R]" */
     const char *summary;
     const char *samples; /* small ones for tests, with a space between; one per way to write it */
     int min_args, max_args; /* non-negative numbers behind the colon, at most 2 */

@@ -7,7 +7,10 @@
  */
 #include "plan/builder.h"
 
-static enum ra__slot wave_slot(int wave) { return wave % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B; }
+static enum ra__slot wave_slot(int wave)
+{
+    return wave % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B;
+}
 static enum ra__slot sum_slot(int wave) { return wave % 2 ? RA__GRAD_A : RA__GRAD_B; }
 
 /* The stretch of positions that holds all keys of the rows of this rank. */
@@ -23,14 +26,14 @@ static struct ra__range gathered(const struct ra__builder *b)
     return hull.lo < hull.hi ? hull : (struct ra__range){ 0, 0 };
 }
 
-static ra_status put_copy(struct ra__builder *b, enum ra__op op, int wave, int block, enum ra__slot from,
-                          enum ra__slot to, const struct ra__ranges *ranges)
+static ra_status put_copy(struct ra__builder *b, enum ra__op op, int wave, int block,
+                          enum ra__slot from, enum ra__slot to, const struct ra__ranges *ranges)
 {
     if (ranges->count == 0) return RA_OK;
     ra__use_slot(b, to, op == RA__OP_PLACE ? 0 : ra__block_rows(b, block));
-    return ra__put_step(b, (struct ra__step){
-                               .op = op, .hop = wave, .block = block, .from = from, .to = to,
-                               .range = *ranges });
+    return ra__put_step(
+        b, (struct ra__step){
+               .op = op, .hop = wave, .block = block, .from = from, .to = to, .range = *ranges });
 }
 
 /* Rows of the own block that any other rank sees. */

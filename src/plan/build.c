@@ -35,7 +35,8 @@ ra_status ra__strategy_find(const char *name, const struct ra__strategy **out)
 }
 
 /* Calls the sink for every row of the queries of `rank`. */
-static ra_status rows_of_rank(const struct ra__plan_input *input, int rank, struct ra__row_sink sink)
+static ra_status rows_of_rank(const struct ra__plan_input *input, int rank,
+                              struct ra__row_sink sink)
 {
     const ra_layout *layout = input->q_layout;
     int64_t shift = input->shape.k_len - input->shape.q_len; /* index -> position */
@@ -124,11 +125,9 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
                          struct ra__plan *plan)
 {
     *plan = (struct ra__plan){ .input = *input };
-    struct ra__builder b = { .input = input,
-                             .plan = plan,
-                             .account = account,
-                             .ranks = input->ranks,
-                             .rank = input->rank };
+    struct ra__builder b = {
+        .input = input, .plan = plan, .account = account, .ranks = input->ranks, .rank = input->rank
+    };
     ra_status status = write_programs(&b);
     ra__free(b.rows);
     ra__free(b.row_starts);
@@ -157,8 +156,8 @@ void ra__plan_clear(struct ra__plan *plan)
 size_t ra__slot_row_bytes(const struct ra__shape *shape, enum ra__slot slot)
 {
     size_t element = ra__slot_is_gradient(slot) || shape->dtype == RA_F32 ? 4 : 2;
-    return (size_t)shape->batch * (size_t)shape->kv_heads * (size_t)(shape->dim + shape->value_dim) *
-           element;
+    return (size_t)shape->batch * (size_t)shape->kv_heads *
+           (size_t)(shape->dim + shape->value_dim) * element;
 }
 
 int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__program *program)
@@ -178,7 +177,8 @@ int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__progra
     return pairs * shape->batch * shape->q_heads;
 }
 
-int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers, int count)
+int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers,
+                          int count)
 {
     int64_t bytes = 0;
     for (int i = 0; i < count; i++)

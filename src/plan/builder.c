@@ -29,9 +29,9 @@ ra_status ra__open_round(struct ra__builder *b, int hop)
 {
     struct ra__program *p = b->program;
     RA__TRY(make_room(b, (void **)&p->rounds, p->round_count, sizeof *p->rounds));
-    p->rounds[p->round_count++] = (struct ra__plan_round){
-        .hop = hop, .first_send = p->send_count, .first_recv = p->recv_count
-    };
+    p->rounds[p->round_count++] = (struct ra__plan_round){ .hop = hop,
+                                                           .first_send = p->send_count,
+                                                           .first_recv = p->recv_count };
     return RA_OK;
 }
 
@@ -71,8 +71,9 @@ static ra_status put_round_step(struct ra__builder *b, enum ra__op op)
     struct ra__program *p = b->program;
     const struct ra__plan_round *round = &p->rounds[p->round_count - 1];
     if (round->send_count + round->recv_count == 0) return RA_OK;
-    return ra__put_step(b, (struct ra__step){
-                               .op = op, .hop = round->hop, .block = -1, .round = p->round_count - 1 });
+    return ra__put_step(
+        b,
+        (struct ra__step){ .op = op, .hop = round->hop, .block = -1, .round = p->round_count - 1 });
 }
 
 ra_status ra__put_move(struct ra__builder *b) { return put_round_step(b, RA__OP_MOVE); }
@@ -175,10 +176,13 @@ static ra_status put_blind_rows(struct ra__builder *b, const int *last_seen)
     for (int i = 0; i < b->row_count; i++) {
         if (last_seen[i]) continue;
         RA__TRY(make_room(b, (void **)&p->rows, p->row_count, sizeof *p->rows));
-        p->rows[p->row_count++] = (struct ra__plan_row){
-            .q_row = b->row_starts[i], .q_count = b->rows[i].q.count, .q_pos = b->rows[i].q.start,
-            .q_step = b->rows[i].q.step, .origin = i, .first = true, .last = true
-        };
+        p->rows[p->row_count++] = (struct ra__plan_row){ .q_row = b->row_starts[i],
+                                                         .q_count = b->rows[i].q.count,
+                                                         .q_pos = b->rows[i].q.start,
+                                                         .q_step = b->rows[i].q.step,
+                                                         .origin = i,
+                                                         .first = true,
+                                                         .last = true };
     }
     step.row_count = p->row_count - step.first_row;
     return step.row_count ? ra__put_step(b, step) : RA_OK;

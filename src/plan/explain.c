@@ -30,15 +30,16 @@ struct printer {
     void *context;
 };
 
-static void print_transfers(const struct printer *p, const struct ra__transfer *transfers, int count,
-                            const char *verb)
+static void print_transfers(const struct printer *p, const struct ra__transfer *transfers,
+                            int count, const char *verb)
 {
     char text[160];
     for (int i = 0; i < count; i++) {
         const struct ra__transfer *t = &transfers[i];
         int64_t rows = t->range.hi - t->range.lo;
-        snprintf(text, sizeof text, "          %s rank %d: rows %" PRId64 " to %" PRId64 " of %s, %" PRId64
-                 " bytes", verb, t->peer, t->range.lo, t->range.hi - 1, slot_name(t->slot),
+        snprintf(text, sizeof text,
+                 "          %s rank %d: rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes",
+                 verb, t->peer, t->range.lo, t->range.hi - 1, slot_name(t->slot),
                  rows * (int64_t)ra__slot_row_bytes(&p->plan->input.shape, t->slot));
         p->line(p->context, text);
     }
@@ -52,9 +53,11 @@ static void print_rows(const struct printer *p, const struct ra__step *step)
         const struct ra__plan_row *row = &p->program->rows[r];
         int64_t keys = 0;
         for (int k = 0; k < row->key_count; k++) keys += p->program->keys[row->first_key + k].count;
-        snprintf(text, sizeof text, "          queries at %" PRId64 " step %" PRId64 " count %" PRId64
-                 ": %d key runs, %" PRId64 " keys%s%s", row->q_pos, row->q_step, row->q_count,
-                 row->key_count, keys, row->first ? ", first" : "", row->last ? ", last" : "");
+        snprintf(text, sizeof text,
+                 "          queries at %" PRId64 " step %" PRId64 " count %" PRId64
+                 ": %d key runs, %" PRId64 " keys%s%s",
+                 row->q_pos, row->q_step, row->q_count, row->key_count, keys,
+                 row->first ? ", first" : "", row->last ? ", last" : "");
         p->line(p->context, text);
     }
 }
@@ -63,7 +66,8 @@ static void print_step(const struct printer *p, int index)
 {
     const struct ra__step *step = &p->program->steps[index];
     char text[160];
-    int used = snprintf(text, sizeof text, "%4d hop %-3d %-6s", index, step->hop, op_names[step->op]);
+    int used = snprintf(text, sizeof text, "%4d hop %-3d %-6s", index, step->hop,
+                        op_names[step->op]);
     size_t room = sizeof text - (size_t)used;
     if (step->op == RA__OP_MOVE || step->op == RA__OP_WAIT)
         snprintf(text + used, room, " round %d", step->round);
@@ -72,7 +76,8 @@ static void print_step(const struct printer *p, int index)
                  step->block < 0 ? "all ranks" : "rank", step->block, slot_name(step->from));
     else if (step->op != RA__OP_FINISH)
         snprintf(text + used, room, " %" PRId64 " rows of rank %d's block, %s -> %s",
-                 ra__ranges_rows(&step->range), step->block, slot_name(step->from), slot_name(step->to));
+                 ra__ranges_rows(&step->range), step->block, slot_name(step->from),
+                 slot_name(step->to));
     p->line(p->context, text);
     if (step->op == RA__OP_ATTEND) print_rows(p, step);
     if (step->op != RA__OP_MOVE) return;

@@ -39,8 +39,8 @@ static ra_status append(ra_layout *layout, int rank, ra_run run)
     int64_t used = layout->run_count;
     bool has_run = used > layout->first[rank];
     if (!has_run || !join(&layout->runs[used - 1].at, run)) {
-        struct ra__shard_run *runs =
-            ra__grow(NULL, layout->runs, (size_t)used, sizeof *layout->runs);
+        struct ra__shard_run *runs = ra__grow(NULL, layout->runs, (size_t)used,
+                                              sizeof *layout->runs);
         if (!runs) return ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " runs", used + 1);
         layout->runs = runs;
         if (run.count == 1) run.step = 1;
@@ -55,7 +55,8 @@ static ra_status append(ra_layout *layout, int rank, ra_run run)
 static ra_status create_empty(int64_t length, int ranks, ra_layout **out)
 {
     if (length < 0 || length > RA__FAR || ranks < 1)
-        return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " positions over %d ranks", length, ranks);
+        return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " positions over %d ranks", length,
+                        ranks);
     ra_layout *layout = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *layout);
     if (!layout) return ra__fail(RA_ERR_MEMORY, "layout: %zu bytes", sizeof *layout);
     layout->length = length;
@@ -81,8 +82,8 @@ void ra_layout_destroy(ra_layout *layout)
 }
 
 /* The rule inside positions [lo, hi), for one rank. */
-static ra_status append_rule(ra_layout *layout, const struct ra__partition *rule, int rank, int64_t lo,
-                             int64_t hi)
+static ra_status append_rule(ra_layout *layout, const struct ra__partition *rule, int rank,
+                             int64_t lo, int64_t hi)
 {
     ra_run runs[RA__RULE_RUNS];
     int count = rule->runs(hi - lo, layout->ranks, rank, runs);
@@ -103,19 +104,22 @@ static ra_status fill_by_rule(ra_layout *layout, const struct ra__partition *rul
             continue;
         }
         for (int64_t d = 0; d + 1 < documents->bound_count; d++)
-            RA__TRY(append_rule(layout, rule, rank, documents->bounds[d], documents->bounds[d + 1]));
+            RA__TRY(
+                append_rule(layout, rule, rank, documents->bounds[d], documents->bounds[d + 1]));
     }
     return RA_OK;
 }
 
 /* Splits "zigzag;perdoc" into its rule and its option. */
-static ra_status parse_partition(const char *text, const struct ra__partition **rule, bool *per_document)
+static ra_status parse_partition(const char *text, const struct ra__partition **rule,
+                                 bool *per_document)
 {
     const char *name = text ? text : partitions[0]->name;
     const char *option = strchr(name, ';');
     size_t length = option ? (size_t)(option - name) : strlen(name);
     if (option && strcmp(option, ";perdoc"))
-        return ra__fail(RA_ERR_ARGUMENT, "partition: \"%s\" is not known; there is ;perdoc", option);
+        return ra__fail(RA_ERR_ARGUMENT, "partition: \"%s\" is not known; there is ;perdoc",
+                        option);
     *per_document = option != NULL;
     char known[128] = "";
     for (int i = 0; i < RA__COUNT(partitions); i++) {
@@ -156,7 +160,8 @@ static ra_status mark_owner(const ra_layout *layout, int rank, ra_run run, int32
                 run.start <= layout->length && run.step <= ra__max(layout->length, 1);
     /* Checked by division: count and step may each be as large as the length. */
     if (fits && run.count > 0)
-        fits = run.count - 1 <= (layout->length - 1 - run.start) / run.step && run.start < layout->length;
+        fits = run.count - 1 <= (layout->length - 1 - run.start) / run.step &&
+               run.start < layout->length;
     if (!fits)
         return ra__fail(RA_ERR_ARGUMENT,
                         "layout: run %" PRId64 " step %" PRId64 " count %" PRId64
@@ -192,7 +197,8 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
     ra_layout *layout;
     RA__TRY(create_empty(length, ranks, &layout));
     int32_t *owner = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)length, sizeof *owner);
-    ra_status status = owner ? RA_OK : ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " positions", length);
+    ra_status status = owner ? RA_OK
+                             : ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " positions", length);
     for (int rank = 0; rank < ranks && status == RA_OK; rank++)
         for (int64_t i = 0; i < counts[rank] && status == RA_OK; i++)
             status = mark_owner(layout, rank, *runs++, owner);
@@ -236,7 +242,8 @@ int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from)
 
 uint64_t ra__layout_hash(const ra_layout *layout)
 {
-    uint64_t hash = ra__hash(RA__HASH_START, layout->first, (size_t)(layout->ranks + 1) * sizeof(int64_t));
+    uint64_t hash = ra__hash(RA__HASH_START, layout->first,
+                             (size_t)(layout->ranks + 1) * sizeof(int64_t));
     for (int64_t i = 0; i < layout->run_count; i++)
         hash = ra__hash(hash, &layout->runs[i].at, sizeof layout->runs[i].at);
     return hash;

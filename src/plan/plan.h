@@ -41,7 +41,7 @@ enum ra__op {
 #define RA__OP_ENUM(name, text) RA__OP_##name,
     RA__OP_LIST(RA__OP_ENUM)
 #undef RA__OP_ENUM
-    RA__OPS
+        RA__OPS
 };
 
 /* Rows [lo, hi) of a block. */
@@ -91,7 +91,7 @@ struct ra__step {
     int hop;
     int block; /* whose keys; -1 where none */
     enum ra__slot from, to;
-    struct ra__ranges range; /* PACK, CLEAR, ADD, PLACE, PICK: rows of the block */
+    struct ra__ranges range;  /* PACK, CLEAR, ADD, PLACE, PICK: rows of the block */
     int first_row, row_count; /* ATTEND: in program.rows */
     int round;                /* MOVE, WAIT: in program.rounds */
 };
@@ -119,11 +119,11 @@ struct ra__plan_input {
 };
 
 struct ra__plan {
-    struct ra__plan_input input;      /* its pointers belong to the caller and outlive the plan */
+    struct ra__plan_input input; /* its pointers belong to the caller and outlive the plan */
     struct ra__program forward, backward;
-    int64_t slot_rows[RA__SLOTS];     /* rows each slot must hold; 0 = not used */
-    int64_t gather_base;              /* allgather: position of the first gathered row */
-    int64_t state_rows;               /* queries whose state must outlast a step */
+    int64_t slot_rows[RA__SLOTS]; /* rows each slot must hold; 0 = not used */
+    int64_t gather_base;          /* allgather: position of the first gathered row */
+    int64_t state_rows;           /* queries whose state must outlast a step */
 };
 
 struct ra__strategy {
@@ -136,7 +136,8 @@ struct ra__strategy {
 
 /* The rows of strategy.list; NULL behind the last. */
 const struct ra__strategy *ra__strategy_at(int index);
-ra_status ra__strategy_find(const char *name, const struct ra__strategy **out); /* NULL = the first */
+ra_status ra__strategy_find(const char *name,
+                            const struct ra__strategy **out); /* NULL = the first */
 
 /* Fills *plan; its arrays are charged to `account`. On failure nothing is left to destroy. */
 ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account *account,
@@ -148,7 +149,8 @@ size_t ra__slot_row_bytes(const struct ra__shape *shape, enum ra__slot slot);
 
 /* Query-key pairs the program will fold on this rank, over heads and batch. */
 int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__program *program);
-int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers, int count);
+int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers,
+                          int count);
 
 void ra__plan_explain(const struct ra__plan *plan, const struct ra__program *program,
                       ra_line_fn line, void *context);

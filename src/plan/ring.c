@@ -93,8 +93,8 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, bool *arrives, bo
     return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_HOME, home_slot, &home);
 }
 
-static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__slot from, enum ra__slot to,
-                         int visitors)
+static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__slot from,
+                         enum ra__slot to, int visitors)
 {
     return ra__put_step(b, (struct ra__step){ .op = RA__OP_ADD,
                                               .hop = hop,
@@ -134,9 +134,11 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     RA__TRY(ra__put_move(b));
     RA__TRY(hop % b->ranks == 0 ? attend_own(b, hop) : sum_visitor(b, hop));
     RA__TRY(ra__put_wait(b));
-    if (arrives) RA__TRY(put_add(b, hop, ra__peer(b, -hop), RA__GRAD_ARRIVE, sum_slot(hop), hop - 1));
+    if (arrives)
+        RA__TRY(put_add(b, hop, ra__peer(b, -hop), RA__GRAD_ARRIVE, sum_slot(hop), hop - 1));
     if (!comes_home) return RA_OK;
-    return put_add(b, hop, b->rank, arrives ? RA__GRAD_HOME : RA__GRAD_ARRIVE, RA__GRAD_OWN, hop - 1);
+    return put_add(b, hop, b->rank, arrives ? RA__GRAD_HOME : RA__GRAD_ARRIVE, RA__GRAD_OWN,
+                   hop - 1);
 }
 
 static ra_status backward(struct ra__builder *b)

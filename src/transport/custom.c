@@ -61,8 +61,8 @@ static ra_status tell(const struct link *link, const char *verb, ra_status statu
     if (status == RA_OK) return RA_OK;
     char words[512];
     snprintf(words, sizeof words, "%s", ra_last_error());
-    return ra__fail(status, "rank %d, hop %d: custom transport, %s: %s", link->rank, link->hop, verb,
-                    words[0] ? words : ra_status_text(status));
+    return ra__fail(status, "rank %d, hop %d: custom transport, %s: %s", link->rank, link->hop,
+                    verb, words[0] ? words : ra_status_text(status));
 }
 
 static ra_status custom_poll(void *opaque)
@@ -84,8 +84,7 @@ static ra_status custom_poll(void *opaque)
 static ra_status reserve(struct link *link, int messages)
 {
     if (messages <= link->capacity) return RA_OK;
-    ra_message *wire =
-        ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)messages, sizeof *wire);
+    ra_message *wire = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)messages, sizeof *wire);
     if (!wire) return ra__fail(RA_ERR_MEMORY, "custom transport: %d messages", messages);
     ra__free(link->wire);
     link->wire = wire;

@@ -19,17 +19,17 @@ enum state { POSTED, COPYING, DONE };
 struct seat {
     struct hub *hub;
     int rank;
-    int hop;                            /* of the newest round, for error sentences */
-    atomic_int_least64_t beat;          /* nanoseconds: when this rank last showed life */
-    struct ra__message *sends, *recvs;  /* posted to, and by, this rank; oldest first */
-    pthread_cond_t changed;             /* a message of this rank is done, or the group failed */
+    int hop;                           /* of the newest round, for error sentences */
+    atomic_int_least64_t beat;         /* nanoseconds: when this rank last showed life */
+    struct ra__message *sends, *recvs; /* posted to, and by, this rank; oldest first */
+    pthread_cond_t changed;            /* a message of this rank is done, or the group failed */
 };
 
 struct hub {
     pthread_mutex_t lock; /* guards everything but the beats */
     int ranks, open;
     double timeout;
-    ra_status failure; /* RA_OK while all is well */
+    ra_status failure;  /* RA_OK while all is well */
     atomic_bool failed; /* the same, to be read without the lock */
     int failed_rank;
     char reason[512];
@@ -145,9 +145,8 @@ static ra_status deliver(struct seat *seat, struct ra__message *send, struct ra_
     if (send->bytes != recv->bytes) {
         send->state = recv->state = DONE;
         char reason[200];
-        snprintf(reason, sizeof reason,
-                 "hop %d: rank %d sends %zu bytes where rank %d expects %zu", send->hop, send->from,
-                 send->bytes, recv->from, recv->bytes);
+        snprintf(reason, sizeof reason, "hop %d: rank %d sends %zu bytes where rank %d expects %zu",
+                 send->hop, send->from, send->bytes, recv->from, recv->bytes);
         fail_group(hub, seat->rank, RA_ERR_MISMATCH, reason);
         return ra__fail(RA_ERR_MISMATCH, "rank %d, %s", seat->rank, reason);
     }
@@ -235,7 +234,8 @@ static void nap(struct seat *seat)
 static ra_status check_alive(struct seat *seat, const struct ra__message *message, double started)
 {
     struct hub *hub = seat->hub;
-    double beat = 1e-9 * (double)atomic_load_explicit(&hub->seats[message->peer].beat, memory_order_relaxed);
+    double beat = 1e-9 * (double)atomic_load_explicit(&hub->seats[message->peer].beat,
+                                                      memory_order_relaxed);
     double silent = ra__now() - (beat > started ? beat : started);
     if (silent < hub->timeout) return RA_OK;
     char reason[200];

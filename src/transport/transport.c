@@ -24,5 +24,6 @@ ra_status ra__transport_find(const char *name, const struct ra__transport **out)
         size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", transports[i]->name);
     }
-    return ra__fail(RA_ERR_ARGUMENT, "transport: \"%.80s\" is not known; there are %s", name, known);
+    return ra__fail(RA_ERR_ARGUMENT, "transport: \"%.80s\" is not known; there are %s", name,
+                    known);
 }
