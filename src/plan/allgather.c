@@ -36,23 +36,14 @@ static ra_status put_copy(struct ra__builder *b, enum ra__op op, int wave, int b
                .op = op, .hop = wave, .block = block, .from = from, .to = to, .range = *ranges });
 }
 
-/* Rows of the own block that any other rank sees. */
-static struct ra__ranges wanted_elsewhere(const struct ra__builder *b)
-{
-    struct ra__ranges rows = { 0 };
-    for (int wave = 1; wave < b->ranks; wave++)
-        ra__ranges_union(&rows, ra__need(b, ra__peer(b, wave), b->rank));
-    return rows;
-}
-
 static ra_status start_key_wave(struct ra__builder *b, int wave)
 {
     if (wave >= b->ranks) return RA_OK;
     int reader = ra__peer(b, wave), owner = ra__peer(b, -wave);
-    const struct ra__ranges *coming = ra__need(b, b->rank, owner);
+    const struct ra__ranges *coming = &b->flows[owner].seen;
     if (coming->count) ra__use_slot(b, wave_slot(wave), ra__block_rows(b, owner));
     RA__TRY(ra__open_round(b, wave));
-    RA__TRY(ra__send(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, ra__need(b, reader, b->rank)));
+    RA__TRY(ra__send(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->wanted[reader]));
     RA__TRY(ra__recv(b, owner, RA__TOPIC_KEYS, wave_slot(wave), coming));
     return ra__put_move(b);
 }
@@ -60,19 +51,19 @@ static ra_status start_key_wave(struct ra__builder *b, int wave)
 static ra_status gather(struct ra__builder *b)
 {
     struct ra__range hull = gathered(b);
-    struct ra__ranges leaving = wanted_elsewhere(b);
+    const struct ra__ranges *leaving = &b->flows[b->rank].onward;
     b->plan->gather_base = hull.lo;
     ra__use_slot(b, RA__SLOT_GATHER, hull.hi - hull.lo);
-    RA__TRY(put_copy(b, RA__OP_PACK, 0, b->rank, RA__SLOT_OWN, RA__SLOT_PACKED, &leaving));
+    RA__TRY(put_copy(b, RA__OP_PACK, 0, b->rank, RA__SLOT_OWN, RA__SLOT_PACKED, leaving));
     RA__TRY(start_key_wave(b, 1));
     RA__TRY(put_copy(b, RA__OP_PLACE, 0, b->rank, RA__SLOT_OWN, RA__SLOT_GATHER,
-                     ra__need(b, b->rank, b->rank)));
+                     &b->flows[b->rank].seen));
     for (int wave = 1; wave < b->ranks; wave++) {
         int owner = ra__peer(b, -wave);
         RA__TRY(ra__put_wait(b));
         RA__TRY(start_key_wave(b, wave + 1));
         RA__TRY(put_copy(b, RA__OP_PLACE, wave, owner, wave_slot(wave), RA__SLOT_GATHER,
-                         ra__need(b, b->rank, owner)));
+                         &b->flows[owner].seen));
     }
     return RA_OK;
 }
@@ -89,8 +80,8 @@ static ra_status forward(struct ra__builder *b)
 static ra_status return_wave(struct ra__builder *b, int wave)
 {
     int owner = ra__peer(b, wave), reader = ra__peer(b, -wave);
-    const struct ra__ranges *leaving = ra__need(b, b->rank, owner);
-    const struct ra__ranges *coming = ra__need(b, reader, b->rank);
+    const struct ra__ranges *leaving = &b->flows[owner].seen;
+    const struct ra__ranges *coming = &b->wanted[reader];
     RA__TRY(put_copy(b, RA__OP_PICK, wave, owner, RA__GRAD_GATHER, sum_slot(wave), leaving));
     if (coming->count) ra__use_slot(b, RA__GRAD_ARRIVE, ra__block_rows(b, b->rank));
     RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
@@ -121,7 +112,7 @@ static ra_status backward(struct ra__builder *b)
     RA__TRY(put_clear(b, RA__GRAD_GATHER, b->plan->slot_rows[RA__SLOT_GATHER]));
     RA__TRY(ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__GRAD_GATHER));
     RA__TRY(put_copy(b, RA__OP_PICK, 0, b->rank, RA__GRAD_GATHER, RA__GRAD_OWN,
-                     ra__need(b, b->rank, b->rank)));
+                     &b->flows[b->rank].seen));
     for (int wave = 1; wave < b->ranks; wave++) RA__TRY(return_wave(b, wave));
     return ra__put_step(b, finish);
 }

@@ -65,42 +65,57 @@ static ra_status keep_row(void *context, const struct ra__row *row)
     return RA_OK;
 }
 
-struct reader {
-    const struct ra__builder *builder;
-    int rank;
-};
+/* Adds rows of owner's block that `reader` sees to everything they count for here. */
+static void note_rows(struct ra__builder *b, int reader, int owner, struct ra__range rows)
+{
+    struct ra__flow *flow = &b->flows[owner];
+    int there = (reader - owner + b->ranks) % b->ranks; /* the hop at which the reader is visited */
+    int here = (b->rank - owner + b->ranks) % b->ranks;
+    if (reader == b->rank) ra__ranges_add(&flow->seen, rows.lo, rows.hi);
+    if (owner == b->rank) ra__ranges_add(&b->wanted[reader], rows.lo, rows.hi);
+    if (there == 0) return;
+    if (there >= here) ra__ranges_add(&flow->coming, rows.lo, rows.hi);
+    if (there > here) ra__ranges_add(&flow->onward, rows.lo, rows.hi);
+    if (there < here) ra__ranges_add(&flow->before, rows.lo, rows.hi);
+    if (there <= here) ra__ranges_add(&flow->after, rows.lo, rows.hi);
+    if (owner == b->rank && there > b->last_visit) b->last_visit = there;
+}
 
 /* Notes which rows of `owner`'s block a sight touches. */
-static void note_sight(const ra_layout *layout, const struct ra__sight *sight, int owner,
-                       struct ra__ranges *need)
+static void note_sight(struct ra__builder *b, const struct ra__sight *sight, int reader, int owner)
 {
+    const ra_layout *layout = b->input->k_layout;
     int64_t lo = sight->keys.start, hi = ra__run_last(sight->keys) + 1;
     for (int64_t i = ra__layout_find(layout, owner, lo); i < layout->first[owner + 1]; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
         if (run->at.start >= hi) break;
-        int64_t skipped;
-        int64_t count = ra__run_clip(run->at, lo, hi, &skipped).count;
-        ra__ranges_add(need, run->row + skipped, run->row + skipped + count);
+        int64_t skipped, count = ra__run_clip(run->at, lo, hi, &skipped).count,
+                         row = run->row + skipped;
+        if (count > 0) note_rows(b, reader, owner, (struct ra__range){ row, row + count });
     }
 }
 
+struct reader {
+    struct ra__builder *builder;
+    int rank;
+};
+
 static ra_status note_row(void *context, const struct ra__row *row)
 {
-    const struct reader *reader = context;
-    const struct ra__builder *b = reader->builder;
+    struct reader *reader = context;
     for (int i = 0; i < row->sight_count; i++)
-        for (int owner = 0; owner < b->ranks; owner++)
-            note_sight(b->input->k_layout, &row->sights[i], owner,
-                       &b->need[reader->rank * b->ranks + owner]);
+        for (int owner = 0; owner < reader->builder->ranks; owner++)
+            note_sight(reader->builder, &row->sights[i], reader->rank, owner);
     return RA_OK;
 }
 
-/* Every rank works out what all ranks need, so that senders and receivers agree without talking. */
-static ra_status find_needs(struct ra__builder *b)
+static ra_status find_flows(struct ra__builder *b)
 {
-    size_t pairs = (size_t)b->ranks * (size_t)b->ranks;
-    b->need = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, pairs, sizeof *b->need);
-    if (!b->need) return ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
+    size_t ranks = (size_t)b->ranks;
+    b->flows = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *b->flows);
+    b->wanted = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *b->wanted);
+    if (!b->flows || !b->wanted)
+        return ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
     for (int rank = 0; rank < b->ranks; rank++) {
         struct reader reader = { b, rank };
         RA__TRY(rows_of_rank(b->input, rank, (struct ra__row_sink){ note_row, &reader }));
@@ -112,7 +127,7 @@ static ra_status write_programs(struct ra__builder *b)
 {
     const struct ra__plan_input *input = b->input;
     RA__TRY(rows_of_rank(input, b->rank, (struct ra__row_sink){ keep_row, b }));
-    RA__TRY(find_needs(b));
+    RA__TRY(find_flows(b));
     b->program = &b->plan->forward;
     RA__TRY(input->strategy->forward(b));
     RA__TRY(ra__mark_first_and_last(b));
@@ -131,7 +146,8 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
     ra_status status = write_programs(&b);
     ra__free(b.rows);
     ra__free(b.row_starts);
-    ra__free(b.need);
+    ra__free(b.flows);
+    ra__free(b.wanted);
     if (status != RA_OK) ra__plan_clear(plan);
     return status;
 }

@@ -5,6 +5,17 @@
 
 #include "plan/plan.h"
 
+/* Rows of one owner's block, as this rank meets them. A block visits the ranks behind its owner one
+ * after the other; who they are and what they need is worked out by every rank for itself, from the
+ * same numbers in the same order, so that senders and receivers agree without talking. */
+struct ra__flow {
+    struct ra__ranges seen;   /* what this rank sees of it */
+    struct ra__ranges coming; /* what this rank and later visitors see: it must get here */
+    struct ra__ranges onward; /* what later visitors see: it must leave here */
+    struct ra__ranges before; /* what earlier visitors saw, so have gradients for */
+    struct ra__ranges after;  /* what they and this rank saw */
+};
+
 struct ra__builder {
     const struct ra__plan_input *input;
     struct ra__plan *plan;
@@ -14,17 +25,15 @@ struct ra__builder {
     struct ra__row *rows; /* this rank's queries, global positions; every query is in one row */
     int64_t *row_starts;  /* where in the shard the queries of rows[i] start */
     int row_count;
-    struct ra__ranges *need; /* [reader x ranks + owner]: rows of owner's block that reader sees */
+    struct ra__flow *flows;    /* [owner] */
+    struct ra__ranges *wanted; /* [reader]: what it sees of this rank's own block */
+    int last_visit;            /* how many ranks on the own block travels; 0 = nobody needs it */
 };
 
 /* rank + distance, round the ring; distance >= -ranks. */
 static inline int ra__peer(const struct ra__builder *b, int distance)
 {
     return (b->rank + distance + b->ranks) % b->ranks;
-}
-static inline const struct ra__ranges *ra__need(const struct ra__builder *b, int reader, int owner)
-{
-    return &b->need[reader * b->ranks + owner];
 }
 static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
 {

@@ -25,6 +25,7 @@ void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi)
     if (lo >= hi) return;
     int i = 0;
     while (i < ranges->count && ranges->at[i].hi < lo) i++;
+    if (i < ranges->count && ranges->at[i].lo <= lo && ranges->at[i].hi >= hi) return;
     while (i < ranges->count && ranges->at[i].lo <= hi) { /* touches the new one: swallow it */
         lo = ra__min(lo, ranges->at[i].lo);
         hi = ra__max(hi, ranges->at[i].hi);
