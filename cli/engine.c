@@ -1,0 +1,358 @@
+/* engine.c - runs a trial through the library on a ring of threads. */
+#include "engine.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "half.h"
+#include "machine.h"
+#include "progress.h"
+#include "text.h"
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static int open_layouts(struct engine *engine)
+{
+    const struct trial *t = engine->trial;
+    const int64_t lengths[2] = { t->q_len, t->k_len };
+    ra_status status = ra_pattern_parse(t->pattern ? t->pattern : "full", &engine->pattern);
+    for (int side = 0; side < 2 && status == RA_OK; side++)
+        status = ra_layout_create(t->partition, lengths[side], engine->ranks, engine->pattern,
+                                  &engine->layouts[side]);
+    return library_failed(status);
+}
+
+/* All ranks live in this process, so together they must fit into the machine. */
+static int check_machine(const struct engine *engine)
+{
+    double needed = engine->forecast.total_bytes, have = (double)machine_memory();
+    if (needed <= have) return EXIT_PASS;
+    return refuse("%d ranks need %.0f bytes (%s) together; this machine has %s", engine->ranks,
+                  needed, text_bytes(needed).s, text_bytes(have).s);
+}
+
+static int open_runs(struct engine *engine, int rank)
+{
+    struct engine_rank *r = &engine->rank[rank];
+    for (int side = 0; side < 2; side++) {
+        r->counts[side] = ra_layout_count(engine->layouts[side], rank);
+        r->run_counts[side] = ra_layout_runs(engine->layouts[side], rank, NULL, 0);
+        r->runs[side] = calloc((size_t)r->run_counts[side] + 1, sizeof *r->runs[side]);
+        if (!r->runs[side]) return fault("out of memory: %" PRId64 " runs", r->run_counts[side]);
+        ra_layout_runs(engine->layouts[side], rank, r->runs[side], r->run_counts[side]);
+    }
+    return EXIT_PASS;
+}
+
+/* One rank alone works on the inputs where they are. */
+static bool is_borrowed(const struct engine *engine, enum tensor tensor)
+{
+    return engine->ranks == 1 && engine->setup.inputs && engine->setup.inputs->data[tensor];
+}
+
+static int open_shards(struct engine *engine, int rank)
+{
+    struct engine_rank *r = &engine->rank[rank];
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        size_t bytes;
+        if (tensor_is_backward(i) && !engine->trial->backward) continue;
+        if (!view_shape(engine->trial, i, r->counts[tensor_of_keys(i)], &r->views[i], &bytes))
+            return refuse("%s needs more bytes than can be counted", tensor_name(i));
+        if (is_borrowed(engine, i)) {
+            r->views[i].data = engine->setup.inputs->data[i];
+            continue;
+        }
+        r->owned[i] = malloc(bytes ? bytes : 1);
+        if (!r->owned[i]) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(i));
+        r->views[i].data = r->owned[i];
+    }
+    return EXIT_PASS;
+}
+
+static void on_trace(void *context, const ra_trace_event *event)
+{
+    const struct engine *engine = context;
+    trace_add(engine->setup.trace, event);
+}
+
+static int open_groups(struct engine *engine)
+{
+    ra_group_options options = ra_group_options_default();
+    options.timeout = engine->setup.timeout;
+    options.threads = (int)engine->trial->threads;
+    options.context = engine;
+    if (engine->setup.trace) options.trace = on_trace;
+    ra_status status = ra_group_create_local(engine->ranks, &options, engine->groups);
+    if (status != RA_OK) memset(engine->groups, 0, (size_t)engine->ranks * sizeof *engine->groups);
+    return library_failed(status);
+}
+
+/* ---- Bodies: what each rank's thread does ---------------------------------------------------- */
+
+static ra_status fill_tensor(struct engine *engine, int rank, enum tensor tensor)
+{
+    struct engine_rank *r = &engine->rank[rank];
+    int side = tensor_of_keys(tensor);
+    const struct inputs *inputs = engine->setup.inputs;
+    if (is_borrowed(engine, tensor)) return RA_OK;
+    if (!inputs) {
+        int status = data_fill(engine->trial, tensor, r->runs[side], r->run_counts[side],
+                               &r->views[tensor]);
+        return status ? ra_transport_error(RA_ERR_MEMORY, "out of memory") : RA_OK;
+    }
+    if (!inputs->data[tensor]) { /* only dlse may be missing: no gradient through the LSE */
+        memset(r->views[tensor].data, 0,
+               (size_t)(r->views[tensor].batch_stride * engine->trial->batch) *
+                   half_bytes(r->views[tensor].dtype));
+        return RA_OK;
+    }
+    ra_array array = { inputs->data[tensor], r->views[tensor].data, engine->trial->batch,
+                       (size_t)r->views[tensor].position_stride *
+                           half_bytes(r->views[tensor].dtype) };
+    return ra_layout_take(engine->layouts[side], rank, &array, 1);
+}
+
+static ra_status make_plan(struct engine *engine, ra_group *group, struct engine_rank *r)
+{
+    const struct trial *t = engine->trial;
+    ra_problem problem = trial_problem(t);
+    problem.pattern = engine->pattern;
+    ra_plan_options options = ra_plan_options_default();
+    options.strategy = t->strategy;
+    options.partition = t->partition;
+    options.kernel = *t->kernel ? t->kernel : NULL;
+    options.backward = t->backward;
+    options.memory = (size_t)engine->setup.memory;
+    ra_status status = ra_plan_create(group, &problem, &options, &r->plan);
+    if (status == RA_OK) status = ra_plan_memory(r->plan, &r->memory);
+    return status;
+}
+
+static ra_status body_prepare(ra_group *group, void *context)
+{
+    struct engine *engine = context;
+    int rank = ra_group_rank(group);
+    ra_status status = make_plan(engine, group, &engine->rank[rank]);
+    for (int i = 0; i <= TENSOR_DLSE && status == RA_OK; i++) {
+        if (tensor_is_backward(i) && !engine->trial->backward) continue;
+        if (machine_interrupted()) return ra_transport_error(RA_ERR_ABORTED, "interrupted");
+        status = fill_tensor(engine, rank, i);
+    }
+    return status;
+}
+
+/* A rank's progress; its context. */
+struct reporter {
+    struct engine *engine;
+    int rank;
+};
+
+/* Work done over all ranks and both passes, weighed by FLOPs. */
+static double overall(const struct engine *engine)
+{
+    double done = 0.0;
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        const struct forecast_rank *f = &engine->forecast.rank[rank];
+        double part = (double)atomic_load(&engine->rank[rank].done) * 1e-6;
+        done += engine->in_backward ? f->forward.flops + part * f->backward.flops
+                                    : part * f->forward.flops;
+    }
+    return engine->forecast.flops > 0.0 ? done / engine->forecast.flops : 0.0;
+}
+
+static int on_progress(void *context, double done)
+{
+    const struct reporter *reporter = context;
+    struct engine *engine = reporter->engine;
+    atomic_store(&engine->rank[reporter->rank].done, (int)(done * 1e6));
+    if (!engine->setup.quiet) progress_update(overall(engine));
+    return machine_interrupted();
+}
+
+static ra_status body_forward(ra_group *group, void *context)
+{
+    struct engine *engine = context;
+    int rank = ra_group_rank(group);
+    struct engine_rank *r = &engine->rank[rank];
+    struct reporter reporter = { engine, rank };
+    ra_attend_args args = ra_attend_args_default();
+    args.q = view_tensor(&r->views[TENSOR_Q]);
+    args.k = view_tensor(&r->views[TENSOR_K]);
+    args.v = view_tensor(&r->views[TENSOR_V]);
+    args.out = view_tensor(&r->views[TENSOR_OUT]);
+    args.lse = (float *)(void *)r->views[TENSOR_LSE].data;
+    args.progress = on_progress;
+    args.context = &reporter;
+    ra_status status = ra_attend(r->plan, &args);
+    return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
+}
+
+static ra_status body_backward(ra_group *group, void *context)
+{
+    struct engine *engine = context;
+    int rank = ra_group_rank(group);
+    struct engine_rank *r = &engine->rank[rank];
+    struct reporter reporter = { engine, rank };
+    ra_gradient_args args = ra_gradient_args_default();
+    args.q = view_tensor(&r->views[TENSOR_Q]);
+    args.k = view_tensor(&r->views[TENSOR_K]);
+    args.v = view_tensor(&r->views[TENSOR_V]);
+    args.out = view_tensor(&r->views[TENSOR_OUT]);
+    args.lse = (const float *)(void *)r->views[TENSOR_LSE].data;
+    args.dout = view_tensor(&r->views[TENSOR_DOUT]);
+    args.dlse = (const float *)(void *)r->views[TENSOR_DLSE].data;
+    args.dq = view_tensor(&r->views[TENSOR_DQ]);
+    args.dk = view_tensor(&r->views[TENSOR_DK]);
+    args.dv = view_tensor(&r->views[TENSOR_DV]);
+    args.progress = on_progress;
+    args.context = &reporter;
+    ra_status status = ra_gradient(r->plan, &args);
+    return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
+}
+
+/* Runs a body on every rank; the seconds from the first start to the last end. */
+static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
+{
+    double start = machine_seconds();
+    for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
+    ra_status status = ra_group_run(engine->groups, engine->ranks, body, engine);
+    *seconds = machine_seconds() - start;
+    if (status != RA_OK && machine_interrupted()) return fault("interrupted; nothing was written");
+    return library_failed(status);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static int open_ranks(struct engine *engine)
+{
+    engine->rank = calloc((size_t)engine->ranks, sizeof *engine->rank);
+    engine->groups = calloc((size_t)engine->ranks, sizeof *engine->groups);
+    if (!engine->rank || !engine->groups) return fault("out of memory: %d ranks", engine->ranks);
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        struct engine_rank *r = &engine->rank[rank];
+        r->forward = r->backward = ra_stats_default();
+        r->memory = ra_memory_default();
+        int status = open_runs(engine, rank);
+        if (!status) status = open_shards(engine, rank);
+        if (status) return status;
+    }
+    return EXIT_PASS;
+}
+
+int engine_open(struct engine *engine, const struct engine_setup *setup)
+{
+    *engine = (struct engine){ .setup = *setup, .trial = setup->trial };
+    engine->ranks = (int)setup->trial->ranks;
+    int status = forecast_open(&engine->forecast, setup->trial, setup->memory);
+    if (!status) status = check_machine(engine);
+    if (!status) status = open_layouts(engine);
+    if (!status) status = open_ranks(engine);
+    if (!status) status = open_groups(engine);
+    double seconds;
+    if (!status) status = run_body(engine, body_prepare, &seconds);
+    if (!status) engine->threads = ra_group_threads(engine->groups[0]);
+    if (status) engine_close(engine);
+    return status;
+}
+
+int engine_forward(struct engine *engine)
+{
+    engine->in_backward = false;
+    progress_begin("attention", engine->setup.quiet);
+    int status = run_body(engine, body_forward, &engine->forward_seconds);
+    if (!engine->setup.quiet) progress_end();
+    return status;
+}
+
+int engine_backward(struct engine *engine)
+{
+    engine->in_backward = true;
+    progress_begin("gradient ", engine->setup.quiet);
+    int status = run_body(engine, body_backward, &engine->backward_seconds);
+    if (!engine->setup.quiet) progress_end();
+    return status;
+}
+
+static void close_rank(struct engine_rank *r)
+{
+    ra_plan_destroy(r->plan);
+    for (int i = 0; i < TENSOR_COUNT; i++) free(r->owned[i]);
+    for (int side = 0; side < 2; side++) free(r->runs[side]);
+}
+
+void engine_close(struct engine *engine)
+{
+    for (int rank = 0; engine->rank && rank < engine->ranks; rank++)
+        close_rank(&engine->rank[rank]);
+    for (int rank = 0; engine->groups && rank < engine->ranks; rank++)
+        ra_group_destroy(engine->groups[rank]);
+    free(engine->rank);
+    free(engine->groups);
+    for (int side = 0; side < 2; side++) ra_layout_destroy(engine->layouts[side]);
+    ra_pattern_destroy(engine->pattern);
+    forecast_close(&engine->forecast);
+    *engine = (struct engine){ .ranks = 0 };
+}
+
+/* ---- Looking at results ---------------------------------------------------------------------- */
+
+/* The place of a position in a list of runs; -1 if it is not there. */
+static int64_t find_in_runs(const ra_run *runs, int64_t count, int64_t position)
+{
+    int64_t before = 0;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t offset = position - runs[i].start;
+        if (offset >= 0 && offset % runs[i].step == 0 && offset / runs[i].step < runs[i].count)
+            return before + offset / runs[i].step;
+        before += runs[i].count;
+    }
+    return -1;
+}
+
+const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
+                               int64_t *local)
+{
+    int side = tensor_of_keys(tensor);
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        const struct engine_rank *r = &engine->rank[rank];
+        *local = find_in_runs(r->runs[side], r->run_counts[side], position);
+        if (*local >= 0) return &r->views[tensor];
+    }
+    return NULL;
+}
+
+void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
+                 int64_t head, float *to)
+{
+    int64_t local;
+    const struct view *view = engine_find(engine, tensor, position, &local);
+    if (view) view_read(view, batch, local, head, to);
+    else to[0] = NAN; /* nobody owns it: no check may pass */
+}
+
+int engine_gather(const struct engine *engine, enum tensor tensor, const void **data, void **memory)
+{
+    const struct trial *t = engine->trial;
+    struct view view = engine->rank[0].views[tensor];
+    int side = tensor_of_keys(tensor);
+    size_t position_bytes = (size_t)view.position_stride * half_bytes(view.dtype);
+    size_t bytes = position_bytes * (size_t)tensor_length(t, tensor) * (size_t)t->batch;
+    *memory = NULL;
+    *data = view.data;
+    if (engine->ranks == 1) return EXIT_PASS;
+    *memory = malloc(bytes);
+    if (!*memory) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(tensor));
+    *data = *memory;
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        ra_array array = { engine->rank[rank].views[tensor].data, *memory, t->batch,
+                           position_bytes };
+        ra_status status = ra_layout_give(engine->layouts[side], rank, &array, 1);
+        if (status != RA_OK) {
+            free(*memory);
+            return library_failed(status);
+        }
+    }
+    return EXIT_PASS;
+}

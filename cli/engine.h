@@ -1,0 +1,77 @@
+/* engine.h - runs a trial through the library on a ring of threads.
+ *
+ *     engine_open()      plans, allocates, fills every rank's shard
+ *     engine_forward()   as often as you like
+ *     engine_backward()  likewise, after a forward pass
+ *     engine_close()
+ */
+#ifndef CLI_ENGINE_H
+#define CLI_ENGINE_H
+
+#include <stdatomic.h>
+
+#include "cli.h"
+#include "data.h"
+#include "forecast.h"
+#include "trace.h"
+#include "trial.h"
+
+/* Tensors from files: whole, packed, in the trial's dtype. NULL where there is none. */
+struct inputs {
+    void *data[TENSOR_COUNT];
+};
+
+struct engine_setup {
+    const struct trial *trial;
+    const struct inputs *inputs; /* NULL = synthetic data */
+    int64_t memory;              /* budget per rank; 0 = none */
+    double timeout;              /* seconds; 0 = the library's */
+    struct trace *trace;         /* NULL = none */
+    bool quiet;                  /* no progress line */
+};
+
+struct engine_rank {
+    struct view views[TENSOR_COUNT]; /* this rank's shards */
+    void *owned[TENSOR_COUNT];       /* their memory, unless borrowed from the inputs */
+    int64_t counts[2];               /* positions: queries, keys */
+    ra_run *runs[2];
+    int64_t run_counts[2];
+    ra_plan *plan;
+    ra_stats forward, backward;
+    ra_memory memory;
+    atomic_int done; /* millionths of the running pass */
+};
+
+struct engine {
+    struct engine_setup setup;
+    const struct trial *trial;
+    struct forecast forecast;
+    ra_pattern *pattern;
+    ra_layout *layouts[2]; /* queries, keys */
+    ra_group **groups;
+    struct engine_rank *rank;
+    int ranks;
+    int threads;
+    bool in_backward;
+    double forward_seconds, backward_seconds; /* of the last pass, over all ranks */
+};
+
+int engine_open(struct engine *engine, const struct engine_setup *setup);
+int engine_forward(struct engine *engine);
+int engine_backward(struct engine *engine);
+void engine_close(struct engine *engine); /* accepts a half-opened one */
+
+/* The shard and the place in it where a global position lies. */
+const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
+                               int64_t *local);
+
+/* One row of a tensor as f32, by its global position. */
+void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
+                 int64_t head, float *to);
+
+/* The whole tensor in global order, packed: *memory is to be freed, or NULL where the only shard is
+ * already that. */
+int engine_gather(const struct engine *engine, enum tensor tensor, const void **data,
+                  void **memory);
+
+#endif

@@ -1,0 +1,46 @@
+/* flags.h - one table of flags that feeds parsing and help of every verb. */
+#ifndef CLI_FLAGS_H
+#define CLI_FLAGS_H
+
+#include "cli.h"
+#include "trial.h"
+
+/* Bits for the table: which verbs take a flag. */
+enum verb_bit { VERB_RUN = 1, VERB_VERIFY = 2, VERB_PLAN = 4, VERB_INFO = 8, VERB_DEMO = 16 };
+
+struct options {
+    struct trial trial;
+    const char *q, *k, *v, *dout, *dlse;  /* files to read */
+    const char *out, *lse, *dq, *dk, *dv; /* files to write */
+    const char *trace, *mask;
+    int64_t memory; /* bytes per rank; 0 = no limit */
+    int64_t rank;
+    double timeout; /* seconds; 0 = the library's default */
+    bool json, quiet, verify, list, quick, explain;
+    char **words; /* arguments that are not flags, in order; borrowed */
+    int word_count;
+    uint64_t given; /* a bit per row of the table */
+};
+
+struct verb {
+    const char *name;
+    enum verb_bit bit;
+    const char *usage;   /* behind the name */
+    const char *summary; /* one line, for the list of verbs */
+    const char *about;   /* a paragraph, for its own help */
+    int (*run)(struct options *options);
+};
+
+/* Reads argv behind the verb. The options need options_clear() also after a failure. `*help` is set
+ * if help was asked for instead. */
+int flags_parse(const struct verb *verb, int argc, char **argv, struct options *options,
+                bool *help);
+void options_clear(struct options *options);
+
+/* True if the flag (e.g. "--tokens") stood on the command line. */
+bool flags_given(const struct options *options, const char *name);
+
+/* Prints the help of one verb to stdout. */
+void flags_help(const struct verb *verb);
+
+#endif

@@ -1,0 +1,36 @@
+/* forecast.h - what every rank of a trial would need and do, asked of the library without
+ * running. */
+#ifndef CLI_FORECAST_H
+#define CLI_FORECAST_H
+
+#include "cli.h"
+#include "trial.h"
+
+struct forecast_rank {
+    ra_memory memory;
+    ra_stats forward, backward; /* backward: zeros unless the trial is one */
+};
+
+struct forecast {
+    int ranks;
+    struct forecast_rank *rank;
+    char kernel[24];
+    int threads;   /* of each rank */
+    double flops;  /* over all ranks, backward included */
+    int64_t pairs; /* of the forward pass */
+    double density;
+    int64_t hops;       /* of the rank with most, both ways added up */
+    double total_bytes; /* memory over all ranks */
+};
+
+/* Threads a rank gets when the trial does not say. */
+int forecast_threads(const struct trial *trial);
+
+/* The plan of one rank, without a group: it can be asked, not run. */
+int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);
+
+/* Asks every rank; a budget too small is refused with the bytes needed. `memory` 0 = no limit. */
+int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory);
+void forecast_close(struct forecast *forecast);
+
+#endif

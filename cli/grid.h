@@ -1,0 +1,24 @@
+/* grid.h - the built-in conformance grid: problem strings in groups, made by walking the lists
+ * of what the library has, so that a new kernel, pattern, partition or strategy is tested
+ * without an edit. */
+#ifndef CLI_GRID_H
+#define CLI_GRID_H
+
+#include "cli.h"
+
+struct grid_case {
+    const char *group; /* static */
+    char *text;        /* a problem string */
+};
+
+struct grid {
+    struct grid_case *cases;
+    int count, capacity;
+    bool lost; /* memory ran out */
+};
+
+/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. */
+int grid_open(struct grid *grid, const char *kernel);
+void grid_close(struct grid *grid);
+
+#endif

@@ -1,0 +1,76 @@
+/* info.c - the verb `info`: what there is on this machine, what is chosen, and why. */
+#include "verbs.h"
+
+#include "forecast.h"
+#include "json.h"
+#include "machine.h"
+#include "text.h"
+
+static const char *const kinds[] = { "kernel", "transport", "strategy", "partition", "pattern" };
+
+static const char dtype_why[] =
+    "sums are f32 for every dtype, so 16 bits would save memory, not error";
+
+static void print_parts(const char *kind)
+{
+    ra_part part = ra_part_default();
+    printf("\n%s\n", kind);
+    for (int i = 0; ra_part_at(kind, i, &part) == RA_OK; i++) {
+        printf("  %c %-13s %s\n",
+               part.chosen   ? '*'
+               : part.usable ? '+'
+                             : '-',
+               part.name, part.summary ? part.summary : "");
+        if (part.why && *part.why) printf("    %-13s %s\n", "", part.why);
+    }
+}
+
+static void print_people(int threads)
+{
+    printf("ringattn %s\n\n", ra_version());
+    printf("device       cpu: %d cores, %s\n", machine_cores(),
+           text_bytes((double)machine_memory()).s);
+    printf("threads      %d for a rank alone; RINGATTN_THREADS or --threads changes it\n", threads);
+    printf("dtype auto   the files' dtype; f32 for synthetic data: %s\n", dtype_why);
+    printf("\n* the default, + usable, - not usable here\n");
+    for (int i = 0; i < COUNT(kinds); i++) print_parts(kinds[i]);
+}
+
+static void print_parts_json(struct json *json, const char *kind)
+{
+    ra_part part = ra_part_default();
+    json_open(json, kind, '[');
+    for (int i = 0; ra_part_at(kind, i, &part) == RA_OK; i++) {
+        json_open(json, NULL, '{');
+        json_text(json, "name", part.name);
+        json_text(json, "summary", part.summary);
+        json_bool(json, "usable", part.usable != 0);
+        json_bool(json, "chosen", part.chosen != 0);
+        json_text(json, "why", part.why);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+}
+
+static void print_json(int threads)
+{
+    struct json json = { .stream = stdout };
+    json_open(&json, NULL, '{');
+    json_text(&json, "version", ra_version());
+    json_text(&json, "device", "cpu");
+    json_whole(&json, "cores", machine_cores());
+    json_whole(&json, "memory_bytes", (int64_t)machine_memory());
+    json_whole(&json, "threads", threads);
+    json_text(&json, "dtype_auto", "f32");
+    json_text(&json, "dtype_why", dtype_why);
+    for (int i = 0; i < COUNT(kinds); i++) print_parts_json(&json, kinds[i]);
+    json_close(&json, '}');
+}
+
+int verb_info(struct options *options)
+{
+    struct trial alone = { .ranks = 1 };
+    if (options->json) print_json(forecast_threads(&alone));
+    else print_people(forecast_threads(&alone));
+    return EXIT_PASS;
+}

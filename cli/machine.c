@@ -1,0 +1,66 @@
+/* machine.c - what the operating system knows: cores, memory, the clock, Ctrl-C. */
+#include "machine.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+int machine_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (int)cores : 1;
+}
+
+size_t machine_memory(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    FILE *limit = fopen("/sys/fs/cgroup/memory.max", "r");
+    if (!limit) return bytes;
+    unsigned long long group;
+    if (fscanf(limit, "%llu", &group) == 1 && group < bytes) bytes = (size_t)group;
+    fclose(limit);
+    return bytes;
+}
+
+size_t machine_peak_rss(void)
+{
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage)) return 0;
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+double machine_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+/* A signal that the parent told us to ignore (nohup, a background job) stays ignored. */
+static void catch_signal(int number)
+{
+    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND }, old;
+    if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+        sigaction(number, &action, NULL);
+}
+
+void machine_catch_interrupts(void)
+{
+    catch_signal(SIGINT);
+    catch_signal(SIGTERM);
+    catch_signal(SIGHUP);
+}
+
+bool machine_interrupted(void) { return interrupted != 0; }

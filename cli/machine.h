@@ -1,0 +1,18 @@
+/* machine.h - what the operating system knows: cores, memory, the clock, Ctrl-C. */
+#ifndef CLI_MACHINE_H
+#define CLI_MACHINE_H
+
+#include "cli.h"
+
+int machine_cores(void); /* this process may run on */
+size_t machine_memory(
+    void); /* bytes this process may use: physical, or its control group's limit */
+size_t machine_peak_rss(void); /* high-water mark of this process, bytes */
+double machine_seconds(void);  /* monotonic */
+
+/* From the call on, the first Ctrl-C (or SIGTERM, SIGHUP) only sets a flag, so that work ends in
+ * good order; a second one kills as usual. */
+void machine_catch_interrupts(void);
+bool machine_interrupted(void);
+
+#endif

@@ -1,0 +1,139 @@
+/* main.c - the command `ringattn`: a table of verbs. */
+#include <string.h>
+
+#include "cli.h"
+#include "flags.h"
+#include "machine.h"
+#include "text.h"
+#include "verbs.h"
+
+static const struct verb verbs[] = {
+    { .name = "run",
+      .bit = VERB_RUN,
+      .usage = "[FLAGS]",
+      .run = verb_run,
+      .summary = "attention over .npy files or synthetic data",
+      .about =
+          "Computes exact attention on a ring of ranks. Without --q the data is synthetic, and the "
+          "result is checked against an fp64 oracle: every row of a small problem, 32 rows spread "
+          "over a large one." },
+    { .name = "verify",
+      .bit = VERB_VERIFY,
+      .usage = "[FLAGS] [PROBLEM...]",
+      .run = verb_verify,
+      .summary = "checks problems against an fp64 oracle",
+      .about =
+          "Without a problem it runs the built-in conformance grid on this machine. A problem is a "
+          "line such as 'causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag allgather "
+          "backward seed=7'; each quoted argument is one, and words without quotes are one "
+          "together. Further words: scale= threads= kernel= amp= gap= strides=packed|padded|heads "
+          "ones." },
+    { .name = "plan",
+      .bit = VERB_PLAN,
+      .usage = "[FLAGS]",
+      .run = verb_plan,
+      .summary = "what a run would need, without running it",
+      .about =
+          "Prints memory, bytes, work and predicted time of a run. The prediction comes from a "
+          "measurement of a moment on this machine." },
+    { .name = "info",
+      .bit = VERB_INFO,
+      .usage = "[FLAGS]",
+      .run = verb_info,
+      .summary = "what there is on this machine, what is chosen, and why",
+      .about = "Lists kernels, transports, strategies, partitions and patterns." },
+    { .name = "demo",
+      .bit = VERB_DEMO,
+      .usage = "[FLAGS]",
+      .run = verb_demo,
+      .summary = "long attention on a ring, checked, in about a minute",
+      .about =
+          "Causal attention over 32,768 tokens on a ring of 1 and of 4, checked, and the memory "
+          "that 4,096 tokens take on rings of 1, 4, 8 and 16." },
+};
+
+/* Verbs that users meet in the documentation and that a later version brings. */
+static const char *const later_verbs[] = { "bench", "report" };
+
+static void print_help(FILE *stream)
+{
+    fprintf(stream, "ringattn %s: exact attention for sequences that do not fit\n\n", ra_version());
+    fprintf(stream, "Usage: ringattn VERB [FLAGS]\n\n");
+    for (int i = 0; i < COUNT(verbs); i++)
+        fprintf(stream, "  %-8s %s\n", verbs[i].name, verbs[i].summary);
+    fprintf(stream,
+            "\n`ringattn help VERB` lists the flags of a verb; `ringattn --version` the version.\n"
+            "Exit status: 0 success, 1 a check failed, 2 bad usage, input or budget,\n"
+            "3 a run-time fault or an interruption.\n");
+}
+
+static const struct verb *find_verb(const char *name)
+{
+    for (int i = 0; i < COUNT(verbs); i++)
+        if (!strcmp(verbs[i].name, name)) return &verbs[i];
+    return NULL;
+}
+
+static int refuse_verb(const char *name)
+{
+    for (int i = 0; i < COUNT(later_verbs); i++)
+        if (!strcmp(later_verbs[i], name))
+            return refuse("the verb %s is not in this version; it arrives with a later one", name);
+    for (int i = 0; i < COUNT(verbs); i++)
+        if (text_distance(name, verbs[i].name) <= 2)
+            return refuse("there is no verb \"%.40s\"; did you mean %s?", name, verbs[i].name);
+    return refuse("there is no verb \"%.40s\"; see ringattn --help", name);
+}
+
+static int help(const char *name)
+{
+    if (!name) {
+        print_help(stdout);
+        return EXIT_PASS;
+    }
+    const struct verb *verb = find_verb(name);
+    if (!verb) return refuse_verb(name);
+    flags_help(verb);
+    return EXIT_PASS;
+}
+
+static int run_verb(const struct verb *verb, int argc, char **argv)
+{
+    struct options options;
+    bool wants_help;
+    int status = flags_parse(verb, argc, argv, &options, &wants_help);
+    if (!status && wants_help) {
+        flags_help(verb);
+    } else if (!status) {
+        machine_catch_interrupts();
+        status = verb->run(&options);
+    }
+    options_clear(&options);
+    return status;
+}
+
+static int dispatch(int argc, char **argv)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return EXIT_USAGE;
+    }
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return help(NULL);
+    if (!strcmp(argv[1], "help")) return help(argc > 2 ? argv[2] : NULL);
+    if (!strcmp(argv[1], "--version")) {
+        printf("ringattn %s\n", ra_version());
+        return EXIT_PASS;
+    }
+    const struct verb *verb = find_verb(argv[1]);
+    return verb ? run_verb(verb, argc - 2, argv + 2) : refuse_verb(argv[1]);
+}
+
+int main(int argc, char **argv)
+{
+    int status = dispatch(argc, argv);
+    if (fflush(stdout) || ferror(stdout)) {
+        perror("ringattn: output");
+        if (!status) status = EXIT_FAULT;
+    }
+    return status;
+}

@@ -1,0 +1,82 @@
+/* outfile.c - files that appear only when complete. */
+#include "outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int outfile_check(const char *flag, const char *path)
+{
+    struct stat info;
+    char copy[4096];
+    if (strlen(path) >= sizeof copy) return refuse("%s: the file name is too long", flag);
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
+        return refuse("%s: %s is not a regular file and stays as it is", flag, path);
+    strcpy(copy, path);
+    const char *folder = dirname(copy);
+    if (access(folder, W_OK | X_OK))
+        return refuse("%s: cannot write into %s: %s", flag, folder, strerror(errno));
+    return EXIT_PASS;
+}
+
+static char *temporary_name(const char *path)
+{
+    size_t capacity = strlen(path) + 40;
+    char *name = malloc(capacity);
+    const char *slash = strrchr(path, '/');
+    int folder = slash ? (int)(slash + 1 - path) : 0;
+    if (name)
+        snprintf(name, capacity, "%.*s.%s.%ld.part", folder, path, path + folder, (long)getpid());
+    return name;
+}
+
+int outfile_open(struct outfile *file, const char *path)
+{
+    *file = (struct outfile){ .path = path, .temporary = temporary_name(path) };
+    if (!file->temporary) return fault("%s: out of memory", path);
+    int descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (descriptor >= 0) file->stream = fdopen(descriptor, "wb");
+    if (file->stream) return EXIT_PASS;
+    int status = fault("%s: cannot be made: %s", file->temporary, strerror(errno));
+    if (descriptor >= 0) {
+        close(descriptor);
+        unlink(file->temporary);
+    }
+    free(file->temporary);
+    *file = (struct outfile){ .path = path };
+    return status;
+}
+
+int outfile_finish(struct outfile *file)
+{
+    bool good = fflush(file->stream) == 0 && !ferror(file->stream) &&
+                fsync(fileno(file->stream)) == 0;
+    int error = errno;
+    if (fclose(file->stream) && good) {
+        good = false;
+        error = errno;
+    }
+    file->stream = NULL;
+    return good ? EXIT_PASS : fault("%s: writing failed: %s", file->path, strerror(error));
+}
+
+int outfile_commit(struct outfile *file)
+{
+    if (rename(file->temporary, file->path))
+        return fault("%s: cannot be put in place: %s", file->path, strerror(errno));
+    free(file->temporary);
+    file->temporary = NULL;
+    return EXIT_PASS;
+}
+
+void outfile_discard(struct outfile *file)
+{
+    if (file->stream) fclose(file->stream);
+    if (file->temporary) unlink(file->temporary);
+    free(file->temporary);
+    *file = (struct outfile){ .path = NULL };
+}

@@ -1,0 +1,45 @@
+/* report.c - the figures of a run, from what its ranks counted. */
+#include "report.h"
+
+#include <stdlib.h>
+
+#include "half.h"
+#include "machine.h"
+
+static void add_rank(const struct engine_rank *r, struct run_report *report)
+{
+    int64_t hops = r->forward.hops + r->backward.hops;
+    int64_t bytes = r->forward.bytes_sent + r->backward.bytes_sent;
+    report->pairs += r->forward.pairs;
+    report->flops += r->forward.flops + r->backward.flops;
+    if (hops > report->hops) report->hops = hops;
+    if (bytes > report->bytes_most) report->bytes_most = bytes;
+    if (r->memory.total > report->memory_most) report->memory_most = r->memory.total;
+}
+
+void report_fill(const struct engine *engine, struct run_report *report)
+{
+    const struct trial *t = engine->trial;
+    *report = (struct run_report){ .peak_rss = machine_peak_rss() };
+    for (int rank = 0; rank < engine->ranks; rank++) add_rank(&engine->rank[rank], report);
+    report->seconds = engine->forward_seconds + engine->backward_seconds;
+    report->tokens_per_second = (double)t->batch * (double)t->q_len / report->seconds;
+    report->gflops = report->flops / report->seconds * 1e-9;
+    report->density = (double)report->pairs / (double)t->batch / (double)t->q_heads /
+                      (double)t->q_len / (double)t->k_len;
+}
+
+void report_problem_json(struct json *json, const struct trial *trial)
+{
+    char *problem = trial_format(trial);
+    json_text(json, "version", ra_version());
+    json_text(json, "problem", problem);
+    json_text(json, "pattern", trial->pattern ? trial->pattern : "full");
+    json_whole(json, "ranks", trial->ranks);
+    json_text(json, "strategy", trial->strategy);
+    json_text(json, "partition", trial->partition);
+    json_text(json, "transport", trial->transport);
+    json_text(json, "device", "cpu");
+    json_text(json, "dtype", half_name((ra_dtype)trial->dtype));
+    free(problem);
+}

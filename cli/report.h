@@ -1,0 +1,25 @@
+/* report.h - the figures of a run, from what its ranks counted, and the JSON members that run
+ * and plan share. */
+#ifndef CLI_REPORT_H
+#define CLI_REPORT_H
+
+#include "check.h"
+#include "cli.h"
+#include "engine.h"
+#include "json.h"
+
+struct run_report {
+    double seconds, tokens_per_second, gflops; /* both passes together */
+    double flops, density;
+    int64_t pairs, hops, bytes_most;
+    size_t memory_most, peak_rss;
+    bool checked;
+    struct check check;
+};
+
+void report_fill(const struct engine *engine, struct run_report *report);
+
+/* problem, pattern, ranks, strategy, partition, transport, device, dtype. */
+void report_problem_json(struct json *json, const struct trial *trial);
+
+#endif

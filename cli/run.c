@@ -1,0 +1,176 @@
+/* run.c - the verb `run`: attention over files or synthetic data. */
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "check.h"
+#include "engine.h"
+#include "half.h"
+#include "json.h"
+#include "load.h"
+#include "machine.h"
+#include "report.h"
+#include "store.h"
+#include "text.h"
+
+/* ---- Output ---------------------------------------------------------------------------------- */
+
+static void print_check_json(struct json *json, const struct run_report *report)
+{
+    json_bool(json, "verified", report->checked && report->check.passed);
+    if (!report->checked) return;
+    json_open(json, "verification", '{');
+    json_bool(json, "sampled", report->check.sampled);
+    json_whole(json, "rows", report->check.rows);
+    json_whole(json, "keys", report->check.keys);
+    json_open(json, "tensors", '[');
+    for (int i = 0; i < report->check.count; i++) {
+        json_open(json, NULL, '{');
+        json_text(json, "name", report->check.lines[i].name);
+        json_real(json, "error", report->check.lines[i].error);
+        json_real(json, "bound", report->check.lines[i].bound);
+        json_close(json, '}');
+    }
+    json_close(json, ']');
+    json_close(json, '}');
+}
+
+static void print_ranks_json(struct json *json, const struct engine *engine)
+{
+    json_open(json, "bytes_sent_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_whole(json, NULL,
+                   engine->rank[r].forward.bytes_sent + engine->rank[r].backward.bytes_sent);
+    json_close(json, ']');
+    json_open(json, "peak_bytes_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_whole(json, NULL, (int64_t)engine->rank[r].memory.total);
+    json_close(json, ']');
+    json_open(json, "wait_seconds_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_real(json, NULL,
+                  engine->rank[r].forward.wait_seconds + engine->rank[r].backward.wait_seconds);
+    json_close(json, ']');
+}
+
+static void print_json(const struct engine *engine, const struct run_report *report)
+{
+    struct json json = { .stream = stdout };
+    json_open(&json, NULL, '{');
+    report_problem_json(&json, engine->trial);
+    json_text(&json, "kernel", ra_plan_kernel(engine->rank[0].plan));
+    json_whole(&json, "threads", engine->threads);
+    json_whole(&json, "pairs", report->pairs);
+    json_whole(&json, "flops", (int64_t)report->flops);
+    json_real(&json, "density", report->density);
+    json_whole(&json, "hops", report->hops);
+    print_ranks_json(&json, engine);
+    json_real(&json, "seconds", report->seconds);
+    json_real(&json, "forward_seconds", engine->forward_seconds);
+    json_real(&json, "backward_seconds", engine->backward_seconds);
+    json_real(&json, "tokens_per_second", report->tokens_per_second);
+    json_real(&json, "gflops", report->gflops);
+    json_whole(&json, "peak_rss_bytes", (int64_t)report->peak_rss);
+    print_check_json(&json, report);
+    json_close(&json, '}');
+}
+
+static void print_check(const struct run_report *report)
+{
+    const struct check *check = &report->check;
+    if (!report->checked) {
+        printf(
+            "verified   no: these are your files; --verify checks them against the fp64 oracle\n");
+        return;
+    }
+    printf("%-10s %s%s rows", check->passed ? "verified" : "WRONG", check->sampled ? "" : "all ",
+           text_count(check->rows).s);
+    if (check->keys)
+        printf(" and %s%s keys", check->sampled ? "" : "all ", text_count(check->keys).s);
+    printf(" against the fp64 oracle%s\n", check->sampled ? ", spread over the sequence" : "");
+    for (int i = 0; i < check->count; i++)
+        printf("           %-4s error %.2g, allowed %.2g\n", check->lines[i].name,
+               check->lines[i].error, check->lines[i].bound);
+    if (check->sampled && check->keys)
+        printf("           (dk and dv start from this run's own LSE and output, checked above)\n");
+    if (!check->passed) printf("           %s\n", check->what);
+}
+
+static void print_people(const struct engine *engine, const struct run_report *report,
+                         char *problem)
+{
+    const struct trial *t = engine->trial;
+    printf("problem    %s\n", problem);
+    printf("ranks      %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", engine->ranks,
+           t->strategy, t->partition, t->transport, engine->threads,
+           engine->threads == 1 ? "" : "s", ra_plan_kernel(engine->rank[0].plan),
+           half_name((ra_dtype)t->dtype));
+    printf("time       %s: %s tokens/s, %s GFLOP/s\n", text_seconds(report->seconds).s,
+           text_real(report->tokens_per_second).s, text_real(report->gflops).s);
+    printf("work       %s pairs, density %.4g, %.4g GFLOP\n", text_count(report->pairs).s,
+           report->density, report->flops * 1e-9);
+    printf("sent       %s per rank at most, in %s hops\n", text_bytes((double)report->bytes_most).s,
+           text_count(report->hops).s);
+    printf("memory     %s per rank at most, process %s\n",
+           text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
+    print_check(report);
+}
+
+/* ---- The run --------------------------------------------------------------------------------- */
+
+static int run_and_check(const struct options *options, struct engine *engine,
+                         struct run_report *report)
+{
+    int status = engine_forward(engine);
+    if (!status && engine->trial->backward) status = engine_backward(engine);
+    if (status) return status;
+    report_fill(engine, report);
+    report->checked = options->verify || !engine->setup.inputs;
+    if (report->checked) status = check_engine(engine, &report->check);
+    if (!status && report->checked && !report->check.passed) status = EXIT_CHECK;
+    return status;
+}
+
+static int run_engine(const struct options *options, struct inputs *inputs)
+{
+    struct trace trace = TRACE_EMPTY;
+    struct engine engine;
+    struct run_report report = { .checked = false };
+    struct engine_setup setup = { .trial = &options->trial,
+                                  .inputs = inputs,
+                                  .memory = options->memory,
+                                  .timeout = options->timeout,
+                                  .trace = options->trace ? &trace : NULL,
+                                  .quiet = options->quiet };
+    int status = engine_open(&engine, &setup);
+    if (status) return status;
+    if (inputs && engine.ranks > 1 && !options->verify)
+        load_free(inputs); /* the shards hold it now */
+    status = run_and_check(options, &engine, &report);
+    if (!status) status = store_results(options, &engine);
+    if (status == EXIT_CHECK)
+        fprintf(stderr, "ringattn: the result is wrong (%s); no file was written\n",
+                report.check.what);
+    char *problem = trial_format(&options->trial);
+    if (status <= EXIT_CHECK && options->json) print_json(&engine, &report);
+    if (status <= EXIT_CHECK && !options->json) print_people(&engine, &report, problem);
+    free(problem);
+    engine_close(&engine);
+    trace_free(&trace);
+    return status;
+}
+
+int verb_run(struct options *options)
+{
+    struct inputs inputs = { { NULL } };
+    bool files = load_wanted(options);
+    int status = store_check(options);
+    if (!status && files) status = load_inputs(options, &inputs);
+    if (!status) {
+        trial_settle(&options->trial);
+        status = run_engine(options, files ? &inputs : NULL);
+    }
+    load_free(&inputs);
+    return status;
+}

@@ -1,0 +1,80 @@
+/* store.c - the results of a run into files: all of them, or none. */
+#include "store.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "npy.h"
+#include "outfile.h"
+
+enum { FILES = 6 };
+
+/* What goes where; path NULL = not wanted. The trace comes last and is no tensor. */
+struct target {
+    const char *flag, *path;
+    enum tensor tensor;
+};
+
+static void list_targets(const struct options *o, struct target targets[FILES])
+{
+    const struct target all[FILES] = {
+        { "--out", o->out, TENSOR_OUT }, { "--lse", o->lse, TENSOR_LSE },
+        { "--dq", o->dq, TENSOR_DQ },    { "--dk", o->dk, TENSOR_DK },
+        { "--dv", o->dv, TENSOR_DV },    { "--trace", o->trace, TENSOR_COUNT },
+    };
+    memcpy(targets, all, sizeof all);
+}
+
+int store_check(const struct options *o)
+{
+    struct target targets[FILES];
+    list_targets(o, targets);
+    for (int i = 0; i < FILES; i++) {
+        const struct target *t = &targets[i];
+        if (!t->path) continue;
+        if (t->tensor != TENSOR_COUNT && tensor_is_backward(t->tensor) && !o->trial.backward)
+            return refuse("%s is for --backward", t->flag);
+        for (int j = 0; j < i; j++)
+            if (targets[j].path && !strcmp(targets[j].path, t->path))
+                return refuse("%s and %s name the same file", targets[j].flag, t->flag);
+        int status = outfile_check(t->flag, t->path);
+        if (status) return status;
+    }
+    return EXIT_PASS;
+}
+
+static int write_tensor(const struct engine *engine, const struct target *target,
+                        struct outfile *file)
+{
+    const struct trial *t = engine->trial;
+    void *memory;
+    struct npy_output output = {
+        .dtype = tensor_dtype(t, target->tensor),
+        .axes = target->tensor == TENSOR_LSE ? 3 : 4,
+        .shape = { t->batch, tensor_length(t, target->tensor), tensor_heads(t, target->tensor),
+                   tensor_dim(t, target->tensor) },
+    };
+    int status = engine_gather(engine, target->tensor, &output.data, &memory);
+    if (status) return status;
+    status = npy_write(file, target->path, &output);
+    free(memory);
+    return status;
+}
+
+int store_results(const struct options *o, const struct engine *engine)
+{
+    struct target targets[FILES];
+    struct outfile files[FILES] = { { .path = NULL } };
+    int status = EXIT_PASS;
+    list_targets(o, targets);
+    for (int i = 0; i < FILES && !status; i++) {
+        if (!targets[i].path) continue;
+        status = targets[i].tensor == TENSOR_COUNT
+                     ? trace_write(engine->setup.trace, &files[i], targets[i].path)
+                     : write_tensor(engine, &targets[i], &files[i]);
+    }
+    for (int i = 0; i < FILES && !status; i++)
+        if (files[i].temporary) status = outfile_commit(&files[i]);
+    for (int i = 0; i < FILES; i++) outfile_discard(&files[i]);
+    return status;
+}

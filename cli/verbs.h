@@ -1,0 +1,14 @@
+/* verbs.h - the functions behind the verbs; main.c has the table. */
+#ifndef CLI_VERBS_H
+#define CLI_VERBS_H
+
+#include "cli.h"
+#include "flags.h"
+
+int verb_run(struct options *options);
+int verb_verify(struct options *options);
+int verb_plan(struct options *options);
+int verb_info(struct options *options);
+int verb_demo(struct options *options);
+
+#endif

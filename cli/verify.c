@@ -1,0 +1,411 @@
+/* verify.c - the verb `verify`: problems against the fp64 oracle, and the truth rules around it. */
+#include "verbs.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check.h"
+#include "engine.h"
+#include "grid.h"
+#include "half.h"
+#include "json.h"
+#include "machine.h"
+#include "progress.h"
+#include "text.h"
+
+/* What one case came to. */
+struct verdict {
+    bool passed;
+    double worst;   /* largest error / bound */
+    char what[200]; /* what differed */
+    struct check check;
+};
+
+__attribute__((format(printf, 2, 3))) static void find_fault(struct verdict *verdict,
+                                                             const char *format, ...)
+{
+    va_list args;
+    if (!verdict->passed) return; /* the first one counts */
+    verdict->passed = false;
+    va_start(args, format);
+    vsnprintf(verdict->what, sizeof verdict->what, format, args);
+    va_end(args);
+}
+
+/* ---- One case -------------------------------------------------------------------------------- */
+
+/* A number for all bits of a tensor, in global order, so that it can be compared between ring
+ * sizes. */
+static uint64_t digest(const struct engine *engine, enum tensor tensor)
+{
+    const struct trial *t = engine->trial;
+    size_t bytes = (size_t)tensor_dim(t, tensor) * half_bytes(tensor_dtype(t, tensor));
+    uint64_t sum = 1;
+    for (int64_t position = 0; position < tensor_length(t, tensor); position++) {
+        int64_t local;
+        const struct view *view = engine_find(engine, tensor, position, &local);
+        for (int64_t i = 0; view && i < t->batch * tensor_heads(t, tensor); i++) {
+            int64_t heads = tensor_heads(t, tensor);
+            const unsigned char *row = (const unsigned char *)view_row(view, i / heads, local,
+                                                                       i % heads);
+            for (size_t b = 0; b < bytes; b++)
+                sum = (sum ^ row[b]) * 0x9e3779b97f4a7c15u + (sum >> 41);
+        }
+    }
+    return sum;
+}
+
+/* Digests of everything a run writes. */
+struct digests {
+    uint64_t of[TENSOR_COUNT];
+};
+
+static struct digests digest_all(const struct engine *engine)
+{
+    struct digests digests = { { 0 } };
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
+        if (!tensor_is_backward(i) || engine->trial->backward) digests.of[i] = digest(engine, i);
+    return digests;
+}
+
+static void compare_digests(const struct digests *a, const struct digests *b, const char *when,
+                            struct verdict *verdict)
+{
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
+        if (a->of[i] != b->of[i]) find_fault(verdict, "%s has other bits %s", tensor_name(i), when);
+}
+
+static int run_once(struct engine *engine)
+{
+    int status = engine_forward(engine);
+    if (!status && engine->trial->backward) status = engine_backward(engine);
+    return status;
+}
+
+/* Truth rule 4: what the ranks counted against the oracle's pairs and the formulas. */
+static void check_counts(const struct engine *engine, struct verdict *verdict)
+{
+    const struct trial *t = engine->trial;
+    int64_t pairs = 0, sent = 0, received = 0;
+    double flops = 0.0,
+           expected = (double)verdict->check.pairs * 2.0 * (double)(t->dim + t->value_dim);
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        const struct engine_rank *r = &engine->rank[rank];
+        pairs += r->forward.pairs;
+        flops += r->forward.flops;
+        sent += r->forward.bytes_sent + r->backward.bytes_sent;
+        received += r->forward.bytes_received + r->backward.bytes_received;
+    }
+    if (pairs != verdict->check.pairs)
+        find_fault(verdict, "counted %" PRId64 " pairs, there are %" PRId64, pairs,
+                   verdict->check.pairs);
+    if (flops != expected)
+        find_fault(verdict, "counted %.0f FLOPs, there are %.0f", flops, expected);
+    if (sent != received)
+        find_fault(verdict, "sent %" PRId64 " bytes but received %" PRId64, sent, received);
+    if (t->ranks == 1 && sent) find_fault(verdict, "one rank alone sent %" PRId64 " bytes", sent);
+}
+
+/* Truth rule 1 on the same problem with V = ones. */
+static int check_with_ones(const struct trial *trial, double timeout, struct verdict *verdict)
+{
+    struct trial ones = *trial; /* borrows the pattern */
+    struct engine engine;
+    double error;
+    ones.ones = true;
+    ones.backward = false;
+    struct engine_setup setup = { .trial = &ones, .timeout = timeout, .quiet = true };
+    int status = engine_open(&engine, &setup);
+    if (status) return status;
+    status = engine_forward(&engine);
+    if (!status && !check_ones(&engine, &error))
+        find_fault(verdict, "V = ones gives ones only within %.3g (add the word: ones)", error);
+    engine_close(&engine);
+    return status;
+}
+
+/* Truth rule 9: forward allgather gives the bits of one rank, whatever the ring and the threads. */
+static int check_one_rank(const struct trial *trial, double timeout, const struct digests *digests,
+                          struct verdict *verdict)
+{
+    struct trial alone = *trial;
+    struct engine engine;
+    alone.ranks = alone.threads = 1;
+    alone.backward = false;
+    struct engine_setup setup = { .trial = &alone, .timeout = timeout, .quiet = true };
+    int status = engine_open(&engine, &setup);
+    if (status) return status;
+    status = engine_forward(&engine);
+    if (!status) {
+        struct digests of_one = digest_all(&engine);
+        for (int i = TENSOR_OUT; i <= TENSOR_LSE; i++)
+            if (of_one.of[i] != digests->of[i])
+                find_fault(verdict, "allgather: %s has other bits than on one rank",
+                           tensor_name(i));
+    }
+    engine_close(&engine);
+    return status;
+}
+
+static int check_engine_results(struct engine *engine, struct digests *digests,
+                                struct verdict *verdict)
+{
+    int status = run_once(engine);
+    if (status) return status;
+    *digests = digest_all(engine);
+    status = run_once(engine);
+    if (status) return status;
+    struct digests again = digest_all(engine);
+    compare_digests(digests, &again, "in a second run", verdict);
+    status = check_engine_fully(engine, &verdict->check);
+    if (status) return status;
+    verdict->worst = verdict->check.worst;
+    if (!verdict->check.passed) find_fault(verdict, "%s", verdict->check.what);
+    check_counts(engine, verdict);
+    return EXIT_PASS;
+}
+
+/* Everything about one trial. A failure to run at all is a failed case too, unless interrupted. */
+static void verify_trial(const struct trial *trial, double timeout, struct verdict *verdict)
+{
+    struct engine engine;
+    struct digests digests;
+    *verdict = (struct verdict){ .passed = true };
+    struct engine_setup setup = { .trial = trial, .timeout = timeout, .quiet = true };
+    int status = engine_open(&engine, &setup);
+    if (!status) {
+        status = check_engine_results(&engine, &digests, verdict);
+        engine_close(&engine);
+    }
+    if (!status && !trial->ones) status = check_with_ones(trial, timeout, verdict);
+    if (!status && trial->ranks > 1 && !strcmp(trial->strategy, "allgather"))
+        status = check_one_rank(trial, timeout, &digests, verdict);
+    if (status) find_fault(verdict, "it did not run");
+}
+
+/* ---- Many cases ------------------------------------------------------------------------------ */
+
+struct group_result {
+    const char *name;
+    int cases, passed;
+    double worst;
+};
+
+struct failure {
+    char *text, what[200];
+};
+
+struct results {
+    struct group_result groups[32];
+    int group_count;
+    struct failure *failures;
+    int failure_count;
+    int cases;
+    double seconds;
+};
+
+static struct group_result *group_of(struct results *results, const char *name)
+{
+    int last = results->group_count - 1;
+    if (last >= 0 && !strcmp(results->groups[last].name, name)) return &results->groups[last];
+    if (results->group_count == COUNT(results->groups)) return &results->groups[last];
+    results->groups[++last] = (struct group_result){ .name = name };
+    results->group_count++;
+    return &results->groups[last];
+}
+
+static void record(struct results *results, const char *group, const char *text,
+                   const struct verdict *verdict)
+{
+    struct group_result *g = group_of(results, group);
+    results->cases++;
+    g->cases++;
+    g->passed += verdict->passed;
+    if (verdict->worst > g->worst) g->worst = verdict->worst;
+    if (verdict->passed) return;
+    struct failure *failures = realloc(results->failures,
+                                       ((size_t)results->failure_count + 1) * sizeof *failures);
+    if (!failures) return;
+    results->failures = failures;
+    struct failure *failure = &failures[results->failure_count++];
+    failure->text = strdup(text);
+    memcpy(failure->what, verdict->what, sizeof failure->what);
+}
+
+static void results_close(struct results *results)
+{
+    for (int i = 0; i < results->failure_count; i++) free(results->failures[i].text);
+    free(results->failures);
+}
+
+static void print_group(const struct group_result *g)
+{
+    printf("%-22s %6d %7d   %s %5.2f\n", g->name, g->cases, g->passed, text_bar(g->worst, 16).s,
+           g->worst);
+    fflush(stdout);
+}
+
+static void print_failures(const struct results *results)
+{
+    for (int i = 0; i < results->failure_count; i++)
+        printf("\nFAILED  ringattn verify '%s'\n        %s\n",
+               results->failures[i].text ? results->failures[i].text : "?",
+               results->failures[i].what);
+}
+
+static void print_json(const struct results *results)
+{
+    struct json json = { .stream = stdout };
+    json_open(&json, NULL, '{');
+    json_text(&json, "version", ra_version());
+    json_whole(&json, "cases", results->cases);
+    json_whole(&json, "failed", results->failure_count);
+    json_real(&json, "seconds", results->seconds);
+    json_open(&json, "groups", '[');
+    for (int i = 0; i < results->group_count; i++) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "group", results->groups[i].name);
+        json_whole(&json, "cases", results->groups[i].cases);
+        json_whole(&json, "passed", results->groups[i].passed);
+        json_real(&json, "worst_error_over_bound", results->groups[i].worst);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_open(&json, "failures", '[');
+    for (int i = 0; i < results->failure_count; i++) {
+        json_open(&json, NULL, '{');
+        json_text(&json, "problem", results->failures[i].text);
+        json_text(&json, "what", results->failures[i].what);
+        json_close(&json, '}');
+    }
+    json_close(&json, ']');
+    json_close(&json, '}');
+}
+
+/* ---- The grid -------------------------------------------------------------------------------- */
+
+static int verify_grid_case(const struct options *options, const struct grid_case *c,
+                            struct results *results)
+{
+    struct trial trial;
+    struct verdict verdict;
+    int status = trial_parse(&trial, c->text);
+    if (!status) {
+        if (*options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
+        if (options->trial.threads && !trial.threads) trial.threads = options->trial.threads;
+        verify_trial(&trial, options->timeout, &verdict);
+        char *text = trial_format(&trial);
+        record(results, c->group, text ? text : c->text, &verdict);
+        free(text);
+    }
+    trial_clear(&trial);
+    return status;
+}
+
+static int run_grid(const struct options *options, const struct grid *grid, struct results *results)
+{
+    int step = options->quick ? 8 : 1, shown = 0;
+    if (!options->json)
+        printf("%-22s %6s %7s   %s\n", "group", "cases", "passed", "worst error / bound");
+    fflush(stdout);
+    progress_begin("verify", options->quiet);
+    for (int i = 0; i < grid->count; i += step) {
+        progress_update((double)i / grid->count);
+        int status = verify_grid_case(options, &grid->cases[i], results);
+        if (status) return status;
+        if (machine_interrupted()) return fault("interrupted after %d cases", results->cases);
+        bool ends = i + step >= grid->count ||
+                    strcmp(grid->cases[i].group, grid->cases[i + step].group);
+        if (!ends || options->json) continue;
+        progress_hide();
+        print_group(&results->groups[shown++]);
+    }
+    return EXIT_PASS;
+}
+
+static int verify_grid(const struct options *options)
+{
+    struct grid grid;
+    struct results results = { .group_count = 0 };
+    double start = machine_seconds();
+    int status = grid_open(&grid, options->trial.kernel);
+    for (int i = 0; !status && options->list && i < grid.count; i += options->quick ? 8 : 1)
+        printf("%s\n", grid.cases[i].text);
+    if (!status && !options->list) status = run_grid(options, &grid, &results);
+    progress_end();
+    results.seconds = machine_seconds() - start;
+    if (!status && !options->list) {
+        if (options->json) print_json(&results);
+        else print_failures(&results);
+        if (!options->json)
+            printf("\n%d cases, %d passed, %d failed, in %s\n", results.cases,
+                   results.cases - results.failure_count, results.failure_count,
+                   text_seconds(results.seconds).s);
+        if (results.failure_count) status = EXIT_CHECK;
+    }
+    results_close(&results);
+    grid_close(&grid);
+    return status;
+}
+
+/* ---- Given problems -------------------------------------------------------------------------- */
+
+static void print_verdict(const char *text, const struct verdict *verdict)
+{
+    printf("%s  %s\n", verdict->passed ? "passed" : "FAILED", text);
+    for (int i = 0; i < verdict->check.count; i++) {
+        const struct check_line *line = &verdict->check.lines[i];
+        printf("        %-4s error %.3g, allowed %.3g\n", line->name, line->error, line->bound);
+    }
+    if (!verdict->passed) printf("        %s\n", verdict->what);
+}
+
+static int verify_text(const struct options *options, const char *text, struct results *results)
+{
+    struct trial trial;
+    struct verdict verdict;
+    int status = trial_parse(&trial, text);
+    if (!status && *options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
+    if (!status && options->trial.threads) trial.threads = options->trial.threads;
+    char *full = status ? NULL : trial_format(&trial);
+    if (!status) {
+        verify_trial(&trial, options->timeout, &verdict);
+        record(results, "given", full ? full : text, &verdict);
+        if (!options->json) print_verdict(full ? full : text, &verdict);
+        if (machine_interrupted()) status = EXIT_FAULT;
+    }
+    free(full);
+    trial_clear(&trial);
+    return status;
+}
+
+/* Words without a space are one problem together; otherwise each argument is one. */
+static int verify_words(const struct options *options)
+{
+    struct results results = { .group_count = 0 };
+    struct string joined = { .lost = false };
+    double start = machine_seconds();
+    int status = EXIT_PASS;
+    if (strchr(options->words[0], ' ')) {
+        for (int i = 0; i < options->word_count && !status; i++)
+            status = verify_text(options, options->words[i], &results);
+    } else {
+        for (int i = 0; i < options->word_count; i++) string_add(&joined, "%s ", options->words[i]);
+        status = joined.s ? verify_text(options, joined.s, &results) : fault("out of memory");
+    }
+    results.seconds = machine_seconds() - start;
+    if (!status && options->json) print_json(&results);
+    if (!status && results.failure_count) status = EXIT_CHECK;
+    string_free(&joined);
+    results_close(&results);
+    return status;
+}
+
+int verb_verify(struct options *options)
+{
+    if (options->word_count && (options->list || options->quick))
+        return refuse("verify: --list and --quick are about the grid; leave out the problem");
+    return options->word_count ? verify_words(options) : verify_grid(options);
+}

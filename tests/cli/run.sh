@@ -1,0 +1,399 @@
+#!/bin/sh
+# Golden tests of the command, from outside: run.sh BUILD_DIR
+#
+# Prints each failure and a closing line "N passed, N failed". Needs a C compiler (exit 77 without one)
+# for the JSON checker; the rest is sh and the usual tools.
+
+build=${1:?usage: run.sh BUILD_DIR}
+here=$(cd "$(dirname "$0")" && pwd)
+ringattn=$(cd "$build" && pwd)/ringattn
+cc=${CC:-cc}
+command -v "$cc" >/dev/null || { echo "run.sh: no C compiler"; exit 77; }
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/files"
+cd "$work/files" || exit 1
+"$cc" -O1 -o "$work/json_valid" "$here/json_valid.c" || exit 1
+
+passed=0
+failed=0
+unset RINGATTN_KERNEL RINGATTN_THREADS
+
+# ---- Helpers ---------------------------------------------------------------------------------------
+
+pass() { passed=$((passed + 1)); }
+fail() { failed=$((failed + 1)); echo "FAILED: $1"; }
+
+# run_it ARGUMENTS...: leaves $status, $work/out and $work/err.
+run_it() { "$ringattn" "$@" >"$work/out" 2>"$work/err"; status=$?; }
+
+show() { echo "    status $status"; sed 's/^/    err: /' "$work/err" | head -5; }
+
+# ok ARGUMENTS...: exit 0 and silence on stderr.
+ok() {
+    run_it "$@"
+    if [ $status -eq 0 ] && [ ! -s "$work/err" ]; then pass; else fail "ringattn $*"; show; fi
+}
+
+# refused TEXT ARGUMENTS...: exit 2, one line on stderr that holds TEXT, nothing on stdout, and no file
+# made or changed.
+refused() {
+    text=$1
+    shift
+    before=$(ls -la)
+    run_it "$@"
+    if [ $status -eq 2 ] && grep -qF -e "$text" "$work/err" && [ ! -s "$work/out" ] &&
+        [ "$(wc -l <"$work/err")" -eq 1 ] && [ "$(ls -la)" = "$before" ]; then
+        pass
+    else
+        fail "ringattn $* (should be refused: $text)"
+        show
+    fi
+}
+
+# says TEXT: the last run printed TEXT on stdout.
+says() {
+    if grep -qF -e "$1" "$work/out"; then pass; else fail "output lacks: $1"; sed 's/^/    /' "$work/out" | head -12; fi
+}
+
+# json MEMBERS...: the last run printed valid JSON with these members.
+json() {
+    if "$work/json_valid" <"$work/out"; then pass; else fail "not JSON"; head -5 "$work/out"; fi
+    for member; do
+        if grep -q "\"$member\":" "$work/out"; then pass; else fail "JSON lacks $member"; fi
+    done
+}
+
+# byte N: one byte of that value.
+byte() { printf "\\$(printf %03o "$1")"; }
+
+# npy FILE VERSION HEADER BYTES: a .npy file with that dictionary and so many bytes of data, all of
+# them small positive numbers as f16 and f32.
+npy() {
+    length=${#3}
+    {
+        printf '\223NUMPY'
+        byte "$2"
+        byte 0
+        byte $((length % 256))
+        byte $((length / 256))
+        [ "$2" -eq 2 ] && { byte 0; byte 0; }
+        printf %s "$3"
+        [ "$4" -eq 0 ] || yes '234567890123456' | tr '\n' '5' | head -c "$4"
+    } >"$1"
+}
+
+# header TYPE ORDER SHAPE
+header() { printf "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" "$1" "$2" "$3"; }
+
+# ---- Help and version ---------------------------------------------------------------------------------
+
+ok --version
+says "ringattn 0."
+ok --help
+for verb in run verify plan info demo; do says "  $verb "; done
+for verb in run verify plan info demo; do
+    ok help $verb
+    cp "$work/out" "$work/help_$verb"
+    ok $verb --help
+    if cmp -s "$work/out" "$work/help_$verb"; then pass; else fail "two helps of $verb"; fi
+done
+# Every flag of every verb: in its help, and known to its parser.
+for pair in \
+    run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+        --order --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --ring --ring-size
+        --strategy --partition --transport --device --kernel --threads --memory --timeout --deterministic
+        --verify --trace --json --quiet --segment-lengths --dilation-rates --softcap --alibi --sinks
+        --dsinks --bias --dropout --system" \
+    verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
+    plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+        --order --backward --ring --ring-size --strategy --partition --transport --device --kernel
+        --threads --memory --explain --rank --mask --json --quiet" \
+    info:"--json" demo:"--kernel --threads --quiet"; do
+    verb=${pair%%:*}
+    for flag in ${pair#*:}; do
+        if grep -q -e "^  $flag " "$work/help_$verb"; then pass; else fail "help $verb lacks $flag"; fi
+    done
+done
+
+run_it
+[ $status -eq 2 ] && pass || fail "no verb: status $status"
+
+# ---- Verbs and flags that are refused --------------------------------------------------------------------
+
+refused "not in this version" bench
+refused "not in this version" report DIR
+refused "did you mean run" rnu
+refused "there is no verb" frobnicate
+refused "there is no verb" help frobnicate
+refused "did you mean --tokens" run --token 5
+refused "there is no flag --frobnicate" run --frobnicate
+refused "there is no flag -x" run -x
+refused "is not a flag" run 4096
+refused "value N is missing" run --tokens
+refused "takes no value" run --json=yes
+refused "is given already" run --ring 2 --ring-size 3
+refused "is given already" run --json --json
+refused "verify takes no --tokens" verify --tokens 5
+refused "plan takes no --out" plan --out x.npy
+for flag in "--segment-lengths 4,8" "--dilation-rates 1,2" "--softcap 15" "--alibi 1" "--sinks z.npy" \
+    "--dsinks z.npy" "--bias b.npy" "--dropout 0.1" "--system hilbert"; do
+    # shellcheck disable=SC2086
+    refused "${flag%% *} " run $flag
+    grep -q "not in this version" "$work/err" && pass || fail "$flag: no word of the version"
+done
+refused "dilated:4/1 is not in this version" run --pattern dilated:4/1
+refused "blocks:64;local=4 is not in this version" run --pattern "blocks:64;local=4"
+refused "--order: the order hilbert is not in this version" run --order hilbert
+refused "--order: there is no order" run --order backwards
+refused "--transport: the transport mpi is not in this version" run --transport mpi
+refused "--transport: the transport nccl is not in this version" run --transport nccl
+refused "--transport: the transport stream is not in this version" run --transport stream
+refused "--transport: there is no transport" run --transport pigeon
+refused "--strategy: the strategy ulysses is not in this version" run --strategy ulysses
+refused "--strategy: the strategy 2d:2x4 is not in this version" run --strategy 2d:2x4
+refused "--strategy: the strategy auto is not in this version" run --strategy auto
+refused "--strategy: there is no strategy" run --strategy hope
+refused "--device: the device cuda:1 is not in this version" run --device cuda:1
+refused "--partition: there is no partition" run --partition random
+refused "--partition: \";twice\" is not understood" run --partition "zigzag;twice"
+refused "--kernel: there is no kernel" run --kernel abacus
+refused "--dtype: there is no dtype" run --dtype f64
+
+# ---- Absurd numbers ----------------------------------------------------------------------------------------
+
+for value in -5 0 99999999999999999999 1099511627777; do
+    refused "--tokens: $value is out of range" run --tokens=$value
+done
+for value in "" 12x 1e6 0x10 nan inf " 5" 5.5 --json; do
+    refused "--tokens: \"$value\" is not a whole number" run --tokens "$value"
+done
+for flag in --kv-tokens --heads --kv-heads --dim --value-dim --batch --ring --threads; do
+    refused "$flag: 0 is out of range" run $flag 0
+    refused "$flag: \"many\" is not a whole number" run $flag many
+done
+refused "--heads: \"8x\" is not a whole number" run --heads 8x/2
+refused "--scale: \"nan\" is not a number" run --scale nan
+refused "--scale: -1 is out of range" run --scale -1
+refused "--scale: 1e999 is out of range" run --scale 1e999
+refused "--timeout: 0 is out of range" run --timeout 0
+refused "--memory: \"12Q\" is not a size" run --memory 12Q
+refused "--memory: \"-1\" is not a size" run --memory -1
+refused "--memory: 0 is out of range" run --memory 0
+refused "--memory: 99999999T is out of range" run --memory 99999999T
+refused "dim is 577" run --dim 577 --tokens 8
+refused "not a multiple" run --heads 3 --kv-heads 2 --tokens 8
+
+# ---- Sizes that overflow, budgets, documents -----------------------------------------------------------------
+
+refused "2^63" run --tokens 1099511627776 --heads 65536
+refused "batch" run --tokens 8 --batch 1099511627776
+refused "bytes" run --tokens 100000000 --heads 64 --dim 576
+refused "needs" run --tokens 4096 --memory 1M --out o.npy
+refused "bytes" plan --tokens 4096 --memory 1M
+refused "last bound is 9" run --tokens 16 --pattern "causal;docs=0,7,9"
+refused "documents" run --tokens 16 --pattern "causal;docs=1,16"
+refused "documents" run --tokens 16 --pattern "causal;docs=0,9,7,16"
+refused "documents" run --tokens 16 --pattern "causal;docs=0,x,16"
+refused "documents" run --tokens 16 --kv-tokens 32 --pattern "causal;docs=0,16"
+refused "documents" run --tokens 16 --ring 2 --partition "zigzag;perdoc"
+refused "pattern" run --pattern nonsense
+refused "pattern" run --pattern window:
+refused "pattern" run --pattern window:-3
+refused "pattern" run --pattern "causal;sometimes"
+refused "prefix" run --pattern prefix:4 --tokens 16 --kv-tokens 8
+
+# ---- Synthetic runs -------------------------------------------------------------------------------------------
+
+ok run --tokens 65 --heads 2 --dim 8
+says "verified   all 130 rows"
+ok run --tokens 65 --heads 4 --kv-heads 2 --dim 8 --value-dim 12 --batch 2 --pattern causal --ring 3 \
+    --partition zigzag --strategy allgather --dtype bf16 --backward --deterministic --device cpu \
+    --transport local --order sequential --scale 0.3 --threads 1 --memory 64M --timeout 30 --quiet --seed 9
+says "problem    causal n=65 h=4/2 d=8 dv=12 b=2 bf16 ring=3 zigzag allgather backward seed=9 scale=0.3"
+ok run --tokens 40 --kv-tokens 60 --heads 1 --dim 8 --pattern "window:5,2" --ring=2 --json
+json problem pattern ranks strategy partition transport device dtype kernel flops density hops \
+    bytes_sent_per_rank peak_bytes_per_rank seconds tokens_per_second gflops peak_rss_bytes verified
+says '"verified": true'
+says '"ranks": 2'
+ok run --tokens 3 --heads 1 --dim 4 --ring 8 --pattern causal
+ok run --tokens 6000 --heads 2 --dim 64 --pattern causal --ring 2 --backward
+says "verified   32 rows and 8 keys against the fp64 oracle, spread over the sequence"
+
+# ---- Files ------------------------------------------------------------------------------------------------------
+
+# Outputs serve as inputs: seeds 1, 2, 3 and 4 give q, k, v and dout.
+ok run --tokens 50 --heads 4 --dim 8 --seed 1 --out q.npy --lse lse.npy
+ok run --tokens 70 --heads 2 --dim 8 --seed 2 --out k.npy
+ok run --tokens 70 --heads 2 --dim 8 --value-dim 12 --seed 3 --out v.npy
+ok run --tokens 50 --heads 4 --dim 8 --value-dim 12 --seed 4 --out dout.npy
+[ -f q.npy ] && [ "$(wc -c <q.npy)" -eq $((128 + 50 * 4 * 8 * 4)) ] && pass || fail "size of q.npy"
+[ "$(wc -c <lse.npy)" -eq $((128 + 50 * 4 * 4)) ] && pass || fail "size of lse.npy"
+ok run --q q.npy --k k.npy --v v.npy --out o.npy
+says "verified   no"
+ok run --q q.npy --k k.npy --v v.npy --verify --json --pattern causal --ring 4 --partition striped
+json verified
+says '"verified": true'
+says '"problem": "causal n=50 nk=70 h=4/2 d=8 dv=12 ring=4 striped"'
+ok run --q q.npy --k k.npy --v v.npy --out o1.npy --lse l1.npy --strategy allgather
+ok run --q q.npy --k k.npy --v v.npy --out o5.npy --lse l5.npy --strategy allgather --ring 5 \
+    --partition zigzag
+cmp -s o1.npy o5.npy && cmp -s l1.npy l5.npy && pass || fail "allgather on 1 and 5 ranks, other bits"
+ok run --q q.npy --k k.npy --v v.npy --dtype bf16 --verify --ring 2
+says "bf16"
+ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dlse lse.npy --dq dq.npy --dk dk.npy \
+    --dv dv.npy --verify --ring 3
+says "dk   error"
+[ "$(wc -c <dk.npy)" -eq "$(wc -c <k.npy)" ] && pass || fail "size of dk.npy"
+[ "$(wc -c <dq.npy)" -eq "$(wc -c <q.npy)" ] && pass || fail "size of dq.npy"
+ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dq dq1.npy --verify
+cmp -s dq.npy dq1.npy && fail "dlse changes nothing" || pass
+ok run --tokens 64 --heads 1 --dim 8 --ring 2 --trace t.json
+cp t.json "$work/out"
+json traceEvents ph ts dur
+npy half.npy 2 "$(header '<f2' False '1, 30, 2, 4')" 480
+npy half3.npy 1 "$(header '<f2' False '30, 2, 4')" 480
+ok run --q half.npy --k half3.npy --v half.npy --verify --ring 2
+says "f16"
+npy float.npy 1 "$(header '<f4' False '1, 30, 2, 4')" 960
+refused "--k holds f32 but --q holds f16; say which with --dtype" run --q half.npy --k float.npy --v half.npy
+ok run --q half.npy --k float.npy --v half.npy --dtype f32 --verify
+refused "belong together; --v is missing" run --q q.npy --k k.npy
+refused "--heads is for synthetic data" run --q q.npy --k k.npy --v v.npy --heads 4
+refused "--backward needs --dout" run --q q.npy --k k.npy --v v.npy --backward
+refused "--dout is for --backward" run --q q.npy --k k.npy --v v.npy --dout dout.npy
+refused "--dq is for --backward" run --tokens 8 --dq x.npy
+refused "name the same file" run --tokens 8 --out x.npy --lse x.npy
+refused "cannot write into" run --tokens 8 --out nowhere/x.npy
+refused "not a regular file" run --tokens 8 --out /dev/null
+refused "not a regular file" run --tokens 8 --out "$work"
+refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
+refused "--v: shape" run --q q.npy --k q.npy --v v.npy
+refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
+refused ".safetensors files are not in this version" run --q m.safetensors:q --k k.npy --v v.npy
+
+# ---- Broken files -----------------------------------------------------------------------------------------------
+
+# broken NAME TEXT: --q NAME is refused with TEXT.
+broken() { refused "$2" run --q "$1" --k k.npy --v v.npy --out never.npy; }
+
+: >empty.npy
+broken empty.npy "empty.npy is empty"
+broken missing.npy "cannot open missing.npy"
+broken . "not a regular file"
+printf 'PK\003\004 this is a zip file, more or less' >zip.npy
+broken zip.npy "is not a .npy file"
+printf '\223NUMPY\001' >short.npy
+broken short.npy "cut short"
+npy huge.npy 1 "$(header '<f4' False '1, 2, 3, 4')" 96
+{ printf '\223NUMPY\002\000\377\377\377\177'; cat huge.npy; } >huge_header.npy
+broken huge_header.npy "claims 2147483647 bytes"
+{ printf '\223NUMPY\001\000\377\377'; cat huge.npy; } >long_header.npy
+broken long_header.npy "cut short"
+npy version3.npy 3 "$(header '<f4' False '1, 2, 3, 4')" 96
+broken version3.npy "version 3"
+head -c 2000 q.npy >truncated.npy
+broken truncated.npy "should have"
+{ cat q.npy; echo; } >longer.npy
+broken longer.npy "should have"
+npy f64.npy 1 "$(header '<f8' False '1, 2, 3, 4')" 192
+broken f64.npy "holds float64"
+npy int.npy 1 "$(header '<i4' False '1, 2, 3, 4')" 96
+broken int.npy "holds int32"
+npy bool.npy 1 "$(header '|b1' False '1, 2, 3, 4')" 24
+broken bool.npy "holds bool"
+npy big.npy 1 "$(header '>f4' False '1, 2, 3, 4')" 96
+broken big.npy "big-endian"
+npy struct.npy 1 "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1, 2, 3, 4), }" 96
+broken struct.npy "structured"
+npy fortran.npy 1 "$(header '<f4' True '1, 2, 3, 4')" 96
+broken fortran.npy "Fortran order"
+npy flat.npy 1 "$(header '<f4' False '24,')" 96
+broken flat.npy "1 axes where 3 or 4 are needed"
+npy five.npy 1 "$(header '<f4' False '1, 1, 2, 3, 4')" 96
+broken five.npy "more than 4 axes"
+npy zero.npy 1 "$(header '<f4' False '1, 0, 3, 4')" 0
+broken zero.npy "axis 1 has length 0"
+npy overflow.npy 1 "$(header '<f4' False '4294967296, 4294967296, 4294967296, 4')" 96
+broken overflow.npy "2^63"
+npy huge_axis.npy 1 "$(header '<f4' False '99999999999999999999, 1, 1')" 96
+broken huge_axis.npy "63 bits"
+npy negative.npy 1 "$(header '<f4' False '1, -2, 3, 4')" 96
+broken negative.npy "shape in the header"
+npy twice.npy 1 "{'descr': '<f4', 'descr': '<f4', 'fortran_order': False, 'shape': (1, 2, 3, 4), }" 96
+broken twice.npy "header of twice.npy is not understood"
+npy less.npy 1 "{'descr': '<f4', 'shape': (1, 2, 3, 4), }" 96
+broken less.npy "header of less.npy is not understood"
+npy words.npy 1 "hello, world" 96
+broken words.npy "header of words.npy is not understood"
+[ -e never.npy ] && fail "never.npy was written" || pass
+
+# ---- Interruption: exit 3, nothing left behind -----------------------------------------------------------------
+
+mkdir "$work/cut"
+"$ringattn" run --tokens 300000 --heads 1 --dim 16 --kernel scalar --out "$work/cut/o.npy" \
+    >"$work/out" 2>"$work/err" &
+child=$!
+sleep 1
+kill -TERM $child
+wait $child
+status=$?
+if [ $status -eq 3 ] && grep -q interrupted "$work/err" && [ -z "$(ls -A "$work/cut")" ]; then
+    pass
+else
+    fail "interrupted run"
+    show
+    ls -la "$work/cut"
+fi
+
+# ---- Plan, info ---------------------------------------------------------------------------------------------------
+
+ok plan --tokens 512 --heads 2 --pattern causal --ring 4 --partition zigzag --explain --rank 3 --backward
+says "steps of rank 3, backward"
+says "predicted"
+ok plan --tokens 512 --heads 2 --ring 4 --json
+json problem pattern ranks strategy partition transport device dtype kernel flops density hops \
+    bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
+says '"flops": 134217728'
+ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy
+mask=$(tail -c 35 mask.npy | od -An -v -tu1 | tr -d ' \n')
+[ "$mask" = 11100001111000111110011111101111111 ] && pass || fail "mask.npy: $mask"
+refused ".png is not in this version" plan --tokens 5 --mask mask.png
+refused "too large" plan --tokens 5000 --mask mask2.npy
+refused "--rank: there are ranks 0 to 3" plan --tokens 64 --ring 4 --explain --rank 4
+refused "--rank is for --explain" plan --tokens 64 --rank 0
+ok info
+says "kernel"
+says "* ring"
+ok info --json
+json version cores kernel transport strategy partition pattern
+
+# ---- Verify -----------------------------------------------------------------------------------------------------
+
+ok verify causal n=33 h=2 d=8 ring=3
+says "passed  causal n=33 h=2 d=8 ring=3"
+ok verify "full n=20 nk=30 h=4/2 d=8 dv=4 b=2 f16 ring=4 zigzag allgather local order=sequential backward seed=7 scale=0.125 threads=2 amp=20" \
+    "causal;docs=0,7,14,16 n=16 h=1 d=8 ring=8 zigzag;perdoc" --quiet
+says "passed  full n=20 nk=30 h=4/2 d=8 dv=4 b=2 f16 ring=4 zigzag allgather backward seed=7 scale=0.125 threads=2 amp=20"
+says "passed  causal;docs=0,7,14,16 n=16 h=1 d=8 ring=8 zigzag;perdoc"
+ok verify --json causal n=9 h=1 d=4
+json cases failed groups failures
+ok verify --list
+[ "$(wc -l <"$work/out")" -ge 500 ] && pass || fail "the grid has fewer than 500 cases"
+ok verify --quick --quiet
+says " 0 failed"
+ok verify --quick --quiet --kernel scalar --json
+says '"failed": 0'
+refused "problem: \"frobnicate\" is not understood" verify causal frobnicate n=5
+refused "problem: \"speed=9\" is not understood" verify causal speed=9
+refused "comes after another word" verify causal n=5 n=6
+refused "comes after another word" verify causal full
+refused "n=x: \"x\" is not a whole number" verify n=x
+refused "dropout is not in this version" verify causal dropout=0.1
+refused "the transport mpi is not in this version" verify causal mpi
+refused "the strategy ulysses is not in this version" verify causal ulysses
+refused "order=hilbert: the order hilbert is not in this version" verify causal order=hilbert
+refused "about the grid" verify --list causal
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
