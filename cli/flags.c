@@ -109,6 +109,8 @@ static const struct flag {
         "write a timeline for the Chrome trace viewer"),
     SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list, "print the grid and do not run it"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
+    SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
+        "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
     SET(VERB_PLAN, OUTPUT, "--rank", "R", SETS_WHOLE, rank, "the rank to explain (0)"),
     SET(VERB_PLAN, OUTPUT, "--mask", "FILE", SETS_TEXT, mask,
@@ -170,7 +172,7 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     switch (flag->kind) {
     case SETS_TRIAL: return trial_set(&options->trial, flag->key, flag->name, value);
     case SETS_TEXT:
-        if (!*value) return refuse("%s: the file name is empty", flag->name);
+        if (!*value) return refuse("%s: its value %s is empty", flag->name, flag->argument);
         *(const char **)place = value;
         return EXIT_PASS;
     case SETS_BYTES: return number_bytes(flag->name, value, place);

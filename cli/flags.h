@@ -12,7 +12,7 @@ struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;  /* files to read */
     const char *out, *lse, *dq, *dk, *dv; /* files to write */
-    const char *trace, *mask;
+    const char *trace, *mask, *rings;
     int64_t memory; /* bytes per rank; 0 = no limit */
     int64_t rank;
     double timeout; /* seconds; 0 = the library's default */

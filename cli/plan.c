@@ -11,6 +11,7 @@
 #include "npy.h"
 #include "predict.h"
 #include "report.h"
+#include "rings.h"
 #include "text.h"
 
 #define MASK_MOST 4096  /* queries and keys of a mask file */
@@ -195,6 +196,9 @@ static int check_options(const struct options *o)
 {
     if (o->trial.ranks > RANKS_MOST)
         return refuse("--ring: plans of up to %d ranks are made", RANKS_MOST);
+    bool one_ring = flags_given(o, "--ring") || flags_given(o, "--ring-size");
+    if (o->rings && (o->explain || o->json || o->mask || one_ring))
+        return refuse("--rings prints a table; leave out --ring, --explain, --mask and --json");
     if (o->explain && o->json) return refuse("--explain prints lines; leave out --json");
     if (!o->explain && flags_given(o, "--rank")) return refuse("--rank is for --explain");
     if (o->rank >= o->trial.ranks)
@@ -208,6 +212,7 @@ int verb_plan(struct options *o)
     struct prediction prediction;
     trial_settle(&o->trial);
     int status = check_options(o);
+    if (!status && o->rings) return rings_print(o);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
     if (status) return status;
     status = predict(&o->trial, &forecast, &prediction);
