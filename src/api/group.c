@@ -141,9 +141,17 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
         return ra__fail(RA_ERR_ARGUMENT, "group: a transport needs post and wait");
     ra_group_options options;
     RA__TRY(take_options(given, 1, &options));
+    /* The link comes last: a group that could not be made has not closed the caller's transport. */
     struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
-    RA__TRY(ra__custom_open(rank, options.timeout, &calls, &member.link));
-    return create(&member, &options, out);
+    ra_group *group;
+    RA__TRY(create(&member, &options, &group));
+    ra_status status = ra__custom_open(rank, options.timeout, &calls, &group->rank.link);
+    if (status != RA_OK) {
+        ra_group_destroy(group);
+        return status;
+    }
+    *out = group;
+    return RA_OK;
 }
 
 ra_status ra_transport_error(ra_status status, const char *text)

@@ -1,4 +1,5 @@
 /* layout.c - the public side of layouts: making them, and moving arrays between orders. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "api/handles.h"
@@ -72,11 +73,16 @@ static void copy_shard(const ra_layout *layout, const ra_array *array, struct sh
 
 static ra_status check_arrays(const ra_layout *layout, const ra_array *arrays, int count)
 {
-    if (!layout || (!arrays && count > 0))
+    if (!layout || (!arrays && count != 0))
         return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
-    for (int i = 0; i < count; i++)
+    if (count < 0) return ra__fail(RA_ERR_ARGUMENT, "layout: %d arrays", count);
+    for (int i = 0; i < count; i++) {
+        if (arrays[i].batch < 0)
+            return ra__fail(RA_ERR_ARGUMENT, "layout: array %d has a batch of %" PRId64, i,
+                            arrays[i].batch);
         if ((!arrays[i].from || !arrays[i].to) && layout->length > 0 && arrays[i].batch > 0)
             return ra__fail(RA_ERR_ARGUMENT, "layout: array %d has no data", i);
+    }
     return RA_OK;
 }
 

@@ -57,12 +57,11 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
 {
     const ra_memory *m = &plan->memory;
     if (!options->memory || m->total <= options->memory) return RA_OK;
-    return ra__fail(
-        RA_ERR_BUDGET,
-        "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, state %zu, "
-        "gradient %zu, workspace %zu)",
-        plan->steps.input.rank, m->total, options->memory, m->shard, m->travel, m->state,
-        m->gradient, m->workspace);
+    return ra__fail(RA_ERR_BUDGET,
+                    "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, "
+                    "state %zu, gradient %zu, workspace %zu, bookkeeping %zu)",
+                    plan->steps.input.rank, m->total, options->memory, m->shard, m->travel,
+                    m->state, m->gradient, m->workspace, m->bookkeeping);
 }
 
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
@@ -82,17 +81,15 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
-    RA__TRY(ra__exec_memory(&plan->steps, plan->kernel, threads, &plan->memory));
+    RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
+                            threads, &plan->memory));
     RA__TRY(check_budget(plan, options));
     plan->exec = (struct ra__exec){ .plan = &plan->steps,
                                     .kernel = plan->kernel,
                                     .device = ra__device_at(0),
                                     .rank = plan->group ? &plan->group->rank : NULL,
                                     .account = &plan->account };
-    if (plan->group) RA__TRY(ra__exec_create(&plan->exec));
-    plan->memory.bookkeeping = plan->account.bytes[RA__FOR_BOOKKEEPING];
-    plan->memory.total += plan->memory.bookkeeping;
-    return RA_OK;
+    return plan->group ? ra__exec_create(&plan->exec) : RA_OK;
 }
 
 ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_plan_options *given,

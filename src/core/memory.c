@@ -35,25 +35,20 @@ static ra_allocator allocator = { sizeof(ra_allocator), c_alloc, c_free, NULL };
 static pthread_mutex_t allocator_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_size_t total;
 
-ra_status ra_allocator_set(const ra_allocator *replacement)
+bool ra__allocator_replace(const ra_allocator *replacement)
 {
-    if (replacement && (!replacement->alloc || !replacement->free))
-        return ra__fail(RA_ERR_ARGUMENT, "allocator: alloc and free must both be given");
     pthread_mutex_lock(&allocator_lock);
-    size_t held = atomic_load(&total);
-    if (!held) {
+    bool free_to_go = atomic_load(&total) == 0;
+    if (free_to_go) {
         allocator.alloc = replacement ? replacement->alloc : c_alloc;
         allocator.free = replacement ? replacement->free : c_free;
         allocator.context = replacement ? replacement->context : NULL;
     }
     pthread_mutex_unlock(&allocator_lock);
-    if (held)
-        return ra__fail(RA_ERR_ARGUMENT,
-                        "allocator: %zu bytes are still held; destroy every handle first", held);
-    return RA_OK;
+    return free_to_go;
 }
 
-size_t ra_allocated_bytes(void) { return atomic_load(&total); }
+size_t ra__allocated_bytes(void) { return atomic_load(&total); }
 
 void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes)
 {

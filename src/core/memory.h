@@ -20,6 +20,10 @@ struct ra__account {
     size_t bytes[RA__PURPOSES];
 };
 
+/* Changes where memory comes from, NULL = the C library; false while any is held. */
+bool ra__allocator_replace(const ra_allocator *replacement);
+size_t ra__allocated_bytes(void);
+
 /* Memory at a multiple of 64, not cleared; NULL when there is none. `account` may be NULL. */
 void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes);
 

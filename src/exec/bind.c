@@ -72,8 +72,23 @@ static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra_
     return (bytes + 63) / 64 * 64;
 }
 
-ra_status ra__exec_memory(const struct ra__plan *plan, const struct ra__kernel *kernel, int threads,
-                          ra_memory *out)
+/* What bind_program and prepare_hello will take. */
+static size_t count_binding(const struct ra__plan *plan)
+{
+    const struct ra__program *programs[] = { &plan->forward, &plan->backward };
+    size_t others = (size_t)plan->input.ranks - 1;
+    size_t bytes = (size_t)plan->input.ranks * sizeof(struct ra__hello) +
+                   2 * others * sizeof(struct ra__message);
+    for (int i = 0; i < RA__COUNT(programs); i++)
+        bytes += (size_t)(programs[i]->send_count + programs[i]->recv_count) *
+                     sizeof(struct ra__message) +
+                 (size_t)programs[i]->round_count * sizeof(struct ra__round) +
+                 (size_t)programs[i]->row_count * sizeof(int64_t);
+    return bytes;
+}
+
+ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
+                          const struct ra__kernel *kernel, int threads, ra_memory *out)
 {
     struct tally tally = { false };
     ra_memory memory = ra_memory_default();
@@ -81,8 +96,9 @@ ra_status ra__exec_memory(const struct ra__plan *plan, const struct ra__kernel *
     count_slots(&tally, plan, &memory);
     count_rows(&tally, plan, &memory);
     memory.workspace = workspace_per_thread(plan, kernel) * (size_t)threads;
-    size_t parts[] = { memory.shard, memory.travel, memory.state, memory.gradient,
-                       memory.workspace };
+    memory.bookkeeping = plan_bytes + count_binding(plan);
+    size_t parts[] = { memory.shard,    memory.travel,    memory.state,
+                       memory.gradient, memory.workspace, memory.bookkeeping };
     for (int i = 0; i < RA__COUNT(parts); i++) add_bytes(&tally, &memory.total, parts[i]);
     if (tally.overflow)
         return ra__fail(RA_ERR_ARGUMENT,

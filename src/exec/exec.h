@@ -91,9 +91,9 @@ struct ra__exec {
     ra_stats stats; /* of the last run */
 };
 
-/* Bytes by purpose that ra__exec_create would allocate, and the caller's shards. */
-ra_status ra__exec_memory(const struct ra__plan *plan, const struct ra__kernel *kernel, int threads,
-                          ra_memory *out);
+/* Bytes by purpose that ra__exec_create would allocate, with the plan's own and the caller's. */
+ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
+                          const struct ra__kernel *kernel, int threads, ra_memory *out);
 
 /* Makes all buffers. `exec` is zeroed but for plan, kernel, device, rank and account. */
 ra_status ra__exec_create(struct ra__exec *exec);

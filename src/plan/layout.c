@@ -199,9 +199,13 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
     int32_t *owner = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)length, sizeof *owner);
     ra_status status = owner ? RA_OK
                              : ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " positions", length);
-    for (int rank = 0; rank < ranks && status == RA_OK; rank++)
+    for (int rank = 0; rank < ranks && status == RA_OK; rank++) {
+        if (counts[rank] < 0)
+            status = ra__fail(RA_ERR_ARGUMENT, "layout: rank %d has %" PRId64 " runs", rank,
+                              counts[rank]);
         for (int64_t i = 0; i < counts[rank] && status == RA_OK; i++)
             status = mark_owner(layout, rank, *runs++, owner);
+    }
     if (status == RA_OK) status = fill_by_owner(layout, owner);
     ra__free(owner);
     if (status != RA_OK) {

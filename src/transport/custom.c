@@ -55,10 +55,21 @@ static void custom_abort(void *opaque, ra_status status, const char *reason)
     if (first && link->calls.abort) link->calls.abort(link->calls.context, reason);
 }
 
-/* A callback's failure, with who and when before its own words. */
-static ra_status tell(const struct link *link, const char *verb, ra_status status)
+static ra_status tell_aborted(struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    ra_status status = ra__fail(RA_ERR_ABORTED, "rank %d, hop %d: the group was aborted: %s",
+                                link->rank, link->hop, link->reason);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+/* A callback's failure, with who and when before its own words. After an abort of this rank it is
+ * the abort that made it fail. */
+static ra_status tell(struct link *link, const char *verb, ra_status status)
 {
     if (status == RA_OK) return RA_OK;
+    if (atomic_load(&link->aborted)) return tell_aborted(link);
     char words[512];
     snprintf(words, sizeof words, "%s", ra_last_error());
     return ra__fail(status, "rank %d, hop %d: custom transport, %s: %s", link->rank, link->hop,
@@ -68,13 +79,7 @@ static ra_status tell(const struct link *link, const char *verb, ra_status statu
 static ra_status custom_poll(void *opaque)
 {
     struct link *link = opaque;
-    if (atomic_load_explicit(&link->aborted, memory_order_relaxed)) {
-        pthread_mutex_lock(&link->lock);
-        ra_status status = ra__fail(RA_ERR_ABORTED, "rank %d, hop %d: the group was aborted: %s",
-                                    link->rank, link->hop, link->reason);
-        pthread_mutex_unlock(&link->lock);
-        return status;
-    }
+    if (atomic_load_explicit(&link->aborted, memory_order_relaxed)) return tell_aborted(link);
     if (!link->calls.poll) return RA_OK;
     ra__set_error("%s", "");
     return tell(link, "poll", link->calls.poll(link->calls.context));

@@ -108,7 +108,7 @@ for pair in \
     verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --backward --ring --ring-size --strategy --partition --transport --device --kernel
-        --threads --memory --explain --rank --mask --json --quiet" \
+        --threads --memory --rings --explain --rank --mask --json --quiet" \
     info:"--json" demo:"--kernel --threads --quiet"; do
     verb=${pair%%:*}
     for flag in ${pair#*:}; do
@@ -362,6 +362,9 @@ refused ".png is not in this version" plan --tokens 5 --mask mask.png
 refused "too large" plan --tokens 5000 --mask mask2.npy
 refused "--rank: there are ranks 0 to 3" plan --tokens 64 --ring 4 --explain --rank 4
 refused "--rank is for --explain" plan --tokens 64 --rank 0
+refused "--rings prints a table" plan --tokens 64 --rings 1,2 --ring 2
+refused "--rings: 0 " plan --tokens 64 --rings 1,0
+ok plan --tokens 4096 --rings 1,2,16
 ok info
 says "kernel"
 says "* ring"

@@ -1,0 +1,123 @@
+/* test_gradient.c - dQ, dK and dV against finite differences of the library's own forward pass: no
+ * formula of the gradient is used. The loss is sum(dout * out) + sum(dlse * lse) over the rows that
+ * see something. */
+#include "support/lab.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "half.h"
+
+static const float step = 0x1p-6f;
+
+/* The loss, in double, for the inputs as they are. */
+static double loss(struct lab *lab)
+{
+    const struct trial *t = &lab->trial;
+    double sum = 0.0;
+    lab_start(lab);
+    lab_forward(lab);
+    lab_stop(lab);
+    for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
+        int64_t head = row % t->q_heads, query = row / t->q_heads % t->q_len;
+        int64_t batch = row / t->q_heads / t->q_len;
+        double lse = lab_number(lab, TENSOR_LSE, batch, query, head, 0);
+        if (isinf(lse)) continue;
+        sum += lse * lab_number(lab, TENSOR_DLSE, batch, query, head, 0);
+        for (int64_t d = 0; d < t->value_dim; d++)
+            sum += lab_number(lab, TENSOR_OUT, batch, query, head, d) *
+                   lab_number(lab, TENSOR_DOUT, batch, query, head, d);
+    }
+    return sum;
+}
+
+/* The loss with one input moved. */
+static double loss_at(struct lab *lab, enum tensor input, int64_t i, float offset)
+{
+    float *number = (float *)(void *)lab->whole[input].data + i, kept = *number;
+    *number = kept + offset;
+    double result = loss(lab);
+    *number = kept;
+    free(lab->rank);
+    lab->rank = NULL;
+    return result;
+}
+
+/* Fourth order: error about step^4, so that rounding in f32 is what remains. */
+static double slope(struct lab *lab, enum tensor input, int64_t i)
+{
+    double near = loss_at(lab, input, i, step) - loss_at(lab, input, i, -step);
+    double far = loss_at(lab, input, i, 2 * step) - loss_at(lab, input, i, -2 * step);
+    return (8.0 * near - far) / (12.0 * (double)step);
+}
+
+static void check_gradient(const char *problem)
+{
+    static const enum tensor inputs[] = { TENSOR_Q, TENSOR_K, TENSOR_V };
+    static const enum tensor gradients[] = { TENSOR_DQ, TENSOR_DK, TENSOR_DV };
+    struct lab lab, moved;
+    double largest = 0.0;
+    lab_open(&lab, "%s backward", problem);
+    lab_open(&moved, "%s backward", problem);
+    lab_run(&lab);
+    for (int t = 0; t < TEST_COUNT(inputs); t++)
+        for (int64_t i = 0; i < lab_count(&lab, inputs[t]); i++) {
+            double got = (double)((const float *)(const void *)lab.whole[gradients[t]].data)[i];
+            double want = slope(&moved, inputs[t], i);
+            largest = fmax(largest, fabs(want));
+            if (!(fabs(got - want) <= 1e-3 + 1e-3 * fabs(want)))
+                lab_fail(&lab, "%s, element %lld: %.7g, but the difference quotient is %.7g",
+                         tensor_name(gradients[t]), (long long)i, got, want);
+        }
+    assert_true(largest > 0.1); /* the test sees something */
+    lab_close(&moved);
+    lab_close(&lab);
+}
+
+static void on_one_rank(void **state)
+{
+    (void)state;
+    check_gradient("full n=5 h=2/1 d=4 dv=3");
+    check_gradient("causal n=5 h=1 d=3 b=2");
+}
+
+static void round_a_ring(void **state)
+{
+    (void)state;
+    check_gradient("full n=6 h=2/1 d=4 dv=3 ring=3");
+    check_gradient("causal n=7 h=2 d=3 ring=3 zigzag");
+    check_gradient("window:2,1 n=7 h=1 d=4 ring=4");
+    check_gradient("prefix:2 n=6 h=1 d=4 ring=2 striped");
+}
+
+static void through_allgather(void **state)
+{
+    (void)state;
+    check_gradient("causal n=6 h=2/1 d=4 dv=3 ring=3 striped allgather");
+    check_gradient("full;docs=0,2,2,6 n=6 h=1 d=4 ring=2 zigzag allgather");
+}
+
+/* The first queries lie before all keys: no output, no gradient, and their dLSE counts nowhere. */
+static void of_rows_that_see_nothing(void **state)
+{
+    (void)state;
+    check_gradient("causal n=7 nk=3 h=2/1 d=4 ring=2");
+    check_gradient("window:1 n=6 nk=4 h=1 d=4 ring=3 allgather");
+}
+
+/* A scale of its own is part of the slope. */
+static void with_a_scale(void **state)
+{
+    (void)state;
+    check_gradient("causal n=5 h=1 d=4 scale=0.8 ring=2");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_one_rank),       cmocka_unit_test(round_a_ring),
+        cmocka_unit_test(through_allgather), cmocka_unit_test(of_rows_that_see_nothing),
+        cmocka_unit_test(with_a_scale),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

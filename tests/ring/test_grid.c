@@ -1,0 +1,229 @@
+/* test_grid.c - every kernel x pattern x partition x strategy x rank count, forward and backward,
+ * against the fp64 oracle. The lists are walked, so a new row is tested without an edit. */
+#include "support/expect.h"
+#include "support/walk.h"
+
+static const char *const dtypes[] = { "f32", "bf16", "f16" };
+static const char *const strides[] = { "packed", "padded", "heads" };
+
+/* ---- Cases ------------------------------------------------------------------------------------------ */
+
+/* One point of the grid. */
+struct point {
+    const char *pattern, *shape;
+    const char *kernel, *partition, *strategy; /* partition NULL: a layout of our own */
+    int ranks;
+    int turn; /* counts points; dtype, threads and strides take turns by it */
+};
+
+/* How many of first, first + step, ... lie below `end`. */
+static int64_t steps_below(int64_t first, int64_t step, int64_t end)
+{
+    return first < end ? (end - first - 1) / step + 1 : 0;
+}
+
+/* Runs that interleave and come out of order: the outer thirds are dealt to all ranks but the last,
+ * which owns the middle. */
+static ra_layout *odd_layout(int64_t length, int ranks)
+{
+    ra_run runs[2 * 8 + 1];
+    int64_t counts[8] = { 0 }, third = length / 3, high = length - third;
+    int dealt = ranks > 1 ? ranks - 1 : 1, used = 0;
+    for (int rank = 0; rank < dealt; rank++) {
+        int64_t behind = steps_below(high + rank, dealt, length),
+                before = steps_below(rank, dealt, third);
+        if (behind) runs[used++] = (ra_run){ high + rank, dealt, behind };
+        if (before) runs[used++] = (ra_run){ rank, dealt, before };
+        counts[rank] = (behind > 0) + (before > 0);
+    }
+    runs[used] = (ra_run){ third, 1, high - third };
+    counts[ranks - 1]++;
+    ra_layout *layout;
+    assert_ok(ra_layout_create_custom(length, ranks, runs, counts, &layout));
+    return layout;
+}
+
+static void run_point(const struct point *p, const char *dtype)
+{
+    struct lab lab;
+    lab_open(&lab, "%s %s %s kernel=%s ring=%d %s %s threads=%d strides=%s backward", p->pattern,
+             p->shape, dtype, p->kernel, p->ranks, p->partition ? p->partition : "contiguous",
+             p->strategy, 1 + p->turn % 2, strides[p->turn / 3 % 3]);
+    if (!p->partition)
+        lab_use_layouts(&lab, odd_layout(lab.trial.q_len, p->ranks),
+                        lab.trial.k_len == lab.trial.q_len ? NULL
+                                                           : odd_layout(lab.trial.k_len, p->ranks));
+    lab_run(&lab);
+    expect_lab(&lab);
+    lab_close(&lab);
+}
+
+static void run_dtypes(struct point *p)
+{
+    p->turn++;
+    if (test_slow() && p->turn % 5) return;
+    if (!test_long()) {
+        run_point(p, dtypes[p->turn % 3]);
+        return;
+    }
+    for (int i = 0; i < TEST_COUNT(dtypes); i++) run_point(p, dtypes[i]);
+}
+
+/* Every strategy and rank count. */
+static void run_rings(struct point *p)
+{
+    ra_part part;
+    for (int s = 0; walk_usable("strategy", s, &part); s++)
+        for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+            p->strategy = part.name;
+            p->ranks = walk_ranks[r];
+            run_dtypes(p);
+        }
+}
+
+/* Every partition; ;perdoc too where the pattern has documents; and a layout of our own. */
+static void run_partitions(struct point *p)
+{
+    ra_part part;
+    char text[64];
+    for (int i = 0; walk_usable("partition", i, &part); i++) {
+        p->partition = part.name;
+        run_rings(p);
+        if (!strstr(p->pattern, "docs=")) continue;
+        snprintf(text, sizeof text, "%s;perdoc", part.name);
+        p->partition = text;
+        run_rings(p);
+    }
+    p->partition = NULL;
+    run_rings(p);
+}
+
+static void run_kernels(const char *pattern, const char *shape)
+{
+    static int turn;
+    ra_part part;
+    for (int i = 0; walk_usable("kernel", i, &part); i++) {
+        struct point p = {
+            .pattern = pattern, .shape = shape, .kernel = part.name, .turn = turn++
+        };
+        run_partitions(&p);
+    }
+}
+
+static void run_modified(const char *modifier)
+{
+    char sample[64], pattern[160];
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
+        snprintf(pattern, sizeof pattern, "%s%s", sample, modifier);
+        run_kernels(pattern, "n=67 h=2/1 d=8 dv=12 b=2");
+        expect_forget();
+    }
+}
+
+/* ---- Tests ------------------------------------------------------------------------------------------ */
+
+static void patterns_as_they_are(void **state)
+{
+    (void)state;
+    run_modified("");
+}
+
+static void patterns_with_causal(void **state)
+{
+    (void)state;
+    run_modified(";causal");
+}
+
+static void patterns_with_documents(void **state)
+{
+    (void)state;
+    run_modified(";docs=0,0,5,30,30,31,67,67");
+}
+
+static void patterns_with_causal_and_documents(void **state)
+{
+    (void)state;
+    run_modified(";causal;docs=0,13,14,50,67");
+}
+
+/* More keys than queries, as in decoding; and more queries than keys, where that makes sense. */
+static void other_numbers_of_keys(void **state)
+{
+    (void)state;
+    char sample[64];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
+        struct point p = { .pattern = sample, .turn = turn++, .kernel = "scalar" };
+        ra_pattern *pattern;
+        uint8_t seen[19];
+        assert_ok(ra_pattern_parse(sample, &pattern));
+        bool more_queries = ra_pattern_row(pattern, 60, 19, 0, 0, seen) == RA_OK;
+        ra_pattern_destroy(pattern);
+        ra_part part;
+        for (int k = 0; walk_usable("kernel", k, &part); k++) {
+            p.kernel = part.name;
+            p.shape = "n=19 nk=60 h=3 d=5 dv=9";
+            run_partitions(&p);
+            p.shape = "n=1 nk=41 h=4/1 d=16";
+            run_partitions(&p);
+            p.shape = "n=60 nk=19 h=3 d=5 dv=9";
+            if (more_queries) run_partitions(&p);
+        }
+        expect_forget();
+    }
+}
+
+/* Long enough that kernels work in several blocks of keys and of queries, with every kernel. */
+static void blocks_inside_blocks(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "full n=613 h=2/1 d=24 ring=3",
+        "causal n=613 h=2/1 d=24 ring=4 zigzag",
+        "causal n=613 h=2/1 d=24 ring=2 striped",
+        "window:200,77 n=613 h=2/1 d=24 ring=5 allgather zigzag",
+        "prefix:130 n=613 h=2/1 d=24 ring=3 striped allgather",
+        "causal;docs=0,257,300,613 n=613 h=2/1 d=24 ring=4 zigzag;perdoc",
+    };
+    ra_part part;
+    for (int c = 0; c < TEST_COUNT(cases); c++)
+        for (int k = 0; walk_usable("kernel", k, &part); k++)
+            for (int i = 0; i < (test_long() ? 3 : 1); i++) {
+                struct lab lab;
+                lab_open(&lab, "%s %s kernel=%s backward threads=2", cases[c], dtypes[(c + i) % 3],
+                         part.name);
+                lab_run(&lab);
+                expect_lab(&lab);
+                lab_close(&lab);
+            }
+    expect_forget();
+}
+
+/* The LSE array is optional. */
+static void without_an_lse_array(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 3; ranks++) {
+        struct lab lab;
+        lab_open(&lab, "causal n=33 h=2 d=8 ring=%d", ranks);
+        lab.no_lse = true;
+        lab_run(&lab);
+        expect_lab(&lab);
+        lab_close(&lab);
+    }
+    expect_forget();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(patterns_as_they_are),
+        cmocka_unit_test(patterns_with_causal),
+        cmocka_unit_test(patterns_with_documents),
+        cmocka_unit_test(patterns_with_causal_and_documents),
+        cmocka_unit_test(other_numbers_of_keys),
+        cmocka_unit_test(blocks_inside_blocks),
+        cmocka_unit_test(without_an_lse_array),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,406 @@
+/* test_memory.c - bytes per rank: what plans say against the formulas, against what an allocator
+ * really gave, and against budgets; and that running allocates nothing. */
+#include "support/counter.h"
+#include "support/lab.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+#include "forecast.h"
+
+/* ---- Asking ----------------------------------------------------------------------------------------- */
+
+static ra_memory ask(const char *problem, int rank)
+{
+    struct trial trial;
+    ra_plan *plan;
+    ra_memory memory = ra_memory_default();
+    assert_int_equal(trial_parse(&trial, problem), 0);
+    assert_int_equal(forecast_plan(&trial, 0, rank, &plan), 0);
+    assert_ok(ra_plan_memory(plan, &memory));
+    ra_plan_destroy(plan);
+    trial_clear(&trial);
+    return memory;
+}
+
+static void expect_bytes(const char *problem, const char *what, size_t got, size_t want)
+{
+    if (got == want) return;
+    print_error("%s: %zu bytes, but %zu are right\n  ringattn plan: %s\n", what, got, want,
+                problem);
+    fail();
+}
+
+/* ---- Formulas --------------------------------------------------------------------------------------- */
+
+/* n=960 h=6/2 d=8 dv=12 b=3, e bytes per element. */
+static void check_formulas(int ranks, const char *dtype, size_t e, const char *pattern, int rank)
+{
+    char problem[128];
+    size_t q = 960 / (size_t)ranks, k = q, several = ranks > 1,
+           visitors = ranks > 2 ? 3 : several * 2;
+    size_t shard = 3 * (q * 6 + k * 2) * 20 * e, block = 3 * k * 2 * 20;
+    snprintf(problem, sizeof problem, "%s n=960 h=6/2 d=8 dv=12 b=3 %s ring=%d", pattern, dtype,
+             ranks);
+    ra_memory m = ask(problem, rank);
+    expect_bytes(problem, "shard", m.shard, shard);
+    expect_bytes(problem, "travel", m.travel, several * 2 * block * e);
+    expect_bytes(problem, "state", m.state, several * 3 * q * 6 * (12 + 2) * 4);
+    expect_bytes(problem, "gradient", m.gradient, 0);
+    expect_bytes(problem, "total", m.total,
+                 m.shard + m.travel + m.state + m.gradient + m.workspace + m.bookkeeping);
+    strcat(problem, " backward");
+    m = ask(problem, rank);
+    expect_bytes(problem, "shard", m.shard, 2 * shard + 3 * q * 6 * 4);
+    expect_bytes(problem, "travel", m.travel, several * 2 * block * e);
+    expect_bytes(problem, "state", m.state, several * 3 * q * 6 * (12 + 2) * 4);
+    expect_bytes(problem, "gradient", m.gradient,
+                 3 * q * 6 * (8 + 1) * 4 + (1 + visitors) * block * 4);
+}
+
+static void ring_bytes_follow_the_formulas(void **state)
+{
+    (void)state;
+    static const int ranks[] = { 1, 2, 4, 16 };
+    for (int i = 0; i < TEST_COUNT(ranks); i++)
+        for (int rank = 0; rank<ranks[i]; rank += ranks[i]> 4 ? 5 : 1) {
+            check_formulas(ranks[i], "f32", 4, "full", rank);
+            check_formulas(ranks[i], "bf16", 2, "full", rank);
+            check_formulas(ranks[i], "f16", 2, "full", rank);
+        }
+}
+
+/* State only where rows span hops: a rank that sees its own keys alone needs none, nor blocks. */
+static void rows_that_stay_need_no_state(void **state)
+{
+    (void)state;
+    for (int rank = 0; rank < 4; rank++) {
+        ra_memory m = ask("full;docs=0,16,32,48,64 n=64 h=2 d=8 ring=4 backward", rank);
+        assert_int_equal(m.state, 0);
+        assert_int_equal(m.travel, 0);
+        assert_int_equal(m.gradient, (16 * 2 * 9 + 16 * 2 * 16) * 4);
+    }
+    assert_int_equal(ask("causal n=64 h=2 d=8 ring=4", 0).state, 0);
+    assert_int_equal(ask("causal n=64 h=2 d=8 ring=4 allgather", 3).state, 0);
+    assert_int_not_equal(ask("causal n=64 h=2 d=8 ring=4", 1).state, 0);
+}
+
+/* Allgather: all keys seen, the own block packed, and two on their way. */
+static void allgather_bytes_follow_the_formulas(void **state)
+{
+    (void)state;
+    char problem[128];
+    for (int ranks = 1; ranks <= 16; ranks *= 2) {
+        size_t q = 960 / (size_t)ranks, several = ranks > 1, waves = ranks > 2 ? 2 : several;
+        size_t row = 3 * 2 * 20;
+        snprintf(problem, sizeof problem,
+                 "full n=960 h=6/2 d=8 dv=12 b=3 bf16 ring=%d allgather backward", ranks);
+        ra_memory m = ask(problem, ranks / 2);
+        expect_bytes(problem, "travel", m.travel, several * (960 + (1 + waves) * q) * row * 2);
+        expect_bytes(problem, "state", m.state, 0);
+        expect_bytes(problem, "gradient", m.gradient,
+                     3 * q * 6 * 9 * 4 + (q + several * (960 + (1 + waves) * q)) * row * 4);
+    }
+}
+
+static void total_is_near_the_formula_and_falls_with_ranks(void **state)
+{
+    (void)state;
+    char problem[128];
+    double before = 0;
+    for (int ranks = 1; ranks <= 16; ranks *= 2) {
+        snprintf(problem, sizeof problem, "full n=65536 h=8 d=64 ring=%d", ranks);
+        ra_memory m = ask(problem, ranks - 1);
+        double q = 65536.0 / ranks, formula = 4 * q * 8 * 64 * 4;
+        if (ranks > 1) formula += 2 * q * 8 * 128 * 4 + q * 8 * 66 * 4;
+        if ((double)m.total < formula || (double)m.total > 1.05 * formula)
+            fail_msg("%s: %zu bytes, the formula says %.0f", problem, m.total, formula);
+        if (ranks > 2 && ((double)m.total > 0.525 * before || (double)m.total < 0.475 * before))
+            fail_msg("%s: %zu bytes, %.0f on half as many ranks", problem, m.total, before);
+        before = (double)m.total;
+    }
+}
+
+static void workspace_does_not_grow_with_n(void **state)
+{
+    (void)state;
+    static const char *const more[] = { "", "backward", "bf16 backward", "f16 allgather backward" };
+    char problem[128];
+    for (int i = 0; i < TEST_COUNT(more); i++) {
+        size_t first = 0;
+        for (int64_t n = 4; n <= (int64_t)1 << 26; n *= 64) {
+            snprintf(problem, sizeof problem, "causal n=%lld h=4 d=64 ring=2 threads=3 %s",
+                     (long long)n, more[i]);
+            ra_memory m = ask(problem, 1);
+            if (!first) first = m.workspace;
+            expect_bytes(problem, "workspace", m.workspace, first);
+        }
+        assert_true(first > 0);
+    }
+}
+
+/* A plan is a few steps per rank, however long the sequence. */
+static void bookkeeping_does_not_grow_with_n(void **state)
+{
+    (void)state;
+    static const char *const partitions[] = { "contiguous", "zigzag", "striped" };
+    char problem[128];
+    for (int i = 0; i < TEST_COUNT(partitions); i++) {
+        snprintf(problem, sizeof problem, "causal n=1024 ring=8 %s backward", partitions[i]);
+        size_t small = ask(problem, 3).bookkeeping;
+        snprintf(problem, sizeof problem, "causal n=536870912 ring=8 %s backward", partitions[i]);
+        expect_bytes(problem, "bookkeeping", ask(problem, 3).bookkeeping, small);
+    }
+}
+
+/* ---- What the allocator gave ------------------------------------------------------------------------ */
+
+/* A lone plan of a problem, with its group. */
+struct lone {
+    ra_group *group;
+    ra_plan *plan;
+    ra_memory memory;
+};
+
+static ra_problem lone_problem(void)
+{
+    ra_problem problem = ra_problem_default();
+    problem.q_len = 4096;
+    problem.q_heads = 4;
+    problem.dim = 64;
+    return problem;
+}
+
+/* Bytes the allocator gave for plans of a whole group, against the sum of what they say. */
+struct plans {
+    ra_plan *plan[8];
+    const char *strategy;
+    ra_memory memory[8];
+};
+
+static ra_status plan_body(ra_group *group, void *context)
+{
+    struct plans *plans = context;
+    int rank = ra_group_rank(group);
+    ra_problem problem = lone_problem();
+    ra_plan_options options = ra_plan_options_default();
+    options.backward = 1;
+    options.strategy = plans->strategy;
+    plans->memory[rank] = ra_memory_default();
+    ra_status status = ra_plan_create(group, &problem, &options, &plans->plan[rank]);
+    return status == RA_OK ? ra_plan_memory(plans->plan[rank], &plans->memory[rank]) : status;
+}
+
+static void check_given(int ranks, const char *strategy)
+{
+    /* Beside the account stand the plan itself, its pattern and its layouts, and a header per piece. */
+    enum { BESIDE = 24 * 1024 };
+    struct counter counter;
+    struct plans plans = { .strategy = strategy };
+    ra_group *groups[8];
+    counter_install(&counter);
+    assert_ok(ra_group_create_local(ranks, NULL, groups));
+    size_t before = atomic_load(&counter.held), said = 0;
+    counter_reset(&counter);
+    assert_ok(ra_group_run(groups, ranks, plan_body, &plans));
+    size_t given = atomic_load(&counter.held) - before, peak = atomic_load(&counter.peak) - before;
+    assert_int_equal(atomic_load(&counter.held), ra_allocated_bytes());
+    for (int i = 0; i < ranks; i++) said += plans.memory[i].total - plans.memory[i].shard;
+    if (given < said || given > said + (size_t)ranks * BESIDE)
+        fail_msg("%s, %d ranks: %zu bytes given, %zu accounted", strategy, ranks, given, said);
+    if (peak > said + (size_t)ranks * BESIDE)
+        fail_msg("%s, %d ranks: %zu bytes at the peak, %zu accounted", strategy, ranks, peak, said);
+    for (int i = 0; i < ranks; i++) ra_plan_destroy(plans.plan[i]);
+    assert_int_equal(atomic_load(&counter.held), before);
+    for (int i = 0; i < ranks; i++) ra_group_destroy(groups[i]);
+    counter_remove(&counter);
+}
+
+static void the_allocator_gave_what_is_accounted(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        check_given(ranks, "ring");
+        check_given(ranks, "allgather");
+    }
+}
+
+/* Asking costs no buffers. */
+static void a_plan_without_a_group_is_small(void **state)
+{
+    (void)state;
+    struct counter counter;
+    counter_install(&counter);
+    ra_memory m = ask("full n=16777216 h=32 d=128 ring=16 backward", 7);
+    assert_true(m.travel > (size_t)1 << 30);
+    assert_true(atomic_load(&counter.peak) < (size_t)1 << 20);
+    counter_remove(&counter);
+}
+
+/* When memory runs out, at whichever allocation, nothing is left behind. */
+static void running_out_of_memory_leaves_nothing(void **state)
+{
+    (void)state;
+    struct counter counter;
+    int refused = 0;
+    counter_install(&counter);
+    for (int allowed = 0;; allowed++) {
+        ra_group *group = NULL;
+        struct plans plans = { .strategy = "ring" };
+        atomic_store(&counter.left, allowed);
+        ra_status status = ra_group_create_local(1, NULL, &group);
+        if (status == RA_OK) status = plan_body(group, &plans);
+        ra_plan_destroy(plans.plan[0]);
+        ra_group_destroy(group);
+        assert_int_equal(atomic_load(&counter.held), 0);
+        if (status == RA_OK) break;
+        assert_int_equal(status, RA_ERR_MEMORY);
+        assert_true(strlen(ra_last_error()) > 0);
+        refused++;
+    }
+    assert_true(refused > 10);
+    counter_remove(&counter);
+}
+
+/* ---- Budgets ---------------------------------------------------------------------------------------- */
+
+static ra_status plan_within(ra_group *group, size_t budget, struct lone *lone)
+{
+    ra_problem problem = lone_problem();
+    ra_plan_options options = ra_plan_options_default();
+    options.backward = 1;
+    options.memory = budget;
+    lone->memory = ra_memory_default();
+    ra_status status = ra_plan_create(group, &problem, &options, &lone->plan);
+    return status == RA_OK ? ra_plan_memory(lone->plan, &lone->memory) : status;
+}
+
+static void a_budget_is_kept_or_refused(void **state)
+{
+    (void)state;
+    struct counter counter;
+    struct lone lone;
+    char bytes[32];
+    counter_install(&counter);
+    assert_ok(ra_group_create_local(1, NULL, &lone.group));
+    assert_ok(plan_within(lone.group, 0, &lone));
+    size_t total = lone.memory.total;
+    ra_plan_destroy(lone.plan);
+    assert_true(total > (size_t)1 << 20);
+
+    assert_ok(plan_within(lone.group, total, &lone));
+    ra_plan_destroy(lone.plan);
+    counter_reset(&counter);
+    lone.plan = NULL;
+    assert_fails(RA_ERR_BUDGET, "needs", plan_within(lone.group, total / 2, &lone));
+    assert_null(lone.plan);
+    snprintf(bytes, sizeof bytes, "%zu", total / 2);
+    assert_non_null(strstr(ra_last_error(), bytes));
+    assert_true(atomic_load(&counter.largest) < (size_t)64 * 1024);
+    ra_group_destroy(lone.group);
+    counter_remove(&counter);
+}
+
+/* `total` is what a budget is held against: one byte less is refused, and the sentence names it. */
+static void a_budget_is_held_against_the_total(void **state)
+{
+    (void)state;
+    struct lone lone;
+    char bytes[32];
+    assert_ok(ra_group_create_local(1, NULL, &lone.group));
+    assert_ok(plan_within(lone.group, 0, &lone));
+    size_t total = lone.memory.total;
+    ra_plan_destroy(lone.plan);
+    lone.plan = NULL;
+    ra_status status = plan_within(lone.group, total - 1, &lone);
+    ra_plan_destroy(lone.plan);
+    ra_group_destroy(lone.group);
+    assert_int_equal(status, RA_ERR_BUDGET);
+    snprintf(bytes, sizeof bytes, "%zu", total);
+    assert_non_null(strstr(ra_last_error(), bytes));
+}
+
+/* ---- Running allocates nothing ---------------------------------------------------------------------- */
+
+static size_t heap_in_use(void)
+{
+    struct mallinfo2 info = mallinfo2();
+    return info.uordblks + info.hblkhd;
+}
+
+static void running_allocates_nothing(void **state)
+{
+    (void)state;
+    static const char *const ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=4 allgather" };
+    for (int i = 0; i < TEST_COUNT(ways); i++) {
+        struct counter counter;
+        struct lab lab;
+        counter_install(&counter);
+        lab_open(&lab, "causal n=200 h=2 d=16 %s threads=2 backward", ways[i]);
+        lab_start(&lab);
+        for (int round = 0; round < 3; round++) {
+            size_t calls = atomic_load(&counter.calls);
+            lab_forward(&lab);
+            lab_backward(&lab);
+            /* ra_group_run() keeps a list of its threads: one piece per call. */
+            if (atomic_load(&counter.calls) != calls + 2)
+                lab_fail(&lab, "round %d allocated %zu times", round,
+                         atomic_load(&counter.calls) - calls - 2);
+        }
+        lab_close(&lab);
+        counter_remove(&counter);
+    }
+}
+
+/* The same with the C library's own count, on one thread without ra_group_run(). */
+static void running_does_not_touch_the_heap(void **state)
+{
+    (void)state;
+    ra_group *group;
+    struct plans plans = { .strategy = "ring" };
+    enum { COUNT = 4096 * 4 * 64 };
+    float *q = calloc(COUNT, sizeof *q), *out = calloc(COUNT, sizeof *out);
+    float *lse = calloc(4096 * 4, sizeof *lse);
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_problem problem = lone_problem();
+    ra_pattern *pattern;
+    assert_ok(ra_pattern_window(20, 3, &pattern));
+    problem.pattern = pattern;
+    assert_ok(ra_plan_create(group, &problem, NULL, &plans.plan[0]));
+    ra_attend_args args = ra_attend_args_default();
+    args.q = args.k = args.v = ra_tensor_packed(q);
+    args.out = ra_tensor_packed(out);
+    args.lse = lse;
+    assert_ok(ra_attend(plans.plan[0], &args));
+    size_t before = heap_in_use();
+    assert_ok(ra_attend(plans.plan[0], &args));
+    assert_int_equal(heap_in_use(), before);
+    ra_plan_destroy(plans.plan[0]);
+    ra_pattern_destroy(pattern);
+    ra_group_destroy(group);
+    free(q);
+    free(out);
+    free(lse);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ring_bytes_follow_the_formulas),
+        cmocka_unit_test(rows_that_stay_need_no_state),
+        cmocka_unit_test(allgather_bytes_follow_the_formulas),
+        cmocka_unit_test(total_is_near_the_formula_and_falls_with_ranks),
+        cmocka_unit_test(workspace_does_not_grow_with_n),
+        cmocka_unit_test(bookkeeping_does_not_grow_with_n),
+        cmocka_unit_test(the_allocator_gave_what_is_accounted),
+        cmocka_unit_test(a_plan_without_a_group_is_small),
+        cmocka_unit_test(running_out_of_memory_leaves_nothing),
+        cmocka_unit_test(a_budget_is_kept_or_refused),
+        cmocka_unit_test(a_budget_is_held_against_the_total),
+        cmocka_unit_test(running_allocates_nothing),
+        cmocka_unit_test(running_does_not_touch_the_heap),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,461 @@
+/* test_truth.c - the rules that hold for every pattern, partition, strategy and rank count: weights
+ * that add up to one, who can change whom, errors that do not grow with the ring, any length, and
+ * the same bits again. */
+#include "support/expect.h"
+#include "support/walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "half.h"
+#include "mask.h"
+
+static const char *const dtypes[] = { "f32", "bf16", "f16" };
+
+/* ---- Rule 1: V = ones gives ones -------------------------------------------------------------------- */
+
+static void check_ones(const struct lab *lab)
+{
+    const struct trial *t = &lab->trial;
+    double allowed = half_unit((ra_dtype)t->dtype) + 64.0 * 0x1p-24;
+    int64_t blind = 0;
+    for (int64_t row = 0; row < t->q_len * t->q_heads; row++) {
+        int64_t query = row / t->q_heads, head = row % t->q_heads;
+        bool sees = !isinf(lab_number(lab, TENSOR_LSE, 0, query, head, 0));
+        blind += !sees;
+        for (int64_t d = 0; d < t->value_dim; d++) {
+            double got = lab_number(lab, TENSOR_OUT, 0, query, head, d);
+            if (!(fabs(got - (sees ? 1.0 : 0.0)) <= (sees ? allowed : 0.0)))
+                lab_fail(lab, "V = ones gives %.9g for query %lld", got, (long long)query);
+        }
+    }
+    if (t->q_len > t->k_len && !blind) lab_fail(lab, "no query sees nothing");
+}
+
+static void run_ones(const char *pattern, const char *partition, const char *strategy, int turn)
+{
+    for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+        struct lab lab;
+        if (test_slow() && (turn + r) % 4) continue;
+        lab_open(&lab, "%s n=43 h=2 d=8 dv=3 %s ring=%d %s %s ones", pattern,
+                 dtypes[(turn + r) % 3], walk_ranks[r], partition, strategy);
+        lab_run(&lab);
+        check_ones(&lab);
+        lab_close(&lab);
+    }
+}
+
+static void ones_give_ones(void **state)
+{
+    (void)state;
+    static const char *const modifiers[] = { "", ";causal", ";docs=0,0,11,12,43" };
+    char sample[64], pattern[128];
+    ra_part partition, strategy;
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int m = 0; m < TEST_COUNT(modifiers); m++)
+            for (int p = 0; walk_usable("partition", p, &partition); p++)
+                for (int s = 0; walk_usable("strategy", s, &strategy); s++) {
+                    snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
+                    run_ones(pattern, partition.name, strategy.name, turn++);
+                }
+}
+
+static void ones_give_zeros_where_nothing_is_seen(void **state)
+{
+    (void)state;
+    for (int r = 0; r < TEST_COUNT(walk_ranks); r++)
+        for (int s = 0; s < 2; s++) {
+            struct lab lab;
+            lab_open(&lab, "causal n=43 nk=9 h=2 d=8 %s ring=%d %s ones", dtypes[r % 3],
+                     walk_ranks[r], s ? "allgather" : "ring");
+            lab_run(&lab);
+            check_ones(&lab);
+            lab_close(&lab);
+        }
+}
+
+/* ---- Rule 2: who can change whom -------------------------------------------------------------------- */
+
+/* New numbers for one token of Q, K and V. */
+static void change_token(struct lab *lab, int64_t token)
+{
+    static const enum tensor changed[] = { TENSOR_Q, TENSOR_K, TENSOR_V };
+    struct trial other = lab->trial;
+    other.seed = lab->trial.seed + 1;
+    float row[64];
+    for (int i = 0; i < TEST_COUNT(changed); i++)
+        for (int64_t h = 0; h < tensor_heads(&other, changed[i]); h++) {
+            const struct view *view = &lab->whole[changed[i]];
+            data_row(&other, changed[i], 0, token, h, row);
+            half_from_float(view->dtype, row, view->dim, view_row(view, 0, token, h));
+        }
+}
+
+/* A query changes if it is the token or sees it; all others keep their bits. */
+static void check_changes(const struct lab *a, const struct lab *b, int64_t token)
+{
+    const struct trial *t = &a->trial;
+    struct mask mask;
+    assert_int_equal(mask_open(&mask, t->pattern), 0);
+    int64_t first, end;
+    for (int64_t query = 0; query < t->q_len; query++) {
+        mask_document(&mask, query, &first, &end);
+        bool sees = token >= first && token < end && mask_sees(&mask, query, token);
+        bool same = true;
+        for (int64_t h = 0; h < t->q_heads; h++)
+            same = same && !memcmp(view_row(&a->whole[TENSOR_OUT], 0, query, h),
+                                   view_row(&b->whole[TENSOR_OUT], 0, query, h),
+                                   (size_t)t->value_dim * sizeof(float));
+        if (same == (sees || query == token))
+            lab_fail(a, "token %lld changed: query %lld is %s", (long long)token, (long long)query,
+                     same ? "the same, but sees it" : "not the same, but does not see it");
+    }
+    mask_close(&mask);
+}
+
+static void run_change(const char *pattern, const char *way, int64_t token)
+{
+    struct lab a, b;
+    lab_open(&a, "%s n=41 h=2/1 d=8 %s", pattern, way);
+    lab_open(&b, "%s n=41 h=2/1 d=8 %s", pattern, way);
+    change_token(&b, token);
+    lab_run(&a);
+    lab_run(&b);
+    check_changes(&a, &b, token);
+    lab_close(&a);
+    lab_close(&b);
+}
+
+static void a_token_changes_those_who_see_it(void **state)
+{
+    (void)state;
+    static const char *const ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=5 striped",
+                                        "ring=4 zigzag allgather" };
+    static const char *const modifiers[] = { "", ";causal", ";docs=0,20,20,41" };
+    static const int64_t tokens[] = { 0, 19, 40 };
+    char sample[64], pattern[128];
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int m = 0; m < TEST_COUNT(modifiers); m++)
+            for (int w = 0; w < TEST_COUNT(ways); w++) {
+                snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
+                run_change(pattern, ways[w], tokens[(i + w) % 3]);
+            }
+}
+
+/* ---- Rule 3: rounding ------------------------------------------------------------------------------- */
+
+static void run_expected(const char *problem, const char *way)
+{
+    struct lab lab;
+    lab_open(&lab, "%s %s backward", problem, way);
+    lab_run(&lab);
+    expect_lab(&lab);
+    lab_close(&lab);
+}
+
+static const char *const ring_ways[] = { "ring=1",           "ring=2",
+                                         "ring=4",           "ring=4 zigzag",
+                                         "ring=4 striped",   "ring=8",
+                                         "ring=4 allgather", "ring=3 zigzag allgather" };
+
+static void scores_of_200(void **state)
+{
+    (void)state;
+    ra_part kernel;
+    char problem[160];
+    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+        for (int d = 0; d < TEST_COUNT(dtypes); d++)
+            for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
+                snprintf(problem, sizeof problem, "%s n=64 h=2/1 d=16 %s amp=200 kernel=%s",
+                         w % 2 ? "causal" : "full", dtypes[d], kernel.name);
+                run_expected(problem, ring_ways[w]);
+            }
+    expect_forget();
+}
+
+/* Every hop brings keys whose scores lie 200 above or below those of the last one. */
+static void gaps_of_200_between_hops(void **state)
+{
+    (void)state;
+    ra_part kernel;
+    char problem[160];
+    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+        for (int d = 0; d < TEST_COUNT(dtypes); d++)
+            for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
+                snprintf(problem, sizeof problem, "%s n=64 h=2 d=16 %s gap=200 kernel=%s",
+                         w % 2 ? "window:40,9" : "full", dtypes[d], kernel.name);
+                run_expected(problem, ring_ways[w]);
+            }
+    expect_forget();
+}
+
+/* State and travelling gradients are f32, so more hops do not mean more error. */
+static void error_is_flat_in_the_rank_count(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = { "full", "causal" };
+    double most[TENSOR_COUNT], mean[TENSOR_COUNT], most_here, mean_here;
+    for (int i = 0; i < 2 * TEST_COUNT(patterns); i++) {
+        struct expect expect;
+        for (int ranks = 1; ranks <= 8; ranks++) {
+            struct lab lab;
+            lab_open(&lab, "%s n=256 h=2/1 d=32 bf16 ring=%d %s backward", patterns[i / 2], ranks,
+                     i % 2 ? "zigzag" : "contiguous");
+            lab_run(&lab);
+            if (ranks == 1) expect_open(&expect, &lab);
+            for (int t = TENSOR_OUT; t < TENSOR_COUNT; t++) {
+                expect_error(&expect, &lab, t, &most_here, &mean_here);
+                if (ranks == 1) most[t] = most_here, mean[t] = mean_here;
+                else if (t != TENSOR_LSE &&
+                         (most_here > 1.2 * most[t] || mean_here > 1.02 * mean[t]))
+                    lab_fail(&lab, "%s: error %.3g (mean %.3g), but %.3g (%.3g) on one rank",
+                             tensor_name(t), most_here, mean_here, most[t], mean[t]);
+                else if (t == TENSOR_LSE && most_here > 4.0 * most[t] + 1e-6)
+                    lab_fail(&lab, "lse: error %.3g, but %.3g on one rank", most_here, most[t]);
+            }
+            lab_close(&lab);
+        }
+        expect_close(&expect);
+    }
+}
+
+/* ---- Rule 6: any length, any rank count ------------------------------------------------------------- */
+
+static void any_length_on_any_rank_count(void **state)
+{
+    (void)state;
+    static const int lengths[] = { 1, 2, 3, 5, 7, 13, 17, 31 };
+    ra_part partition, strategy;
+    char sample[64], problem[256];
+    int turn = 0, stride = test_slow() ? 12 : test_long() ? 1 : 4;
+    for (int l = 0; l < TEST_COUNT(lengths); l++)
+        for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
+            for (int p = 0; walk_usable("partition", p, &partition); p++)
+                for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                    for (int r = turn++ % stride; r < 12; r += stride) {
+                        snprintf(problem, sizeof problem, "%s n=%d h=2/1 d=4 dv=7 ring=%d %s %s",
+                                 sample, lengths[l], r + 1, partition.name, strategy.name);
+                        run_expected(problem, "threads=1");
+                    }
+            expect_forget();
+        }
+}
+
+static void empty_documents(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "full;docs=0,0,0,9,9,9 n=9", "causal;docs=0,9,9 n=9",         "full;docs=0,0,1 n=1",
+        "full;docs=0,1,2,3,4,5 n=5", "window:2,2;docs=0,4,4,11 n=11",
+    };
+    static const char *const ways[] = { "ring=1",
+                                        "ring=4",
+                                        "ring=4 zigzag",
+                                        "ring=5 striped;perdoc",
+                                        "ring=7 zigzag;perdoc",
+                                        "ring=8 contiguous;perdoc allgather" };
+    char problem[160];
+    for (int c = 0; c < TEST_COUNT(cases); c++)
+        for (int w = 0; w < TEST_COUNT(ways); w++) {
+            snprintf(problem, sizeof problem, "%s h=2 d=4", cases[c]);
+            run_expected(problem, ways[w]);
+        }
+    expect_forget();
+}
+
+/* Ranks that own nothing, first, last and between; queries here and keys there. */
+static void empty_ranks(void **state)
+{
+    (void)state;
+    static const int64_t counts[][5] = {
+        { 0, 0, 1, 0, 0 },
+        { 1, 0, 0, 0, 0 },
+        { 0, 0, 0, 0, 1 },
+        { 0, 1, 0, 1, 0 },
+    };
+    static const char *const patterns[] = { "full", "causal", "window:3,1" };
+    const ra_run whole[] = { { 0, 1, 23 } }, halves[] = { { 1, 2, 11 }, { 0, 2, 12 } };
+    for (int q = 0; q < TEST_COUNT(counts); q++)
+        for (int k = 0; k < TEST_COUNT(counts); k++)
+            for (int i = 0; i < 2 * TEST_COUNT(patterns); i++) {
+                struct lab lab;
+                ra_layout *layouts[2];
+                lab_open(&lab, "%s n=23 h=2 d=4 ring=5 %s backward", patterns[i / 2],
+                         i % 2 ? "allgather" : "ring");
+                assert_ok(ra_layout_create_custom(23, 5, q == 3 ? halves : whole, counts[q],
+                                                  &layouts[0]));
+                assert_ok(ra_layout_create_custom(23, 5, k == 3 ? halves : whole, counts[k],
+                                                  &layouts[1]));
+                lab_use_layouts(&lab, layouts[0], layouts[1]);
+                lab_run(&lab);
+                expect_lab(&lab);
+                lab_close(&lab);
+            }
+    expect_forget();
+}
+
+/* No queries at all: nothing to do, and nothing goes wrong. Gradients of the keys are zeros. */
+static ra_status no_queries_body(ra_group *group, void *context)
+{
+    const int64_t *k_len = context;
+    float k[64] = { 0 }, v[64] = { 0 }, dk[64], dv[64];
+    ra_problem problem = ra_problem_default();
+    problem.k_len = *k_len;
+    problem.q_heads = 1;
+    problem.dim = 4;
+    ra_plan_options options = ra_plan_options_default();
+    options.backward = 1;
+    ra_plan *plan;
+    ra_status status = ra_plan_create(group, &problem, &options, &plan);
+    if (status != RA_OK) return status;
+    ra_attend_args attend = ra_attend_args_default();
+    attend.k = ra_tensor_packed(k);
+    attend.v = ra_tensor_packed(v);
+    status = ra_attend(plan, &attend);
+    memset(dk, 0xff, sizeof dk);
+    ra_gradient_args gradient = ra_gradient_args_default();
+    gradient.k = attend.k;
+    gradient.v = attend.v;
+    gradient.dk = ra_tensor_packed(dk);
+    gradient.dv = ra_tensor_packed(dv);
+    if (status == RA_OK) status = ra_gradient(plan, &gradient);
+    for (int64_t i = 0; status == RA_OK && i < 4 * ra_plan_k_count(plan); i++)
+        if (dk[i] != 0.0f) status = ra_transport_error(RA_ERR_SYSTEM, "dk is not 0");
+    ra_plan_destroy(plan);
+    return status;
+}
+
+static void no_queries(void **state)
+{
+    (void)state;
+    for (int64_t k_len = 0; k_len <= 9; k_len += 3)
+        for (int ranks = 1; ranks <= 4; ranks++) {
+            ra_group *groups[4];
+            assert_ok(ra_group_create_local(ranks, NULL, groups));
+            assert_ok(ra_group_run(groups, ranks, no_queries_body, &k_len));
+            for (int i = 0; i < ranks; i++) ra_group_destroy(groups[i]);
+        }
+}
+
+/* ---- Rule 9: the same bits -------------------------------------------------------------------------- */
+
+/* Runs the problem two ways and compares what `backward` says. */
+static void compare_bits(const char *problem, const char *one, const char *other)
+{
+    struct lab a, b;
+    lab_open(&a, "%s %s", problem, one);
+    lab_open(&b, "%s %s", problem, other);
+    lab_run(&a);
+    lab_run(&b);
+    for (int t = TENSOR_OUT; t < TENSOR_COUNT; t++)
+        if (a.whole[t].data && b.whole[t].data && !lab_same(&a, &b, t))
+            lab_fail(&b, "%s: other bits than with \"%s\"", tensor_name(t), one);
+    lab_close(&a);
+    lab_close(&b);
+}
+
+static const char *const bit_patterns[] = { "full", "causal", "window:40,9", "prefix:30",
+                                            "causal;docs=0,70,71,193" };
+
+static void the_same_run_twice(void **state)
+{
+    (void)state;
+    ra_part partition, strategy, kernel;
+    char problem[160], way[160];
+    for (int i = 0; i < TEST_COUNT(bit_patterns); i++)
+        for (int p = 0; walk_usable("partition", p, &partition); p++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+                    snprintf(problem, sizeof problem, "%s n=193 h=2/1 d=16 %s backward",
+                             bit_patterns[i], dtypes[(i + k) % 3]);
+                    snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + (i + p) % 5,
+                             partition.name, strategy.name, kernel.name);
+                    compare_bits(problem, way, way);
+                }
+}
+
+/* Threads share work out; they do not change it. */
+static void compare_threads(const char *direction)
+{
+    static const char *const shapes[] = { "n=193 h=1 d=16", "n=300 h=4/2 d=8 b=2",
+                                          "n=517 h=8/1 d=8" };
+    ra_part strategy, kernel;
+    char problem[160], other[32];
+    for (int i = 0; i < 3 * TEST_COUNT(shapes); i++)
+        for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+            for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+                snprintf(problem, sizeof problem, "%s %s %s kernel=%s ring=%d %s %s",
+                         bit_patterns[i % 3], shapes[i / 3], dtypes[(i + s) % 3], kernel.name,
+                         1 + i % 2, strategy.name, direction);
+                snprintf(other, sizeof other, "threads=%d", i % 2 ? 3 : 8);
+                compare_bits(problem, "threads=1", other);
+            }
+}
+
+static void threads_do_not_change_bits_forward(void **state)
+{
+    (void)state;
+    compare_threads("");
+}
+
+static void threads_do_not_change_bits_backward(void **state)
+{
+    (void)state;
+    compare_threads("backward");
+}
+
+/* Forward allgather: the same bits for every rank count, partition and thread count. */
+static void allgather_gives_the_same_bits_everywhere(void **state)
+{
+    (void)state;
+    ra_part partition, kernel;
+    char problem[160], one[64], way[160];
+    for (int i = 0; i < TEST_COUNT(bit_patterns); i++)
+        for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+            snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", bit_patterns[i],
+                     dtypes[(i + k) % 3], kernel.name);
+            snprintf(one, sizeof one, "ring=1 allgather threads=1");
+            for (int p = 0; walk_usable("partition", p, &partition); p++)
+                for (int r = 1; r < TEST_COUNT(walk_ranks); r++) {
+                    snprintf(way, sizeof way, "ring=%d %s allgather threads=%d strides=%s",
+                             walk_ranks[r], partition.name, 1 + r % 3, r % 2 ? "padded" : "packed");
+                    compare_bits(problem, one, way);
+                }
+            compare_bits(problem, one, "ring=1");
+        }
+}
+
+/* A ring of one and allgather on one rank are the same computation, backward too. */
+static void a_ring_of_one_is_plain_attention(void **state)
+{
+    (void)state;
+    for (int i = 0; i < TEST_COUNT(bit_patterns); i++) {
+        char problem[160];
+        snprintf(problem, sizeof problem, "%s n=193 h=2 d=16 backward", bit_patterns[i]);
+        compare_bits(problem, "ring=1", "ring=1 allgather");
+        compare_bits(problem, "ring=1", "ring=1 zigzag");
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ones_give_ones),
+        cmocka_unit_test(ones_give_zeros_where_nothing_is_seen),
+        cmocka_unit_test(a_token_changes_those_who_see_it),
+        cmocka_unit_test(scores_of_200),
+        cmocka_unit_test(gaps_of_200_between_hops),
+        cmocka_unit_test(error_is_flat_in_the_rank_count),
+        cmocka_unit_test(any_length_on_any_rank_count),
+        cmocka_unit_test(empty_documents),
+        cmocka_unit_test(empty_ranks),
+        cmocka_unit_test(no_queries),
+        cmocka_unit_test(the_same_run_twice),
+        cmocka_unit_test(threads_do_not_change_bits_forward),
+        cmocka_unit_test(threads_do_not_change_bits_backward),
+        cmocka_unit_test(allgather_gives_the_same_bits_everywhere),
+        cmocka_unit_test(a_ring_of_one_is_plain_attention),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,245 @@
+/* expect.c - what the fp64 oracle says of a trial. */
+#include "support/expect.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "half.h"
+#include "oracle.h"
+
+/* ---- The oracle's inputs ---------------------------------------------------------------------------- */
+
+static const float *row_of(void *context, enum tensor tensor, int64_t batch, int64_t position,
+                           int64_t head, float *scratch)
+{
+    const struct lab *lab = context;
+    view_read(&lab->whole[tensor], batch, position, head, scratch);
+    return scratch;
+}
+
+/* ---- Evaluation ------------------------------------------------------------------------------------- */
+
+/* What an error bound is made of. */
+struct tally {
+    double naive_error, terms;
+};
+
+struct evaluation {
+    const struct lab *lab;
+    struct expect *expect;
+    struct oracle oracle;
+    struct oracle_row row;
+    struct triple dk, dv; /* [key, dim] of one KV head */
+    struct tally tally[TENSOR_COUNT];
+    double score_terms, lse_most;
+};
+
+static void note(struct evaluation *e, enum tensor tensor, double exact, float naive, double terms)
+{
+    struct tally *tally = &e->tally[tensor];
+    if (isfinite(exact)) tally->naive_error = fmax(tally->naive_error, fabs((double)naive - exact));
+    tally->terms = fmax(tally->terms, terms);
+}
+
+/* Keeps `dim` numbers of a row of a tensor. */
+static void keep(struct evaluation *e, enum tensor tensor, int64_t row, const struct triple *t,
+                 int64_t offset, int64_t dim)
+{
+    for (int64_t i = 0; i < dim; i++) {
+        e->expect->exact[tensor][row * dim + i] = t->exact[offset + i];
+        note(e, tensor, t->exact[offset + i], t->naive[offset + i], t->terms[offset + i]);
+    }
+}
+
+static void evaluate_query(struct evaluation *e, int64_t batch, int64_t query, int64_t head)
+{
+    const struct trial *t = &e->lab->trial;
+    int64_t row = (batch * t->q_len + query) * t->q_heads + head;
+    oracle_compute(&e->oracle, batch, query, head, &e->row);
+    keep(e, TENSOR_OUT, row, &e->row.out, 0, t->value_dim);
+    e->expect->exact[TENSOR_LSE][row] = e->row.lse;
+    note(e, TENSOR_LSE, e->row.lse, e->row.naive_lse, 1.0);
+    e->expect->pairs += e->row.seen;
+    e->score_terms = fmax(e->score_terms, e->row.score_terms);
+    if (e->row.seen) e->lse_most = fmax(e->lse_most, fabs(e->row.lse));
+    if (!t->backward) return;
+    keep(e, TENSOR_DQ, row, &e->row.dq, 0, t->dim);
+    oracle_add_keys(&e->oracle, &e->row, &e->dk, &e->dv);
+}
+
+static void clear(struct triple *sum, int64_t count)
+{
+    memset(sum->exact, 0, (size_t)count * sizeof *sum->exact);
+    memset(sum->terms, 0, (size_t)count * sizeof *sum->terms);
+    memset(sum->naive, 0, (size_t)count * sizeof *sum->naive);
+}
+
+/* The queries of all heads that read one KV head, then the gradients of its keys. */
+static void evaluate_head(struct evaluation *e, int64_t batch, int64_t kv_head)
+{
+    const struct trial *t = &e->lab->trial;
+    int64_t group = t->q_heads / t->kv_heads;
+    clear(&e->dk, t->k_len * t->dim);
+    clear(&e->dv, t->k_len * t->value_dim);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        for (int64_t query = 0; query < t->q_len; query++) evaluate_query(e, batch, query, head);
+    if (!t->backward) return;
+    for (int64_t i = 0; i < t->k_len * t->dim; i++)
+        e->dk.naive[i] = half_round((ra_dtype)t->dtype, e->dk.naive[i]);
+    for (int64_t i = 0; i < t->k_len * t->value_dim; i++)
+        e->dv.naive[i] = half_round((ra_dtype)t->dtype, e->dv.naive[i]);
+    for (int64_t key = 0; key < t->k_len; key++) {
+        int64_t row = (batch * t->k_len + key) * t->kv_heads + kv_head;
+        keep(e, TENSOR_DK, row, &e->dk, key * t->dim, t->dim);
+        keep(e, TENSOR_DV, row, &e->dv, key * t->value_dim, t->value_dim);
+    }
+}
+
+static double bound_of(const struct evaluation *e, enum tensor tensor)
+{
+    ra_dtype dtype = tensor_dtype(&e->lab->trial, tensor);
+    double scores = 0x1p-24 *
+                    (4.0 + 2.0 * e->score_terms); /* a score off by s moves weights by s */
+    double terms = tensor == TENSOR_LSE ? 1.0 + e->lse_most : e->tally[tensor].terms;
+    return 2.0 * e->tally[tensor].naive_error + (half_unit(dtype) + scores) * terms +
+           half_tiny(dtype);
+}
+
+/* The problem string without kernel, ring, partition, strategy, threads and strides. */
+static char *key_of(const struct lab *lab)
+{
+    struct trial t = lab->trial;
+    t.ranks = 1;
+    t.threads = 0;
+    t.strides = STRIDES_PACKED;
+    t.kernel[0] = 0;
+    snprintf(t.partition, sizeof t.partition, "contiguous");
+    snprintf(t.strategy, sizeof t.strategy, "ring");
+    return trial_format(&t);
+}
+
+void expect_open(struct expect *expect, const struct lab *lab)
+{
+    const struct trial *t = &lab->trial;
+    struct evaluation e = { .lab = lab, .expect = expect };
+    struct source source = { row_of, (void *)lab };
+    *expect = (struct expect){ .key = key_of(lab) };
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) {
+        if (!lab->whole[i].data) continue;
+        expect->exact[i] = calloc((size_t)lab_count(lab, i), sizeof *expect->exact[i]);
+        assert_non_null(expect->exact[i]);
+    }
+    assert_int_equal(oracle_open(&e.oracle, t, source), 0);
+    assert_int_equal(oracle_row_open(&e.row, t), 0);
+    assert_int_equal(triple_open(&e.dk, (size_t)(t->k_len * t->dim)), 0);
+    assert_int_equal(triple_open(&e.dv, (size_t)(t->k_len * t->value_dim)), 0);
+    for (int64_t batch = 0; batch < t->batch; batch++)
+        for (int64_t kv_head = 0; kv_head < t->kv_heads; kv_head++)
+            evaluate_head(&e, batch, kv_head);
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) expect->bound[i] = bound_of(&e, i);
+    triple_close(&e.dk);
+    triple_close(&e.dv);
+    oracle_row_close(&e.row);
+    oracle_close(&e.oracle);
+}
+
+void expect_close(struct expect *expect)
+{
+    for (int i = 0; i < TENSOR_COUNT; i++) free(expect->exact[i]);
+    free(expect->key);
+    *expect = (struct expect){ .key = NULL };
+}
+
+/* ---- Comparison ------------------------------------------------------------------------------------- */
+
+static void match_tensor(const struct expect *expect, const struct lab *lab, enum tensor tensor)
+{
+    const struct view *view = &lab->whole[tensor];
+    double bound = expect->bound[tensor];
+    for (int64_t i = 0; i < lab_count(lab, tensor); i++) {
+        double want = expect->exact[tensor][i];
+        float got;
+        half_to_float(view->dtype, view->data + (size_t)i * half_bytes(view->dtype), 1, &got);
+        bool good = isinf(want) ? (double)got == want : fabs((double)got - want) <= bound;
+        if (!good)
+            lab_fail(lab, "%s, element %lld: %.9g, but %.9g is right (allowed error %.3g)",
+                     tensor_name(tensor), (long long)i, (double)got, want, bound);
+    }
+}
+
+/* A query that sees nothing: exactly 0. */
+static void match_blind(const struct expect *expect, const struct lab *lab)
+{
+    const struct trial *t = &lab->trial;
+    for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
+        if (!isinf(expect->exact[TENSOR_LSE][row])) continue;
+        int64_t head = row % t->q_heads, query = row / t->q_heads % t->q_len;
+        int64_t batch = row / t->q_heads / t->q_len;
+        for (int64_t d = 0; d < t->value_dim; d++)
+            if (lab_number(lab, TENSOR_OUT, batch, query, head, d) != 0.0)
+                lab_fail(lab, "query %lld sees nothing, but its output is not 0", (long long)query);
+        for (int64_t d = 0; t->backward && d < t->dim; d++)
+            if (lab_number(lab, TENSOR_DQ, batch, query, head, d) != 0.0)
+                lab_fail(lab, "query %lld sees nothing, but its gradient is not 0",
+                         (long long)query);
+    }
+}
+
+void expect_match(const struct expect *expect, const struct lab *lab)
+{
+    int64_t forward = 0, backward = 0;
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
+        if (lab->whole[i].data && !(i == TENSOR_LSE && lab->no_lse)) match_tensor(expect, lab, i);
+    match_blind(expect, lab);
+    for (int rank = 0; rank < lab->trial.ranks; rank++) {
+        forward += lab->rank[rank].forward.pairs;
+        backward += lab->rank[rank].backward.pairs;
+    }
+    if (forward != expect->pairs || (lab->trial.backward && backward != expect->pairs))
+        lab_fail(lab, "%lld pairs forward, %lld backward; the oracle counts %lld",
+                 (long long)forward, (long long)backward, (long long)expect->pairs);
+}
+
+/* ---- Memory ----------------------------------------------------------------------------------------- */
+
+enum { REMEMBERED = 8 };
+static struct expect remembered[REMEMBERED];
+static int newest;
+
+void expect_lab(const struct lab *lab)
+{
+    char *key = key_of(lab);
+    for (int i = 0; i < REMEMBERED; i++) {
+        if (!remembered[i].key || strcmp(remembered[i].key, key)) continue;
+        free(key);
+        expect_match(&remembered[i], lab);
+        return;
+    }
+    free(key);
+    newest = (newest + 1) % REMEMBERED;
+    expect_close(&remembered[newest]);
+    expect_open(&remembered[newest], lab);
+    expect_match(&remembered[newest], lab);
+}
+
+void expect_forget(void)
+{
+    for (int i = 0; i < REMEMBERED; i++) expect_close(&remembered[i]);
+}
+
+void expect_error(const struct expect *expect, const struct lab *lab, enum tensor tensor,
+                  double *most, double *mean)
+{
+    const struct view *view = &lab->whole[tensor];
+    int64_t count = lab_count(lab, tensor);
+    double squares = 0.0;
+    *most = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        float got;
+        half_to_float(view->dtype, view->data + (size_t)i * half_bytes(view->dtype), 1, &got);
+        double error = fabs((double)got - expect->exact[tensor][i]);
+        *most = fmax(*most, error);
+        squares += error * error;
+    }
+    *mean = sqrt(squares / (double)count);
+}

@@ -1,0 +1,71 @@
+/* lab.h - runs one trial through the public API over a group in this process.
+ *
+ *     lab_open()      reads a problem string, makes synthetic inputs in global order
+ *     lab_start()     cuts shards, makes the group and its plans
+ *     lab_forward()   fills out and lse in global order
+ *     lab_backward()  fills dq, dk, dv likewise
+ *     lab_stop()      destroys plans and group; the numbers stay
+ *     lab_close()
+ *
+ * Any failure prints the problem string, to be pasted behind `ringattn verify`. Every run is held
+ * against its forecast, outputs are poisoned before, and gaps between strides must stay untouched. */
+#ifndef TESTS_SUPPORT_LAB_H
+#define TESTS_SUPPORT_LAB_H
+
+#include "support/test.h"
+
+#include "data.h"
+#include "trial.h"
+
+struct lab_rank {
+    ra_plan *plan;
+    int64_t counts[2];     /* positions: queries, keys */
+    int64_t *positions[2]; /* where the rows of the shards lie in global order */
+    struct view shards[TENSOR_COUNT];
+    size_t shard_bytes[TENSOR_COUNT];
+    ra_stats forward, backward; /* as counted */
+    ra_memory memory;
+};
+
+struct lab {
+    struct trial trial;
+    char *line; /* the problem string */
+    ra_pattern *pattern;
+    ra_layout *layouts[2]; /* by the trial's partition, or the test's own */
+    bool custom;           /* the test gave them */
+    bool no_lse;           /* forward without an LSE array */
+    struct view
+        whole[TENSOR_COUNT]; /* packed, in global order; inputs may be changed before start */
+    ra_group **groups;
+    struct lab_rank *rank;
+};
+
+void lab_open(struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Instead of the trial's partition; takes over both (keys may be NULL where as long as queries). */
+void lab_use_layouts(struct lab *lab, ra_layout *queries, ra_layout *keys);
+
+void lab_start(struct lab *lab);
+void lab_forward(struct lab *lab);
+void lab_backward(struct lab *lab);
+void lab_stop(struct lab *lab);
+void lab_close(struct lab *lab); /* also of a started one */
+
+/* All of it: start, forward, backward if the trial is one, stop. */
+void lab_run(struct lab *lab);
+
+/* Fails the test with the problem string and a sentence. */
+void lab_fail(const struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* One number of a tensor in global order. */
+double lab_number(const struct lab *lab, enum tensor tensor, int64_t batch, int64_t position,
+                  int64_t head, int64_t d);
+
+/* Numbers and bytes of a whole tensor. */
+int64_t lab_count(const struct lab *lab, enum tensor tensor);
+size_t lab_bytes(const struct lab *lab, enum tensor tensor);
+
+/* Do both hold the same bits? */
+bool lab_same(const struct lab *a, const struct lab *b, enum tensor tensor);
+
+#endif

@@ -1,0 +1,34 @@
+/* walk.c - walks the lists of what the library has. */
+#include "support/walk.h"
+
+const int walk_ranks[7] = { 1, 2, 3, 4, 5, 7, 8 };
+
+bool walk_part(const char *kind, int index, ra_part *part)
+{
+    *part = ra_part_default();
+    return ra_part_at(kind, index, part) == RA_OK;
+}
+
+bool walk_usable(const char *kind, int index, ra_part *part)
+{
+    for (int i = 0; walk_part(kind, i, part); i++)
+        if (part->usable && index-- == 0) return true;
+    return false;
+}
+
+bool walk_sample(int index, char *text, size_t capacity)
+{
+    ra_part part;
+    for (int i = 0; walk_part("pattern", i, &part); i++) {
+        const char *at = part.samples;
+        while (*at) {
+            size_t length = strcspn(at, " ");
+            if (index-- == 0) {
+                snprintf(text, capacity, "%.*s", (int)length, at);
+                return true;
+            }
+            at += length + strspn(at + length, " ");
+        }
+    }
+    return false;
+}

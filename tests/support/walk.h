@@ -1,0 +1,18 @@
+/* walk.h - walks the lists of what the library has, so that a new row is tested without an edit. */
+#ifndef TESTS_SUPPORT_WALK_H
+#define TESTS_SUPPORT_WALK_H
+
+#include "support/test.h"
+
+/* The index-th row of a kind ("kernel", ...); false behind the last. */
+bool walk_part(const char *kind, int index, ra_part *part);
+
+/* The same, but only rows this machine can use. */
+bool walk_usable(const char *kind, int index, ra_part *part);
+
+/* The index-th sample over all patterns; false behind the last. */
+bool walk_sample(int index, char *text, size_t capacity);
+
+extern const int walk_ranks[7]; /* 1, 2, 3, 4, 5, 7, 8 */
+
+#endif

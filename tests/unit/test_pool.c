@@ -1,0 +1,198 @@
+/* test_pool.c - the threads of a rank: every item once, ticks on the caller's thread, and a failed
+ * tick that stops the rest. */
+#include "support/test.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "core/clock.h"
+#include "core/pool.h"
+
+enum { MOST_ITEMS = 5000, MOST_THREADS = 64 };
+
+struct job {
+    atomic_int done[MOST_ITEMS];
+    atomic_int busy[MOST_THREADS]; /* items a thread index is working on: never two */
+    atomic_int overlaps, strangers, finished;
+    int threads;
+    pthread_t caller;
+    int ticks, ticks_elsewhere;
+    int fail_at;    /* the tick that fails; 0 = never */
+    double seconds; /* an item takes */
+};
+
+static void sleep_for(double seconds)
+{
+    struct timespec t = { (time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9) };
+    nanosleep(&t, NULL);
+}
+
+static void body(void *context, int64_t item, int thread)
+{
+    struct job *job = context;
+    if (thread < 0 || thread >= job->threads) {
+        atomic_fetch_add(&job->strangers, 1);
+        return;
+    }
+    if (atomic_fetch_add(&job->busy[thread], 1)) atomic_fetch_add(&job->overlaps, 1);
+    if (thread == 0 && !pthread_equal(pthread_self(), job->caller))
+        atomic_fetch_add(&job->strangers, 1);
+    if (job->seconds > 0) sleep_for(job->seconds);
+    atomic_fetch_add(&job->done[item], 1);
+    atomic_fetch_add(&job->finished, 1);
+    atomic_fetch_sub(&job->busy[thread], 1);
+}
+
+static ra_status tick(void *context)
+{
+    struct job *job = context;
+    job->ticks++;
+    if (!pthread_equal(pthread_self(), job->caller)) job->ticks_elsewhere++;
+    return job->fail_at && job->ticks >= job->fail_at ? RA_ERR_ABORTED : RA_OK;
+}
+
+static struct job *fresh_job(int threads)
+{
+    static struct job job;
+    memset(&job, 0, sizeof job);
+    job.threads = threads;
+    job.caller = pthread_self();
+    return &job;
+}
+
+static void check_done(const struct job *job, int64_t items)
+{
+    for (int64_t i = 0; i < items; i++) assert_int_equal(atomic_load(&job->done[i]), 1);
+    assert_int_equal(atomic_load(&job->finished), items);
+    assert_int_equal(atomic_load(&job->overlaps) + atomic_load(&job->strangers), 0);
+    assert_int_equal(job->ticks_elsewhere, 0);
+}
+
+static void every_item_is_done_once(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 2, 3, 8, 32 };
+    static const int64_t items[] = { 0, 1, 2, 3, 7, 100, MOST_ITEMS };
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct ra__pool *pool;
+        assert_ok(ra__pool_create(threads[t], &pool));
+        assert_int_equal(ra__pool_threads(pool), threads[t]);
+        for (int i = 0; i < TEST_COUNT(items); i++) {
+            struct job *job = fresh_job(threads[t]);
+            struct ra__work work = { body, tick, job, items[i] };
+            assert_ok(ra__pool_run(pool, &work));
+            check_done(job, items[i]);
+        }
+        ra__pool_destroy(pool);
+    }
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+/* The pool is good for many runs, one right behind the other. */
+static void many_runs(void **state)
+{
+    (void)state;
+    struct ra__pool *pool;
+    assert_ok(ra__pool_create(4, &pool));
+    for (int run = 0; run < 3000; run++) {
+        struct job *job = fresh_job(4);
+        struct ra__work work = { body, tick, job, run % 9 };
+        assert_ok(ra__pool_run(pool, &work));
+        check_done(job, run % 9);
+    }
+    ra__pool_destroy(pool);
+}
+
+static void threads_work_at_the_same_time(void **state)
+{
+    (void)state;
+    struct ra__pool *pool;
+    struct job *job = fresh_job(8);
+    job->seconds = 0.05;
+    assert_ok(ra__pool_create(8, &pool));
+    struct ra__work work = { body, tick, job, 16 };
+    double start = ra__now();
+    assert_ok(ra__pool_run(pool, &work));
+    assert_true(ra__now() - start < 16 * 0.05 * 0.75);
+    check_done(job, 16);
+    ra__pool_destroy(pool);
+}
+
+/* A tick that fails: its status comes back, running items end, no others are started. */
+static void a_failed_tick_stops_the_rest(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 3 };
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct ra__pool *pool;
+        struct job *job = fresh_job(threads[t]);
+        job->fail_at = 2;
+        job->seconds = 0.002;
+        assert_ok(ra__pool_create(threads[t], &pool));
+        struct ra__work work = { body, tick, job, 1000 };
+        assert_int_equal(ra__pool_run(pool, &work), RA_ERR_ABORTED);
+        int finished = atomic_load(&job->finished);
+        assert_true(finished >= 2 && finished < 100);
+        sleep_for(0.02);
+        assert_int_equal(atomic_load(&job->finished),
+                         finished); /* nobody goes on behind our back */
+        job = fresh_job(threads[t]);
+        work.context = job;
+        work.items = 50;
+        assert_ok(ra__pool_run(pool, &work)); /* and the pool is still good */
+        check_done(job, 50);
+        ra__pool_destroy(pool);
+    }
+}
+
+/* The caller's item ends as soon as another thread has begun its own, which takes long. */
+static void uneven_body(void *context, int64_t item, int thread)
+{
+    struct job *job = context;
+    (void)item;
+    if (thread > 0) {
+        atomic_fetch_add(&job->busy[thread], 1);
+        sleep_for(0.35);
+    }
+    for (int i = 0; thread == 0 && i < 1000 && !atomic_load(&job->busy[1]); i++) sleep_for(0.005);
+    atomic_fetch_add(&job->finished, 1);
+}
+
+/* While others work long, the caller keeps ticking: peers must see that it lives. */
+static void long_items_of_others_do_not_stop_ticks(void **state)
+{
+    (void)state;
+    struct ra__pool *pool;
+    struct job *job = fresh_job(2);
+    assert_ok(ra__pool_create(2, &pool));
+    struct ra__work work = { uneven_body, tick, job, 2 };
+    assert_ok(ra__pool_run(pool, &work));
+    assert_int_equal(atomic_load(&job->finished), 2);
+    assert_true(job->ticks >= 3);
+    job = fresh_job(2);
+    job->fail_at = 3; /* while it waits */
+    assert_int_equal(ra__pool_run(pool, &work), RA_ERR_ABORTED);
+    assert_int_equal(atomic_load(&job->finished), 2);
+    ra__pool_destroy(pool);
+}
+
+static void cores_are_counted(void **state)
+{
+    (void)state;
+    assert_true(ra__cores() >= 1);
+    ra__pool_destroy(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_item_is_done_once),
+        cmocka_unit_test(many_runs),
+        cmocka_unit_test(threads_work_at_the_same_time),
+        cmocka_unit_test(a_failed_tick_stops_the_rest),
+        cmocka_unit_test(long_items_of_others_do_not_stop_ticks),
+        cmocka_unit_test(cores_are_counted),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
