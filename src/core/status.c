@@ -17,6 +17,18 @@ void ra__set_error(const char *format, ...)
     snprintf(sentence, sizeof sentence, "%s", text);
 }
 
+void ra__set_unknown(const char *what, const char *name, size_t length,
+                     const char *(*name_at)(int index))
+{
+    char known[256] = "";
+    size_t used = 0;
+    for (int i = 0; name_at(i) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
+                                 name_at(i));
+    ra__set_error("%s: \"%.*s\" is not known; there are %s", what, (int)(length < 80 ? length : 80),
+                  name, known);
+}
+
 const char *ra_last_error(void) { return sentence; }
 
 static const struct {

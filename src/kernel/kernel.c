@@ -44,21 +44,13 @@ static const char *wish(void)
     return name && *name ? name : NULL;
 }
 
-static ra_status fail_unknown(const char *name)
-{
-    char names[256] = "";
-    size_t used = 0;
-    for (int i = 0; i < RA__COUNT(kernels) && used < sizeof names; i++)
-        used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "",
-                                 kernels[i]->name);
-    return ra__fail(RA_ERR_ARGUMENT, "kernel: there is no '%s'; there are: %s", name, names);
-}
+static const char *name_at(int index) { return ra__kernel_at(index) ? kernels[index]->name : NULL; }
 
 ra_status ra__kernel_choose(const char *name, const struct ra__kernel **out)
 {
     if (!name) name = wish();
     const struct ra__kernel *kernel = name ? find(name) : fastest();
-    if (!kernel) return fail_unknown(name);
+    if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
     if (!kernel->usable())
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
                         name, kernel->needs);

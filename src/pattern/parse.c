@@ -96,13 +96,10 @@ static ra_status parse_modifier(struct piece word, ra_pattern *pattern)
                     pattern->kind->name, (int)ra__min((int64_t)word.length, 80), word.start);
 }
 
-/* "full, causal, ..." for error sentences. */
-static void list_kinds(char *text, size_t capacity)
+static const char *syntax_at(int index)
 {
-    size_t used = 0;
-    const struct ra__pattern_kind *kind;
-    for (int i = 0; (kind = ra__pattern_kind_at(i)) && used < capacity; i++)
-        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? ", " : "", kind->syntax);
+    const struct ra__pattern_kind *kind = ra__pattern_kind_at(index);
+    return kind ? kind->syntax : NULL;
 }
 
 static ra_status parse_kind(struct piece head, const struct ra__pattern_kind **out)
@@ -112,10 +109,7 @@ static ra_status parse_kind(struct piece head, const struct ra__pattern_kind **o
         *out = ra__pattern_kind_at(i);
         return RA_OK;
     }
-    char known[256];
-    list_kinds(known, sizeof known);
-    return ra__fail(RA_ERR_ARGUMENT, "pattern: \"%.*s\" is not known here; there are %s",
-                    (int)ra__min((int64_t)head.length, 80), head.start, known);
+    return ra__fail_unknown("pattern", head.start, head.length, syntax_at);
 }
 
 ra_status ra__pattern_parse(const char *text, ra_pattern **out)

@@ -1,6 +1,4 @@
 /* build.c - from a problem to the plan of one rank: rows, needs, then the strategy's programs. */
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "plan/builder.h"
@@ -20,18 +18,18 @@ const struct ra__strategy *ra__strategy_at(int index)
     return index >= 0 && index < RA__COUNT(strategies) ? strategies[index] : NULL;
 }
 
+static const char *name_at(int index)
+{
+    return ra__strategy_at(index) ? strategies[index]->name : NULL;
+}
+
 ra_status ra__strategy_find(const char *name, const struct ra__strategy **out)
 {
-    char known[128] = "";
     for (int i = 0; i < RA__COUNT(strategies); i++) {
-        if (!name || !strcmp(strategies[i]->name, name)) {
-            *out = strategies[i];
-            return RA_OK;
-        }
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", strategies[i]->name);
+        *out = strategies[i];
+        if (!name || !strcmp(strategies[i]->name, name)) return RA_OK;
     }
-    return ra__fail(RA_ERR_ARGUMENT, "strategy: \"%.80s\" is not known; there are %s", name, known);
+    return ra__fail_unknown("strategy", name, strlen(name), name_at);
 }
 
 /* Calls the sink for every row of the queries of `rank`. */

@@ -2,7 +2,6 @@
 #include "plan/layout.h"
 
 #include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "core/hash.h"
@@ -110,6 +109,11 @@ static ra_status fill_by_rule(ra_layout *layout, const struct ra__partition *rul
     return RA_OK;
 }
 
+static const char *name_at(int index)
+{
+    return ra__partition_at(index) ? partitions[index]->name : NULL;
+}
+
 /* Splits "zigzag;perdoc" into its rule and its option. */
 static ra_status parse_partition(const char *text, const struct ra__partition **rule,
                                  bool *per_document)
@@ -118,19 +122,15 @@ static ra_status parse_partition(const char *text, const struct ra__partition **
     const char *option = strchr(name, ';');
     size_t length = option ? (size_t)(option - name) : strlen(name);
     if (option && strcmp(option, ";perdoc"))
-        return ra__fail(RA_ERR_ARGUMENT, "partition: \"%s\" is not known; there is ;perdoc",
+        return ra__fail(RA_ERR_ARGUMENT, "partition: \"%.80s\" is not known; there is ;perdoc",
                         option);
     *per_document = option != NULL;
-    char known[128] = "";
     for (int i = 0; i < RA__COUNT(partitions); i++) {
         *rule = partitions[i];
         if (strlen(partitions[i]->name) == length && !strncmp(partitions[i]->name, name, length))
             return RA_OK;
-        size_t used = strlen(known);
-        snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", partitions[i]->name);
     }
-    return ra__fail(RA_ERR_ARGUMENT, "partition: \"%.*s\" is not known; there are %s",
-                    (int)ra__min((int64_t)length, 80), name, known);
+    return ra__fail_unknown("partition", name, length, name_at);
 }
 
 ra_status ra__layout_create(const char *partition, int64_t length, int ranks,

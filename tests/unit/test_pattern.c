@@ -133,11 +133,11 @@ static void wrong_text_is_refused_with_a_sentence(void **state)
     static const struct {
         const char *text, *sentence;
     } cases[] = {
-        { "", "\"\" is not known here" },
-        { "Full", "\"Full\" is not known here" },
+        { "", "\"\" is not known" },
+        { "Full", "\"Full\" is not known" },
         { "hexagonal:3", "there are full, causal, window:L[,R], prefix:N" },
-        { " full", "is not known here" },
-        { "full ", "is not known here" },
+        { " full", "is not known" },
+        { "full ", "is not known" },
         { "full:", "nothing stands behind the colon" },
         { "full:3", "\"3\" is not understood" },
         { "causal:1", "\"1\" is not understood" },
