@@ -2,6 +2,7 @@
  * minute. */
 #include "verbs.h"
 
+#include <errno.h> /* program_invocation_name: what to type again */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -174,7 +175,7 @@ static void print_next(void)
         { "help", "everything else" },
     };
     for (int i = 0; i < COUNT(next); i++)
-        printf("  ringattn %-56s %s\n", next[i].command, next[i].does);
+        printf("  %s %-56s %s\n", program_invocation_name, next[i].command, next[i].does);
 }
 
 int verb_demo(struct options *options)

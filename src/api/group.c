@@ -7,8 +7,6 @@
 
 #include "api/handles.h"
 
-enum { MOST_RANKS = 4096, MOST_THREADS = 1024 };
-
 /* RINGATTN_THREADS, or the cores shared out among the ranks of this process. */
 static ra_status default_threads(int local_ranks, int *threads)
 {
@@ -20,9 +18,9 @@ static ra_status default_threads(int local_ranks, int *threads)
     }
     char *end;
     long number = strtol(text, &end, 10);
-    if (*end || number < 1 || number > MOST_THREADS)
+    if (*end || number < 1 || number > RA__MOST_THREADS)
         return ra__fail(RA_ERR_ARGUMENT, "RINGATTN_THREADS is \"%.40s\", but must be 1 to %d", text,
-                        MOST_THREADS);
+                        RA__MOST_THREADS);
     *threads = (int)number;
     return RA_OK;
 }
@@ -32,9 +30,9 @@ static ra_status take_options(const ra_group_options *given, int local_ranks,
 {
     *options = ra_group_options_default();
     RA__TRY(ra__take_struct("ra_group_options", options, sizeof *options, given));
-    if (options->threads < 0 || options->threads > MOST_THREADS)
+    if (options->threads < 0 || options->threads > RA__MOST_THREADS)
         return ra__fail(RA_ERR_ARGUMENT, "group: %d threads; there may be 1 to %d",
-                        options->threads, MOST_THREADS);
+                        options->threads, RA__MOST_THREADS);
     if (!(options->timeout >= 0 && options->timeout <= 1e9))
         return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
     if (options->timeout == 0) options->timeout = 60;
@@ -101,9 +99,9 @@ ra_status ra_group_create(const char *name, int ranks, const ra_group_options *g
 {
     const struct ra__transport *transport = ra__transport_at(0);
     if (!groups) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
-    if (ranks < 1 || ranks > MOST_RANKS)
+    if (ranks < 1 || ranks > RA__MOST_RANKS)
         return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", ranks,
-                        MOST_RANKS);
+                        RA__MOST_RANKS);
     if (name) RA__TRY(ra__transport_find(name, &transport));
     if (!transport->open)
         return ra__fail(RA_ERR_UNSUPPORTED,
@@ -132,9 +130,9 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
                                  const ra_group_options *given, ra_group **out)
 {
     if (!callbacks || !out) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
-    if (ranks < 1 || ranks > MOST_RANKS || rank < 0 || rank >= ranks)
+    if (ranks < 1 || ranks > RA__MOST_RANKS || rank < 0 || rank >= ranks)
         return ra__fail(RA_ERR_ARGUMENT, "group: rank %d of %d ranks; there may be 1 to %d", rank,
-                        ranks, MOST_RANKS);
+                        ranks, RA__MOST_RANKS);
     ra_transport_callbacks calls = ra_transport_callbacks_default();
     RA__TRY(ra__take_struct("ra_transport_callbacks", &calls, sizeof calls, callbacks));
     if (!calls.post || !calls.wait)

@@ -4,6 +4,8 @@
 
 #include "exec/exec.h"
 
+enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
+
 struct ra_group {
     struct ra__rank rank;
     ra_log_fn log;

@@ -10,9 +10,12 @@ static ra_status take_rank(const ra_group *group, const ra_plan_options *options
     *ranks = group ? group->rank.ranks : options->ranks ? options->ranks : 1;
     *rank = group ? group->rank.rank : options->rank;
     *threads = group ? ra__pool_threads(group->rank.pool) : options->threads ? options->threads : 1;
-    if (*ranks < 1 || *rank < 0 || *rank >= *ranks || *threads < 1)
-        return ra__fail(RA_ERR_ARGUMENT, "plan: rank %d of %d ranks with %d threads", *rank, *ranks,
-                        *threads);
+    if (*ranks < 1 || *ranks > RA__MOST_RANKS || *rank < 0 || *rank >= *ranks)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: rank %d of %d ranks; there may be 1 to %d", *rank,
+                        *ranks, RA__MOST_RANKS);
+    if (*threads < 1 || *threads > RA__MOST_THREADS)
+        return ra__fail(RA_ERR_ARGUMENT, "plan: %d threads; there may be 1 to %d", *threads,
+                        RA__MOST_THREADS);
     return RA_OK;
 }
 

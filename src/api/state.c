@@ -82,8 +82,9 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
     if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     const struct ra__shape *s = &state->shape;
     if (first_key < 0 || keys < 0 || first_key > s->k_len - keys)
-        return ra__fail(RA_ERR_ARGUMENT, "state: keys %" PRId64 " to %" PRId64 " of %" PRId64,
-                        first_key, first_key + keys - 1, s->k_len);
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "state: %" PRId64 " keys from key %" PRId64 " on, of %" PRId64, keys,
+                        first_key, s->k_len);
     struct ra__fold fold = { .shape = s,
                              .pattern = state->pattern,
                              .kernel = state->kernel,

@@ -1,5 +1,6 @@
 /* test_counts.c - hops, bytes, pairs and FLOPs of every rank against closed formulas, and against a
- * count by brute force over all pairs of positions. Runs are held against their forecast by the lab. */
+ * count by brute force over all pairs of positions. The lab holds
+ * every run against its forecast. */
 #include "support/lab.h"
 #include "support/walk.h"
 
@@ -8,7 +9,7 @@
 #include "forecast.h"
 #include "half.h"
 
-/* ---- Asking ----------------------------------------------------------------------------------------- */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 static void fail_at(const char *problem, int rank, const char *what, int64_t got, int64_t want)
 {
@@ -53,7 +54,7 @@ enum { ROW = 3 * 2 * (8 + 12) * 2, ROW_GRADIENT = 3 * 2 * (8 + 12) * 4 };
 
 static const int lengths[] = { 8, 16, 31, 64, 97, 240 };
 
-/* ---- Closed formulas -------------------------------------------------------------------------------- */
+/* ---- Closed formulas ------------------------------------------------------------------------- */
 
 static void full_ring(void **state)
 {
@@ -72,7 +73,7 @@ static void full_ring(void **state)
                 expect_hops(problem, rank, 0, ranks - 1);
                 expect_bytes(problem, rank, 0, keys);
                 expect_hops(problem, rank, 1, ranks == 1 ? 0 : ranks == 2 ? 2 : ranks + 1);
-                /* Every block but its own passes through a rank, and its gradients leave it once. */
+                /* Every block but its own passes through, and its gradients leave once. */
                 expect_bytes(problem, rank, 1, keys + (n - own) * ROW_GRADIENT);
                 if (ranks > 1 && n % ranks == 0) /* (P-1)(2c + 2c in f32) */
                     expect_bytes(problem, rank, 1, (ranks - 1) * n / ranks * (ROW + ROW_GRADIENT));
@@ -182,7 +183,7 @@ static void full_allgather(void **state)
             }
 }
 
-/* ---- By brute force --------------------------------------------------------------------------------- */
+/* ---- By brute force -------------------------------------------------------------------------- */
 
 enum { MOST_N = 256, MOST_RANKS = 8 };
 
@@ -242,7 +243,8 @@ static int64_t census_rows(const struct census *c, int owner, int from, int to)
     return rows;
 }
 
-/* A block goes on while anyone behind needs some of it, with the rows they need; gradients follow. */
+/* A block goes on while anyone behind needs some of it, with the rows they need; gradients
+ * follow. */
 static int64_t ring_bytes(const struct census *c, int rank, bool backward)
 {
     int64_t bytes = 0;
@@ -345,7 +347,7 @@ static void pairs_with_other_numbers_of_keys(void **state)
         }
 }
 
-/* ---- Runs ------------------------------------------------------------------------------------------- */
+/* ---- Runs ------------------------------------------------------------------------------------ */
 
 /* The lab compares every run with its forecast; here with the census as well. */
 static void runs_count_what_they_do(void **state)

@@ -6,7 +6,7 @@
 static const char *const dtypes[] = { "f32", "bf16", "f16" };
 static const char *const strides[] = { "packed", "padded", "heads" };
 
-/* ---- Cases ------------------------------------------------------------------------------------------ */
+/* ---- Cases ----------------------------------------------------------------------------------- */
 
 /* One point of the grid. */
 struct point {
@@ -120,7 +120,7 @@ static void run_modified(const char *modifier)
     }
 }
 
-/* ---- Tests ------------------------------------------------------------------------------------------ */
+/* ---- Tests ----------------------------------------------------------------------------------- */
 
 static void patterns_as_they_are(void **state)
 {
@@ -199,6 +199,54 @@ static void blocks_inside_blocks(void **state)
     expect_forget();
 }
 
+/* Scores are multiplied by the scale that was given. */
+static void a_scale_of_its_own(void **state)
+{
+    (void)state;
+    ra_part kernel;
+    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+        for (int i = 0; i < 6; i++) {
+            struct lab lab;
+            lab_open(&lab, "causal n=40 h=2/1 d=8 %s scale=%s ring=%d kernel=%s backward",
+                     dtypes[i % 3], i < 3 ? "1.7" : "0.03", 1 + i % 4, kernel.name);
+            lab_run(&lab);
+            expect_lab(&lab);
+            lab_close(&lab);
+        }
+    expect_forget();
+}
+
+/* Documents of three, dealt to the ranks by query but not by key: a rank needs rows here and there
+ * of every block, more stretches than a message list keeps apart. */
+static void scattered_needs(void **state)
+{
+    (void)state;
+    enum { DOCUMENTS = 40, RANKS = 4 };
+    static const char *const partitions[] = { "contiguous", "zigzag", "striped" };
+    char docs[400] = "0";
+    ra_run runs[DOCUMENTS];
+    int64_t counts[RANKS] = { 0 };
+    for (int i = 0; i < DOCUMENTS; i++) {
+        size_t used = strlen(docs);
+        snprintf(docs + used, sizeof docs - used, ",%d", 3 * (i + 1));
+        runs[i] = (ra_run){ 3 * (i % (DOCUMENTS / RANKS) * RANKS + i / (DOCUMENTS / RANKS)), 1, 3 };
+        counts[i / (DOCUMENTS / RANKS)]++;
+    }
+    for (int i = 0; i < 2 * TEST_COUNT(partitions); i++) {
+        struct lab lab;
+        ra_layout *queries, *keys;
+        lab_open(&lab, "full;docs=%s n=120 h=2 d=8 ring=4 %s backward", docs,
+                 i % 2 ? "allgather" : "ring");
+        assert_ok(ra_layout_create_custom(120, RANKS, runs, counts, &queries));
+        assert_ok(ra_layout_create(partitions[i / 2], 120, RANKS, NULL, &keys));
+        lab_use_layouts(&lab, queries, keys);
+        lab_run(&lab);
+        expect_lab(&lab);
+        lab_close(&lab);
+    }
+    expect_forget();
+}
+
 /* The LSE array is optional. */
 static void without_an_lse_array(void **state)
 {
@@ -223,6 +271,8 @@ int main(void)
         cmocka_unit_test(patterns_with_causal_and_documents),
         cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(blocks_inside_blocks),
+        cmocka_unit_test(a_scale_of_its_own),
+        cmocka_unit_test(scattered_needs),
         cmocka_unit_test(without_an_lse_array),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include "forecast.h"
 
-/* ---- Asking ----------------------------------------------------------------------------------------- */
+/* ---- Asking ---------------------------------------------------------------------------------- */
 
 static ra_memory ask(const char *problem, int rank)
 {
@@ -31,7 +31,7 @@ static void expect_bytes(const char *problem, const char *what, size_t got, size
     fail();
 }
 
-/* ---- Formulas --------------------------------------------------------------------------------------- */
+/* ---- Formulas -------------------------------------------------------------------------------- */
 
 /* n=960 h=6/2 d=8 dv=12 b=3, e bytes per element. */
 static void check_formulas(int ranks, const char *dtype, size_t e, const char *pattern, int rank)
@@ -153,7 +153,7 @@ static void bookkeeping_does_not_grow_with_n(void **state)
     }
 }
 
-/* ---- What the allocator gave ------------------------------------------------------------------------ */
+/* ---- What the allocator gave ----------------------------------------------------------------- */
 
 /* A lone plan of a problem, with its group. */
 struct lone {
@@ -193,9 +193,9 @@ static ra_status plan_body(ra_group *group, void *context)
 
 static void check_given(int ranks, const char *strategy)
 {
-    /* Beside the account stand the plan itself, its pattern and its layouts, and a header per piece. */
+    /* Beside the account stand the plan itself, its pattern, its layouts, and headers. */
     enum { BESIDE = 24 * 1024 };
-    struct counter counter;
+    static struct counter counter;
     struct plans plans = { .strategy = strategy };
     ra_group *groups[8];
     counter_install(&counter);
@@ -229,7 +229,7 @@ static void the_allocator_gave_what_is_accounted(void **state)
 static void a_plan_without_a_group_is_small(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     counter_install(&counter);
     ra_memory m = ask("full n=16777216 h=32 d=128 ring=16 backward", 7);
     assert_true(m.travel > (size_t)1 << 30);
@@ -241,7 +241,7 @@ static void a_plan_without_a_group_is_small(void **state)
 static void running_out_of_memory_leaves_nothing(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     int refused = 0;
     counter_install(&counter);
     for (int allowed = 0;; allowed++) {
@@ -262,7 +262,7 @@ static void running_out_of_memory_leaves_nothing(void **state)
     counter_remove(&counter);
 }
 
-/* ---- Budgets ---------------------------------------------------------------------------------------- */
+/* ---- Budgets --------------------------------------------------------------------------------- */
 
 static ra_status plan_within(ra_group *group, size_t budget, struct lone *lone)
 {
@@ -278,7 +278,7 @@ static ra_status plan_within(ra_group *group, size_t budget, struct lone *lone)
 static void a_budget_is_kept_or_refused(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     struct lone lone;
     char bytes[32];
     counter_install(&counter);
@@ -320,7 +320,7 @@ static void a_budget_is_held_against_the_total(void **state)
     assert_non_null(strstr(ra_last_error(), bytes));
 }
 
-/* ---- Running allocates nothing ---------------------------------------------------------------------- */
+/* ---- Running allocates nothing --------------------------------------------------------------- */
 
 static size_t heap_in_use(void)
 {

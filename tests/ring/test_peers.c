@@ -37,7 +37,7 @@ static void verify_large(const char *text)
     trial_clear(&trial);
 }
 
-/* ---- FlashAttention's lengths ----------------------------------------------------------------------- */
+/* ---- FlashAttention's lengths ---------------------------------------------------------------- */
 
 static const int fa_lengths[][2] = {
     { 1, 1 },     { 64, 128 },  { 128, 192 }, { 256, 256 }, { 239, 1 },
@@ -108,7 +108,7 @@ static void flash_attention_repeats_backward(void **state)
     lab_close(&lab);
 }
 
-/* ---- Rings on eight ranks --------------------------------------------------------------------------- */
+/* ---- Rings on eight ranks -------------------------------------------------------------------- */
 
 static void ring_flash_attention(void **state)
 {
@@ -147,7 +147,7 @@ static void thirty_one_tokens_on_eight_ranks(void **state)
     expect_forget();
 }
 
-/* ---- Heads, dims and windows of large models -------------------------------------------------------- */
+/* ---- Heads, dims and windows of large models ------------------------------------------------- */
 
 static void heads_and_dims_of_models(void **state)
 {

@@ -12,7 +12,7 @@
 
 static const char *const dtypes[] = { "f32", "bf16", "f16" };
 
-/* ---- Rule 1: V = ones gives ones -------------------------------------------------------------------- */
+/* ---- Rule 1: V = ones gives ones ------------------------------------------------------------- */
 
 static void check_ones(const struct lab *lab)
 {
@@ -75,7 +75,7 @@ static void ones_give_zeros_where_nothing_is_seen(void **state)
         }
 }
 
-/* ---- Rule 2: who can change whom -------------------------------------------------------------------- */
+/* ---- Rule 2: who can change whom ------------------------------------------------------------- */
 
 /* New numbers for one token of Q, K and V. */
 static void change_token(struct lab *lab, int64_t token)
@@ -143,7 +143,7 @@ static void a_token_changes_those_who_see_it(void **state)
             }
 }
 
-/* ---- Rule 3: rounding ------------------------------------------------------------------------------- */
+/* ---- Rule 3: rounding ------------------------------------------------------------------------ */
 
 static void run_expected(const char *problem, const char *way)
 {
@@ -220,7 +220,7 @@ static void error_is_flat_in_the_rank_count(void **state)
     }
 }
 
-/* ---- Rule 6: any length, any rank count ------------------------------------------------------------- */
+/* ---- Rule 6: any length, any rank count ------------------------------------------------------ */
 
 static void any_length_on_any_rank_count(void **state)
 {
@@ -338,7 +338,7 @@ static void no_queries(void **state)
         }
 }
 
-/* ---- Rule 9: the same bits -------------------------------------------------------------------------- */
+/* ---- Rule 9: the same bits ------------------------------------------------------------------- */
 
 /* Runs the problem two ways and compares what `backward` says. */
 static void compare_bits(const char *problem, const char *one, const char *other)

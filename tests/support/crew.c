@@ -137,7 +137,8 @@ void crew_open(struct crew *crew, const struct crew_case *is, const ra_group_opt
     for (int rank = 0; rank < is->ranks; rank++) make_rank(crew, rank);
     if (!options) return;
     ra_group *groups[CREW_MOST];
-    assert_int_equal(ra_group_create_local(is->ranks, options, groups), RA_OK);
+    const char *transport = getenv("RINGATTN_TEST_TRANSPORT");
+    assert_int_equal(ra_group_create(transport, is->ranks, options, groups), RA_OK);
     for (int rank = 0; rank < is->ranks; rank++) crew->at[rank].group = groups[rank];
 }
 

@@ -49,7 +49,8 @@ struct crew {
     struct crew_rank at[CREW_MOST];
 };
 
-/* Makes the problem and its data, and a local group unless `options` is NULL. */
+/* Makes the problem and its data and, unless `options` is NULL, a group: local, or with the transport
+ * that RINGATTN_TEST_TRANSPORT names. */
 void crew_open(struct crew *crew, const struct crew_case *is, const ra_group_options *options);
 
 /* Starts the threads of all ranks, or of one. */

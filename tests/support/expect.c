@@ -7,7 +7,7 @@
 #include "half.h"
 #include "oracle.h"
 
-/* ---- The oracle's inputs ---------------------------------------------------------------------------- */
+/* ---- The oracle's inputs --------------------------------------------------------------------- */
 
 static const float *row_of(void *context, enum tensor tensor, int64_t batch, int64_t position,
                            int64_t head, float *scratch)
@@ -17,7 +17,7 @@ static const float *row_of(void *context, enum tensor tensor, int64_t batch, int
     return scratch;
 }
 
-/* ---- Evaluation ------------------------------------------------------------------------------------- */
+/* ---- Evaluation ------------------------------------------------------------------------------ */
 
 /* What an error bound is made of. */
 struct tally {
@@ -150,7 +150,7 @@ void expect_close(struct expect *expect)
     *expect = (struct expect){ .key = NULL };
 }
 
-/* ---- Comparison ------------------------------------------------------------------------------------- */
+/* ---- Comparison ------------------------------------------------------------------------------ */
 
 static void match_tensor(const struct expect *expect, const struct lab *lab, enum tensor tensor)
 {
@@ -200,7 +200,7 @@ void expect_match(const struct expect *expect, const struct lab *lab)
                  (long long)forward, (long long)backward, (long long)expect->pairs);
 }
 
-/* ---- Memory ----------------------------------------------------------------------------------------- */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 enum { REMEMBERED = 8 };
 static struct expect remembered[REMEMBERED];

@@ -19,8 +19,8 @@ struct expect {
 void expect_open(struct expect *expect, const struct lab *lab);
 void expect_close(struct expect *expect);
 
-/* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf where
- * nothing is seen, and the pairs are right. */
+/* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf
+ * where nothing is seen, and the pairs are right. */
 void expect_match(const struct expect *expect, const struct lab *lab);
 
 /* The two above, for a lab whose inputs are its trial's own; remembers the last few problems. */

@@ -7,7 +7,7 @@
 
 enum { POISON = 0xff }; /* a NaN in every dtype */
 
-/* ---- Failing ---------------------------------------------------------------------------------------- */
+/* ---- Failing --------------------------------------------------------------------------------- */
 
 void lab_fail(const struct lab *lab, const char *format, ...)
 {
@@ -38,7 +38,7 @@ static bool has_tensor(const struct lab *lab, enum tensor tensor)
     return lab->trial.backward || !tensor_is_backward(tensor);
 }
 
-/* ---- Opening ---------------------------------------------------------------------------------------- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* The tensor in global order, packed; inputs filled, outputs poisoned. */
 static void open_whole(struct lab *lab, enum tensor tensor)
@@ -79,7 +79,7 @@ void lab_use_layouts(struct lab *lab, ra_layout *queries, ra_layout *keys)
     lab->custom = true;
 }
 
-/* ---- Shards ----------------------------------------------------------------------------------------- */
+/* ---- Shards ---------------------------------------------------------------------------------- */
 
 static void find_positions(struct lab *lab, int rank, int side)
 {
@@ -154,7 +154,7 @@ static void check_inputs(struct lab *lab, struct lab_rank *r, enum tensor tensor
                     lab_fail(lab, "%s: the input was changed", tensor_name(tensor));
 }
 
-/* ---- Starting --------------------------------------------------------------------------------------- */
+/* ---- Starting -------------------------------------------------------------------------------- */
 
 static void open_layouts(struct lab *lab)
 {
@@ -210,7 +210,7 @@ void lab_start(struct lab *lab)
     }
 }
 
-/* ---- Running ---------------------------------------------------------------------------------------- */
+/* ---- Running --------------------------------------------------------------------------------- */
 
 static ra_status run_forward(ra_group *group, void *context)
 {
@@ -285,7 +285,7 @@ static void run(struct lab *lab, ra_rank_fn body, enum tensor first, enum tensor
 void lab_forward(struct lab *lab) { run(lab, run_forward, TENSOR_OUT, TENSOR_LSE); }
 void lab_backward(struct lab *lab) { run(lab, run_backward, TENSOR_DQ, TENSOR_DV); }
 
-/* ---- Stopping --------------------------------------------------------------------------------------- */
+/* ---- Stopping -------------------------------------------------------------------------------- */
 
 static void stop_rank(struct lab *lab, struct lab_rank *r)
 {
@@ -333,7 +333,7 @@ void lab_run(struct lab *lab)
     lab_stop(lab);
 }
 
-/* ---- Looking ---------------------------------------------------------------------------------------- */
+/* ---- Looking --------------------------------------------------------------------------------- */
 
 double lab_number(const struct lab *lab, enum tensor tensor, int64_t batch, int64_t position,
                   int64_t head, int64_t d)

@@ -8,7 +8,8 @@
  *     lab_close()
  *
  * Any failure prints the problem string, to be pasted behind `ringattn verify`. Every run is held
- * against its forecast, outputs are poisoned before, and gaps between strides must stay untouched. */
+ * against its forecast, outputs are poisoned before, and gaps between strides must stay
+ * untouched. */
 #ifndef TESTS_SUPPORT_LAB_H
 #define TESTS_SUPPORT_LAB_H
 

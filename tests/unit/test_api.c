@@ -17,7 +17,7 @@ static ra_problem good_problem(void)
     return problem;
 }
 
-/* ---- Status, version, parts ------------------------------------------------------------------------- */
+/* ---- Status, version, parts ------------------------------------------------------------------ */
 
 static void statuses_have_names_and_texts(void **state)
 {
@@ -112,7 +112,7 @@ static void errors_belong_to_their_thread(void **state)
     assert_string_equal(ra_last_error(), "");
 }
 
-/* ---- NULL ------------------------------------------------------------------------------------------- */
+/* ---- NULL ------------------------------------------------------------------------------------ */
 
 static void destroying_nothing_is_allowed(void **state)
 {
@@ -207,7 +207,7 @@ static void absurd_arrays_are_refused(void **state)
     assert_int_equal(count, RA_ERR_ARGUMENT);
 }
 
-/* ---- Groups ----------------------------------------------------------------------------------------- */
+/* ---- Groups ---------------------------------------------------------------------------------- */
 
 static ra_status say_ok(ra_group *group, void *context)
 {
@@ -327,7 +327,7 @@ static void threads_come_from_the_environment(void **state)
     unsetenv("RINGATTN_THREADS");
 }
 
-/* ---- Problems --------------------------------------------------------------------------------------- */
+/* ---- Problems -------------------------------------------------------------------------------- */
 
 static void refuse(ra_problem problem, ra_status status, const char *sentence)
 {
@@ -406,7 +406,7 @@ static void the_largest_dims_are_accepted(void **state)
     ra_plan_destroy(plan);
 }
 
-/* ---- Plan options ----------------------------------------------------------------------------------- */
+/* ---- Plan options ---------------------------------------------------------------------------- */
 
 static void refuse_options(ra_plan_options options, ra_status status, const char *sentence)
 {
@@ -433,6 +433,7 @@ static void wrong_options_are_refused(void **state)
     REFUSE(partition, "zigzag;perdoc", "the pattern has no documents");
     REFUSE(kernel, "abacus", "abacus");
     REFUSE(ranks, -1, "of -1 ranks");
+    REFUSE(ranks, INT32_MAX, "there may be 1 to 4096");
     REFUSE(rank, 1, "rank 1 of 1 ranks");
     REFUSE(rank, -1, "rank -1 of 1 ranks");
     REFUSE(threads, -2, "-2 threads");
@@ -481,7 +482,7 @@ static void wrong_layouts_of_plans_are_refused(void **state)
     ra_layout_destroy(wider);
 }
 
-/* ---- Asking plans ----------------------------------------------------------------------------------- */
+/* ---- Asking plans ---------------------------------------------------------------------------- */
 
 static void ignore_line(void *context, const char *line) { (void)context, (void)line; }
 
@@ -528,7 +529,7 @@ static void a_plan_that_never_ran_tells_zeros(void **state)
     ra_plan_destroy(plan);
 }
 
-/* ---- Attending -------------------------------------------------------------------------------------- */
+/* ---- Attending ------------------------------------------------------------------------------- */
 
 /* A plan on one rank and tensors that fit it. */
 struct desk {
@@ -675,7 +676,7 @@ static void progress_can_stop_a_long_run(void **state)
     free(out);
 }
 
-/* ---- State ------------------------------------------------------------------------------------------ */
+/* ---- State ----------------------------------------------------------------------------------- */
 
 static void wrong_states_are_refused(void **state)
 {
@@ -720,7 +721,7 @@ static void wrong_merges_are_refused(void **state)
     assert_ok(ra_partial_merge(0, 2, out, lse, out, lse));
 }
 
-/* ---- Structs of other versions ---------------------------------------------------------------------- */
+/* ---- Structs of other versions --------------------------------------------------------------- */
 
 /* An older caller: fields behind its size hold anything and must not be looked at. */
 static void older_callers_get_defaults(void **state)

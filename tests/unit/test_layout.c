@@ -1,4 +1,5 @@
-/* test_layout.c - which positions a rank owns, by rule and by hand, and moving arrays there and back. */
+/* test_layout.c - which positions a rank owns, by rule and by hand, and moving arrays there and
+ * back. */
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 
 enum { MOST_N = 128, MOST_RUNS = 160 };
 
-/* ---- Rules ------------------------------------------------------------------------------------------ */
+/* ---- Rules ----------------------------------------------------------------------------------- */
 
 /* The owner of position i of n, by the formulas. -1 for a rule that is not known here. */
 static int owner_by_formula(const char *partition, int64_t n, int ranks, int64_t i)
@@ -147,7 +148,7 @@ static void runs_are_written_up_to_capacity(void **state)
     ra_layout_destroy(layout);
 }
 
-/* ---- Custom ----------------------------------------------------------------------------------------- */
+/* ---- Custom ---------------------------------------------------------------------------------- */
 
 static void custom_runs_may_interleave_in_any_order(void **state)
 {
@@ -274,7 +275,7 @@ static void wrong_rules_are_refused(void **state)
     assert_null(layout);
 }
 
-/* ---- Moving arrays ---------------------------------------------------------------------------------- */
+/* ---- Moving arrays --------------------------------------------------------------------------- */
 
 /* Labels of 4 bytes, tensors of 12, of one batch and of three. */
 struct arrays {

@@ -1,5 +1,5 @@
-/* test_memory_core.c - every allocation counted, by purpose and in all; the allocator of the process;
- * arrays that grow; sizes that overflow. */
+/* test_memory_core.c - every allocation counted, by purpose and in all; the allocator of the
+ * process; arrays that grow; sizes that overflow. */
 #include "support/counter.h"
 
 #include "core/memory.h"
@@ -73,7 +73,7 @@ static void arrays_grow_and_keep_their_elements(void **state)
 static void growing_can_fail_without_loss(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     counter_install(&counter);
     int *array = NULL;
     for (int i = 0; i < 8; i++) {
@@ -101,12 +101,12 @@ static void products_are_checked(void **state)
     assert_false(ra__size_mul(&product, 3));
 }
 
-/* ---- The allocator of the process ------------------------------------------------------------------- */
+/* ---- The allocator of the process ------------------------------------------------------------ */
 
 static void every_byte_comes_from_the_allocator(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     ra_pattern *pattern;
     counter_install(&counter);
     assert_ok(ra_pattern_parse("full;docs=0,4,9", &pattern));
@@ -124,7 +124,7 @@ static void every_byte_comes_from_the_allocator(void **state)
 static void the_allocator_stays_while_memory_is_held(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     ra_pattern *pattern;
     ra_allocator other = ra_allocator_default();
     counter_install(&counter);
@@ -147,7 +147,7 @@ static void the_allocator_stays_while_memory_is_held(void **state)
 static void an_allocator_needs_its_size(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     counter_install(&counter);
     ra_allocator unset;
     memset(&unset, 0, sizeof unset);
@@ -161,7 +161,7 @@ static void an_allocator_needs_its_size(void **state)
 static void running_dry_is_an_error_with_a_sentence(void **state)
 {
     (void)state;
-    struct counter counter;
+    static struct counter counter;
     counter_install(&counter);
     ra_pattern *pattern = NULL;
     ra_layout *layout = NULL;

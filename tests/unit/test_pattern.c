@@ -8,7 +8,7 @@
 
 enum { MOST_N = 64 };
 
-/* ---- Text ------------------------------------------------------------------------------------------- */
+/* ---- Text ------------------------------------------------------------------------------------ */
 
 static void expect_text(const ra_pattern *pattern, const char *want)
 {
@@ -125,7 +125,7 @@ static void documents_are_copied(void **state)
     ra_pattern_destroy(pattern);
 }
 
-/* ---- Refusals --------------------------------------------------------------------------------------- */
+/* ---- Refusals -------------------------------------------------------------------------------- */
 
 static void wrong_text_is_refused_with_a_sentence(void **state)
 {
@@ -213,7 +213,7 @@ static void lengths_that_make_no_sense_are_refused(void **state)
     ra_pattern_destroy(pattern);
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* The formulas, pair by pair, with numbers instead of text where they are simple. */
 static bool sees(const struct mask *mask, int64_t position, int64_t key)
@@ -320,7 +320,7 @@ static void small_cases_by_hand(void **state)
     }
 }
 
-/* ---- Rows of runs ----------------------------------------------------------------------------------- */
+/* ---- Rows of runs ---------------------------------------------------------------------------- */
 
 /* Collects rows: queries must come in order, sights must be clipped to what somebody sees. */
 struct collector {

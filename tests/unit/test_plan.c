@@ -8,28 +8,28 @@
 
 enum { MOST_RANKS = 9, MOST_N = 128 };
 
-/* ---- Plans of all ranks ----------------------------------------------------------------------------- */
+/* ---- Plans of all ranks ---------------------------------------------------------------------- */
 
 struct world {
     char text[200]; /* for sentences */
     int ranks;
-    int64_t n;
+    int64_t n, k_len; /* queries, keys */
     ra_plan *plan[MOST_RANKS];
 };
 
-static void world_open(struct world *w, const char *text, int64_t n, int ranks,
-                       const char *partition, const char *strategy)
+static void world_open(struct world *w, const char *text, int ranks, const char *partition,
+                       const char *strategy)
 {
     ra_pattern *pattern;
     ra_problem problem = ra_problem_default();
     ra_plan_options options = ra_plan_options_default();
-    snprintf(w->text, sizeof w->text, "%s n=%d ring=%d %s %s", text, (int)n, ranks, partition,
-             strategy);
+    snprintf(w->text, sizeof w->text, "%.80s n=%d nk=%d ring=%d %s %s", text, (int)w->n,
+             (int)w->k_len, ranks, partition, strategy);
     w->ranks = ranks;
-    w->n = n;
     assert_ok(ra_pattern_parse(text, &pattern));
     problem.pattern = pattern;
-    problem.q_len = n;
+    problem.q_len = w->n;
+    problem.k_len = w->k_len;
     problem.q_heads = 2;
     problem.dim = 4;
     problem.value_dim = 6;
@@ -66,16 +66,16 @@ static void each_world(void (*check)(const struct world *w))
                 for (int s = 0; walk_part("strategy", s, &strategy); s++)
                     for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
                         if (p % 2 && m < 2) continue; /* ;perdoc needs documents */
-                        struct world w;
+                        struct world w = { .n = 37, .k_len = 37 };
                         snprintf(text, sizeof text, "%s%s", sample, modifiers[m]);
                         snprintf(cut, sizeof cut, "%s%s", partition.name, p % 2 ? ";perdoc" : "");
-                        world_open(&w, text, 37, ranks, cut, strategy.name);
+                        world_open(&w, text, ranks, cut, strategy.name);
                         check(&w);
                         world_close(&w);
                     }
 }
 
-/* ---- Messages --------------------------------------------------------------------------------------- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 /* The index-th send of `from` that goes to `to` with this tag, or NULL. */
 static const struct ra__transfer *nth(const struct ra__transfer *list, int count, int peer, int tag,
@@ -142,7 +142,7 @@ static void every_message_has_its_counterpart(void **state)
     each_world(check_messages);
 }
 
-/* ---- Rounds ----------------------------------------------------------------------------------------- */
+/* ---- Rounds ---------------------------------------------------------------------------------- */
 
 /* Moves and waits alternate, each names its round, and no round is left out. Then running all ranks
  * side by side, where a wait needs the peers' moves, comes to an end. */
@@ -245,20 +245,20 @@ static void rounds_are_in_order_and_end(void **state)
     each_world(check_rounds);
 }
 
-/* ---- Rows ------------------------------------------------------------------------------------------- */
+/* ---- Rows ------------------------------------------------------------------------------------ */
 
 /* Forward: each query has one first and one last row, in that order. Both ways: every pair of the
  * pattern is folded once, by the rank that owns the query. */
 struct tracks {
     bool begun[MOST_N], ended[MOST_N];
-    uint8_t folded[MOST_N][MOST_N]; /* [query position][key position] */
+    uint8_t folded[MOST_N][MOST_N]; /* [query][key] */
 };
 
 static void follow_row(const struct world *w, struct tracks *t, const struct ra__program *p,
                        const struct ra__plan_row *row, bool backward)
 {
     for (int64_t i = 0; i < row->q_count; i++) {
-        int64_t query = row->q_pos + i * row->q_step;
+        int64_t position = row->q_pos + i * row->q_step, query = position - w->k_len + w->n;
         assert_true(query >= 0 && query < w->n);
         if (!backward) {
             if (row->first == t->begun[query] || t->ended[query])
@@ -270,7 +270,7 @@ static void follow_row(const struct world *w, struct tracks *t, const struct ra_
         for (int k = 0; k < row->key_count; k++) {
             const struct ra__key_run *run = &p->keys[row->first_key + k];
             int64_t lo, hi;
-            ra__band_clip(run, query, &lo, &hi);
+            ra__band_clip(run, position, &lo, &hi);
             for (int64_t j = lo; j < hi; j++) t->folded[query][run->pos + j * run->pos_step]++;
         }
     }
@@ -295,8 +295,8 @@ static void check_rows_of(const struct world *w, bool backward)
     for (int64_t query = 0; query < w->n; query++) {
         if (!backward && !(t.begun[query] && t.ended[query]))
             fail_msg("%s: query %d has no end", w->text, (int)query);
-        assert_ok(ra_pattern_row(w->plan[0]->pattern, w->n, w->n, 0, query, seen));
-        for (int64_t key = 0; key < w->n; key++)
+        assert_ok(ra_pattern_row(w->plan[0]->pattern, w->n, w->k_len, 0, query, seen));
+        for (int64_t key = 0; key < w->k_len; key++)
             if (t.folded[query][key] != seen[key])
                 fail_msg("%s %s: query %d, key %d: folded %d times, seen %d times", w->text,
                          backward ? "backward" : "forward", (int)query, (int)key,
@@ -316,10 +316,10 @@ static void every_pair_is_folded_once(void **state)
     each_world(check_rows);
 }
 
-/* ---- Keys are where the rows look for them ---------------------------------------------------------- */
+/* ---- Keys are where the rows look for them --------------------------------------------------- */
 
-/* Follows the bytes: what lies in each slot, row by row, as steps fill it; a row that is folded must
- * hold the key that the program believes to be there. Ranks take turns hop by hop. */
+/* Follows the bytes: what lies in each slot, row by row, as steps fill it; a row that is folded
+ * must hold the key that the program believes to be there. Ranks take turns hop by hop. */
 struct shelf {
     int64_t key[RA__SLOTS][MOST_N]; /* position + 1; 0 for nothing */
 };
@@ -343,8 +343,7 @@ static void shelf_copy(const struct world *w, struct shelf *shelf, int rank,
         for (int64_t row = step->range.at[i].lo; row < step->range.at[i].hi; row++) {
             int64_t key = own_position(w, step->block, row);
             int64_t to = step->op == RA__OP_PLACE ? key - w->plan[rank]->steps.gather_base : row;
-            if (to < 0 || to >= w->plan[rank]->steps.slot_rows[step->to])
-                continue; /* joined ranges */
+            assert_true(to >= 0 && to < w->plan[rank]->steps.slot_rows[step->to]);
             shelf->key[step->to][to] = shelf->key[step->from][row];
         }
 }
@@ -455,7 +454,7 @@ static void keys_lie_where_rows_look_for_them(void **state)
     each_world(check_keys);
 }
 
-/* ---- Ranges ----------------------------------------------------------------------------------------- */
+/* ---- Ranges ---------------------------------------------------------------------------------- */
 
 static void ranges_join_and_cover(void **state)
 {
@@ -509,13 +508,13 @@ static void ranges_join_the_nearest_when_full(void **state)
 static void many_documents_keep_messages_few(void **state)
 {
     (void)state;
-    struct world w;
+    struct world w = { .n = 120, .k_len = 120 };
     char text[400] = "full;docs=0";
     for (int i = 1; i <= 40; i++) {
         size_t used = strlen(text);
         snprintf(text + used, sizeof text - used, ",%d", 3 * i);
     }
-    world_open(&w, text, 120, 4, "striped", "ring");
+    world_open(&w, text, 4, "striped", "ring");
     check_messages(&w);
     check_rounds(&w);
     check_rows(&w);
@@ -523,7 +522,28 @@ static void many_documents_keep_messages_few(void **state)
     world_close(&w);
 }
 
-/* ---- Explain ---------------------------------------------------------------------------------------- */
+/* Queries that see nothing, keys that nobody sees, and lengths of their own on each side. */
+static void other_numbers_of_keys(void **state)
+{
+    (void)state;
+    static const int64_t lengths[][2] = { { 37, 11 }, { 11, 37 }, { 1, 20 }, { 20, 1 } };
+    static const char *const patterns[] = { "full", "causal", "window:3", "window:2,4" };
+    ra_part partition, strategy;
+    for (int i = 0; i < TEST_COUNT(lengths) * TEST_COUNT(patterns); i++)
+        for (int p = 0; walk_part("partition", p, &partition); p++)
+            for (int s = 0; walk_part("strategy", s, &strategy); s++)
+                for (int ranks = 1; ranks <= MOST_RANKS; ranks++) {
+                    struct world w = { .n = lengths[i / 4][0], .k_len = lengths[i / 4][1] };
+                    world_open(&w, patterns[i % 4], ranks, partition.name, strategy.name);
+                    check_messages(&w);
+                    check_rounds(&w);
+                    check_rows(&w);
+                    check_keys(&w);
+                    world_close(&w);
+                }
+}
+
+/* ---- Explain --------------------------------------------------------------------------------- */
 
 struct lines {
     int steps, others;
@@ -558,11 +578,11 @@ static void check_explain(const struct world *w)
 static void explain_prints_every_step(void **state)
 {
     (void)state;
-    struct world w;
+    struct world w = { .n = 37, .k_len = 37 };
     static const char *const strategies[] = { "ring", "allgather" };
     for (int s = 0; s < TEST_COUNT(strategies); s++)
         for (int ranks = 1; ranks <= 5; ranks++) {
-            world_open(&w, "causal", 37, ranks, "zigzag", strategies[s]);
+            world_open(&w, "causal", ranks, "zigzag", strategies[s]);
             check_explain(&w);
             world_close(&w);
         }
@@ -578,6 +598,7 @@ int main(void)
         cmocka_unit_test(ranges_join_and_cover),
         cmocka_unit_test(ranges_join_the_nearest_when_full),
         cmocka_unit_test(many_documents_keep_messages_few),
+        cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(explain_prints_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

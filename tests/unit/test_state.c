@@ -8,7 +8,7 @@
 
 #include "half.h"
 
-/* ---- A problem in pieces ---------------------------------------------------------------------------- */
+/* ---- A problem in pieces --------------------------------------------------------------------- */
 
 /* A lab whose trial is also run by the state API. */
 struct pieces {
@@ -89,7 +89,7 @@ static void expect_same(struct pieces *p, const ra_state *state)
     }
 }
 
-/* ---- Folding ---------------------------------------------------------------------------------------- */
+/* ---- Folding --------------------------------------------------------------------------------- */
 
 static void check_cuts(const char *problem)
 {
@@ -174,7 +174,7 @@ static void keys_outside_are_refused(void **state)
     struct pieces p;
     pieces_open(&p, "full n=12 h=2 d=8");
     ra_state *s = make_state(&p);
-    assert_fails(RA_ERR_ARGUMENT, "keys 5 to 12 of 12", fold(&p, s, 5, 8));
+    assert_fails(RA_ERR_ARGUMENT, "8 keys from key 5 on, of 12", fold(&p, s, 5, 8));
     assert_fails(RA_ERR_ARGUMENT, "of 12", fold(&p, s, -1, 2));
     assert_fails(RA_ERR_ARGUMENT, "of 12", fold(&p, s, 3, -1));
     assert_fails(RA_ERR_ARGUMENT, "of 12", fold(&p, s, 13, 0));
@@ -184,7 +184,7 @@ static void keys_outside_are_refused(void **state)
     pieces_close(&p);
 }
 
-/* ---- Nothing folded --------------------------------------------------------------------------------- */
+/* ---- Nothing folded -------------------------------------------------------------------------- */
 
 static void an_empty_state_is_zeros_and_minus_infinity(void **state)
 {
@@ -202,7 +202,7 @@ static void an_empty_state_is_zeros_and_minus_infinity(void **state)
     pieces_close(&p);
 }
 
-/* ---- Merging ---------------------------------------------------------------------------------------- */
+/* ---- Merging --------------------------------------------------------------------------------- */
 
 static void check_halves(const char *problem, int64_t cut, bool swap)
 {
@@ -243,7 +243,7 @@ static void different_shapes_do_not_merge(void **state)
     pieces_close(&other);
 }
 
-/* ---- Carrying a state elsewhere --------------------------------------------------------------------- */
+/* ---- Carrying a state elsewhere -------------------------------------------------------------- */
 
 static void a_state_can_be_carried(void **state)
 {
@@ -280,7 +280,7 @@ static void finishing_is_not_the_end(void **state)
     pieces_close(&p);
 }
 
-/* ---- Finished partials ------------------------------------------------------------------------------ */
+/* ---- Finished partials ----------------------------------------------------------------------- */
 
 static void partials_merge(void **state)
 {
