@@ -87,8 +87,8 @@ static void print_people(const struct trial *t, const struct forecast *f,
            half_name((ra_dtype)t->dtype));
     printf("work         %s pairs, density %.4g, %.4g GFLOP\n", text_count(f->pairs).s, f->density,
            f->flops * 1e-9);
-    printf("sent         %s per rank at most, %s in all, in %s hops\n", text_bytes((double)most).s,
-           text_bytes((double)all).s, text_count(f->hops).s);
+    printf("sent         %s per rank at most, %s in all, in %s hop%s\n", text_bytes((double)most).s,
+           text_bytes((double)all).s, text_count(f->hops).s, f->hops == 1 ? "" : "s");
     printf("predicted    %s here, at %s GFLOP/s measured just now", text_seconds(p->seconds).s,
            text_real(p->forward_gflops).s);
     if (t->backward) printf(" (backward %s)", text_real(p->backward_gflops).s);

@@ -110,8 +110,9 @@ static void print_people(const struct engine *engine, const struct run_report *r
            text_real(report->tokens_per_second).s, text_real(report->gflops).s);
     printf("work       %s pairs, density %.4g, %.4g GFLOP\n", text_count(report->pairs).s,
            report->density, report->flops * 1e-9);
-    printf("sent       %s per rank at most, in %s hops\n", text_bytes((double)report->bytes_most).s,
-           text_count(report->hops).s);
+    printf("sent       %s per rank at most, in %s hop%s\n",
+           text_bytes((double)report->bytes_most).s, text_count(report->hops).s,
+           report->hops == 1 ? "" : "s");
     printf("memory     %s per rank at most, process %s\n",
            text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
     print_check(report);
