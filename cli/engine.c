@@ -84,7 +84,8 @@ static int open_groups(struct engine *engine)
     options.threads = (int)engine->trial->threads;
     options.context = engine;
     if (engine->setup.trace) options.trace = on_trace;
-    ra_status status = ra_group_create_local(engine->ranks, &options, engine->groups);
+    ra_status status = ra_group_create(engine->trial->transport, engine->ranks, &options,
+                                       engine->groups);
     if (status != RA_OK) memset(engine->groups, 0, (size_t)engine->ranks * sizeof *engine->groups);
     return library_failed(status);
 }

@@ -107,4 +107,8 @@ if(NOT RINGATTN_SANITIZE)
     ringattn_test_script(abi/symbols 60 sh ${tests}/abi/symbols.sh $<TARGET_FILE:ringattn_shared>)
     ringattn_test_script(abi/consumers 180
         sh ${tests}/abi/consumers.sh ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
+    ringattn_test_script(docs/api 30 sh ${PROJECT_SOURCE_DIR}/tools/make-api-doc --check)
+    ringattn_test_script(adding/run 300 sh ${tests}/adding/run.sh)
+    ringattn_test_script(mutants/run 900 sh ${tests}/mutants/run.sh)
+    set_tests_properties(mutants/run PROPERTIES LABELS "mutants;long" RUN_SERIAL TRUE)
 endif()

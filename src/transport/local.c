@@ -21,6 +21,8 @@ struct seat {
     int rank;
     int hop;                           /* of the newest round, for error sentences */
     atomic_int_least64_t beat;         /* nanoseconds: when this rank last showed life */
+    int waits_for;                     /* the rank this one waits for; -1 while it does not */
+    double waits_since;                /* when it began to, or when it last got something */
     struct ra__message *sends, *recvs; /* posted to, and by, this rank; oldest first */
     pthread_cond_t changed;            /* a message of this rank is done, or the group failed */
 };
@@ -60,6 +62,7 @@ static ra_status local_open(int ranks, double timeout, void **links)
         struct seat *seat = &hub->seats[i];
         seat->hub = hub;
         seat->rank = i;
+        seat->waits_for = -1;
         atomic_store(&seat->beat, nanoseconds());
         pthread_cond_init(&seat->changed, &monotonic);
         links[i] = seat;
@@ -230,17 +233,43 @@ static void nap(struct seat *seat)
     atomic_store_explicit(&seat->beat, nanoseconds(), memory_order_relaxed);
 }
 
-/* Under the lock: fails if the peer of `message` has been silent since `started` or longer. */
-static ra_status check_alive(struct seat *seat, const struct ra__message *message, double started)
+/* Under the lock: when *rank last showed life. A rank that waits lives by the one it waits for, which
+ * *rank then becomes; ranks that wait in a circle live by their newest wait, and *circle is set. */
+static double last_life(const struct hub *hub, int *rank, bool *circle)
+{
+    double newest = 0;
+    for (int steps = 0; steps < hub->ranks; steps++) {
+        const struct seat *seat = &hub->seats[*rank];
+        if (seat->waits_for < 0) {
+            double beat = 1e-9 * (double)atomic_load_explicit(&seat->beat, memory_order_relaxed);
+            return beat > newest ? beat : newest;
+        }
+        if (seat->waits_since > newest) newest = seat->waits_since;
+        *rank = seat->waits_for;
+    }
+    *circle = true;
+    return newest;
+}
+
+/* Under the lock: fails if nobody who could end this wait has shown life for the timeout. */
+static ra_status check_alive(struct seat *seat, const struct ra__message *message)
 {
     struct hub *hub = seat->hub;
-    double beat = 1e-9 * (double)atomic_load_explicit(&hub->seats[message->peer].beat,
-                                                      memory_order_relaxed);
-    double silent = ra__now() - (beat > started ? beat : started);
-    if (silent < hub->timeout) return RA_OK;
+    int rank = message->peer;
+    bool circle = false;
+    double life = last_life(hub, &rank, &circle);
+    if (ra__now() - (life > seat->waits_since ? life : seat->waits_since) < hub->timeout)
+        return RA_OK;
     char reason[200];
-    snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds",
-             message->hop, message->peer, hub->timeout);
+    if (circle)
+        snprintf(
+            reason, sizeof reason,
+            "hop %d: ranks %d and %d have waited for one another for %.3g seconds; do all ranks "
+            "run the same plan?",
+            message->hop, seat->rank, message->peer, hub->timeout);
+    else
+        snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds",
+                 message->hop, rank, hub->timeout);
     fail_group(hub, seat->rank, RA_ERR_TIMEOUT, reason);
     return ra__fail(RA_ERR_TIMEOUT, "rank %d, %s", seat->rank, reason);
 }
@@ -248,14 +277,17 @@ static ra_status check_alive(struct seat *seat, const struct ra__message *messag
 static ra_status local_wait(void *link, struct ra__round *round)
 {
     struct seat *seat = link;
-    double started = ra__now();
-    const struct ra__message *message;
+    const struct ra__message *message, *newest = NULL;
     ra_status status = RA_OK;
     pthread_mutex_lock(&seat->hub->lock);
     while (status == RA_OK && seat->hub->failure == RA_OK && (message = pending(round))) {
-        status = check_alive(seat, message, started);
+        if (message != newest) seat->waits_since = ra__now();
+        newest = message;
+        seat->waits_for = message->peer;
+        status = check_alive(seat, message);
         if (status == RA_OK) nap(seat);
     }
+    seat->waits_for = -1;
     if (status == RA_OK && seat->hub->failure != RA_OK) status = tell_failure(seat);
     if (status != RA_OK) withdraw(seat, round);
     pthread_mutex_unlock(&seat->hub->lock);

@@ -1,5 +1,5 @@
-/* test_custom.c - messages carried by the caller's callbacks: the same bits as between threads, and an
- * error of a callback reaches the caller with its words, rank and hop. */
+/* test_custom.c - messages carried by the caller's callbacks: the same bits as between threads,
+ * and an error of a callback reaches the caller with its words, rank and hop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -96,7 +96,7 @@ static void callbacks_give_the_same_bits(void **state)
         }
 }
 
-/* ---- Failures -------------------------------------------------------------------------------------- */
+/* ---- Failures -------------------------------------------------------------------------------- */
 
 enum site { AT_POST, AT_WAIT, AT_POLL, SITES };
 static const char *const site_names[SITES] = { "post", "wait", "poll" };
@@ -108,8 +108,8 @@ static void set_fault(struct mailbox_rank *rank, enum site site, int call)
     if (site == AT_POLL) rank->fail_at_poll = call;
 }
 
-/* The first call fails on rank 1, or the second, ... : its caller hears its words, the others that it
- * failed, and its abort callback was told why. */
+/* The first call fails on rank 1, or the second, ... : its caller hears its words, the others
+ * that it failed, and its abort callback was told why. */
 static void expect_error_is_told(enum site site, int call, const char *words)
 {
     struct post_office office;
@@ -214,7 +214,7 @@ static void another_number_of_ranks_is_told(void **state)
     office_close(&office);
 }
 
-/* ---- What is required and what is not -------------------------------------------------------------- */
+/* ---- What is required and what is not -------------------------------------------------------- */
 
 static void only_post_and_wait_are_required(void **state)
 {

@@ -1,5 +1,5 @@
-/* test_fail.c - a rank that fails, is aborted or is stopped ends all others quickly, with a sentence
- * that says who and why; and a group that has failed refuses to go on. */
+/* test_fail.c - a rank that fails, is aborted or is stopped ends all others quickly, with a
+ * sentence that says who and why; and a group that has failed refuses to go on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -124,7 +124,7 @@ static void a_failure_among_stragglers_is_told(void **state)
     }
 }
 
-/* ---- Aborted from outside -------------------------------------------------------------------------- */
+/* ---- Aborted from outside -------------------------------------------------------------------- */
 
 #define REASON "somebody lost interest"
 
@@ -210,7 +210,7 @@ static void an_abort_without_reason_is_an_abort(void **state)
     crew_close(&crew);
 }
 
-/* ---- Stopped from inside --------------------------------------------------------------------------- */
+/* ---- Stopped from inside --------------------------------------------------------------------- */
 
 static int stop(void *context, double done)
 {
@@ -243,7 +243,7 @@ static void a_progress_callback_ends_all_ranks(void **state)
     }
 }
 
-/* ---- ra_group_run ---------------------------------------------------------------------------------- */
+/* ---- ra_group_run ---------------------------------------------------------------------------- */
 
 /* Rank 1 fails before it would attend; the others attend. */
 static ra_status fail_or_attend(ra_group *group, void *context)
@@ -279,7 +279,7 @@ static void a_body_that_fails_ends_the_others(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* ---- The local transport itself -------------------------------------------------------------------- */
+/* ---- The local transport itself -------------------------------------------------------------- */
 
 static void another_size_is_an_error(void **state)
 {
@@ -308,7 +308,8 @@ static void another_size_is_an_error(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* The n-th send of a tag meets the n-th receive of it, whoever comes first and whatever lies between. */
+/* The n-th send of a tag meets the n-th receive of it, whoever comes first and whatever lies
+ * between. */
 static void messages_meet_in_order(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* test_memory.c - an allocator that fails at the n-th call, for every n: the whole of the API ends in
- * RA_ERR_MEMORY, holds no byte afterwards, and nobody waits for a rank that could not go on. */
+/* test_memory.c - an allocator that fails at the n-th call, for every n: the whole of the API
+ * ends in RA_ERR_MEMORY, holds no byte afterwards, and nobody waits for a rank that could not go
+ * on. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,7 +17,7 @@
 
 enum { RANKS = 3, TOKENS = 19, HEADS = 2, DIM = 4, FLOATS = TOKENS * HEADS * DIM };
 
-/* ---- The allocator --------------------------------------------------------------------------------- */
+/* ---- The allocator --------------------------------------------------------------------------- */
 
 static struct {
     atomic_long calls, pieces;
@@ -55,7 +56,7 @@ static void use_failing_allocator(void)
     assert_int_equal(ra_allocator_set(&allocator), RA_OK);
 }
 
-/* ---- What is tried --------------------------------------------------------------------------------- */
+/* ---- What is tried --------------------------------------------------------------------------- */
 
 #define TRY(call)                                                                                  \
     do {                                                                                           \
@@ -147,7 +148,7 @@ static ra_status run_custom(struct scenario *scenario)
     if (status == RA_OK) status = ra_group_run(groups, RANKS, rank_body, scenario);
     for (int rank = 0; rank < RANKS; rank++) {
         ra_group_destroy(groups[rank]);
-        /* close belongs to ra_group_destroy(): a group that was not made leaves the context alone. */
+        /* Only ra_group_destroy() closes: a group that was not made leaves the context alone. */
         scenario->closed_wrong |= ranks[rank].closes != (groups[rank] != NULL);
     }
     mailbox_close(&box, ranks, RANKS);
@@ -213,7 +214,7 @@ static ra_status run_scenario(struct scenario *scenario)
     return status;
 }
 
-/* ---- The tests ------------------------------------------------------------------------------------- */
+/* ---- The tests ------------------------------------------------------------------------------- */
 
 static void expect_nothing_held(long n)
 {

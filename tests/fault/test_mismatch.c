@@ -1,5 +1,5 @@
-/* test_mismatch.c - ranks that were given different problems say so before the first key is sent, and
- * name the rank and what differs. */
+/* test_mismatch.c - ranks that were given different problems say so before the first key is sent,
+ * and name the rank and what differs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -114,7 +114,8 @@ static void each_difference_is_told(void **state)
         }
 }
 
-/* The kernel and the number of threads may differ: results do not depend on them beyond rounding. */
+/* The kernel and the number of threads may differ: results do not depend on them beyond rounding.
+ */
 static void kernels_and_threads_may_differ(void **state)
 {
     (void)state;

@@ -46,8 +46,9 @@ static bool names_hop(const char *sentence, int hop)
     return strstr(sentence, words) != NULL;
 }
 
-/* One that lost patience, or heard of it, in a sentence with itself, the silent rank and the hop: the
- * one at which that rank fell silent, or the next one, which may be the first of the next run. */
+/* One that lost patience, or heard of it, in a sentence with itself, the silent rank and the hop:
+ * the one at which that rank fell silent, or the next one, which may be the first of the next
+ * run. */
 static void expect_told(const struct crew *crew, int rank, int silent, int hop)
 {
     const struct crew_rank *r = &crew->at[rank];
@@ -94,7 +95,8 @@ static void expect_stall_is_noticed(const struct crew_case *is, int silent,
     crew_close(&crew);
 }
 
-/* The silent rank stops before each post, and before each wait but the last, for which nobody waits. */
+/* The silent rank stops before each post, and before each wait but the last, for which nobody
+ * waits. */
 static void walk_hops(const struct crew_case *is, int silent)
 {
     struct faulty calls = count_calls(is, silent);

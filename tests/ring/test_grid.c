@@ -115,7 +115,7 @@ static void run_modified(const char *modifier)
     char sample[64], pattern[160];
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
         snprintf(pattern, sizeof pattern, "%s%s", sample, modifier);
-        run_kernels(pattern, "n=67 h=2/1 d=8 dv=12 b=2");
+        run_kernels(pattern, "n=67 h=4/2 d=8 dv=12 b=2");
         expect_forget();
     }
 }

@@ -49,7 +49,7 @@ void crew_watchdog(int seconds)
     alarm((unsigned)seconds);
 }
 
-/* ---- The problem ----------------------------------------------------------------------------------- */
+/* ---- The problem ----------------------------------------------------------------------------- */
 
 static float *take_floats(int64_t count)
 {
@@ -153,10 +153,10 @@ void crew_close(struct crew *crew)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* ---- One rank -------------------------------------------------------------------------------------- */
+/* ---- One rank -------------------------------------------------------------------------------- */
 
-/* The tensors of one rank's shard. A rank whose problem was changed by a test never gets so far as to
- * read them, but they must be there. */
+/* The tensors of one rank's shard. A rank whose problem was changed by a test never gets so far
+ * as to read them, but they must be there. */
 struct shard {
     float *q, *k, *v, *out, *lse, *dout, *dlse, *dq, *dk, *dv;
 };
@@ -268,7 +268,7 @@ static void *rank_main(void *argument)
     return NULL;
 }
 
-/* ---- All ranks ------------------------------------------------------------------------------------- */
+/* ---- All ranks ------------------------------------------------------------------------------- */
 
 void crew_start_rank(struct crew *crew, int rank)
 {

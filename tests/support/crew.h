@@ -1,5 +1,6 @@
-/* crew.h - a small problem that all ranks of a group compute, each on a thread of its own, and what
- * became of every rank. Tests change what they want to break between crew_open() and crew_start(). */
+/* crew.h - a small problem that all ranks of a group compute, each on a thread of its own, and
+ * what became of every rank. Tests change what they want to break between crew_open() and
+ * crew_start(). */
 #ifndef TESTS_SUPPORT_CREW_H
 #define TESTS_SUPPORT_CREW_H
 
@@ -49,8 +50,8 @@ struct crew {
     struct crew_rank at[CREW_MOST];
 };
 
-/* Makes the problem and its data and, unless `options` is NULL, a group: local, or with the transport
- * that RINGATTN_TEST_TRANSPORT names. */
+/* Makes the problem and its data and, unless `options` is NULL, a group: local, or with the
+ * transport that RINGATTN_TEST_TRANSPORT names. */
 void crew_open(struct crew *crew, const struct crew_case *is, const ra_group_options *options);
 
 /* Starts the threads of all ranks, or of one. */

@@ -8,13 +8,13 @@
 
 #include "api/handles.h"
 
-/* What one rank does wrong. Zero means nothing. Calls are counted from 1 over the life of the group;
- * the first post and wait of a plan are its hello, hop 0. */
+/* What one rank does wrong. Zero means nothing. Calls are counted from 1 over the life of the
+ * group; the first post and wait of a plan are its hello, hop 0. */
 struct faulty_script {
     unsigned seed;     /* of delays and orders */
     int delay_us;      /* every post and wait starts late by 0 to this many microseconds */
     bool reorder;      /* the messages of a round are posted one by one, in any order */
-    int stall_at_post; /* this call waits for faulty_release(), for many seconds, and shows no life */
+    int stall_at_post; /* this call waits for faulty_release(), for seconds, and shows no life */
     int stall_at_wait;
     int stall_at_poll;
     int fail_at_post; /* this call fails with RA_ERR_SYSTEM and FAULTY_WORDS */

@@ -200,7 +200,7 @@ void lab_start(struct lab *lab)
     assert_true(lab->rank && lab->groups);
     ra_group_options options = ra_group_options_default();
     options.threads = (int)lab->trial.threads;
-    require(lab, ra_group_create_local(ranks, &options, lab->groups), "group");
+    require(lab, ra_group_create(lab->trial.transport, ranks, &options, lab->groups), "group");
     require(lab, ra_group_run(lab->groups, ranks, make_plan, lab), "plan");
     for (int rank = 0; rank < ranks; rank++) {
         open_shards(lab, rank);

@@ -1,0 +1,117 @@
+#!/bin/sh
+# Follows the three recipes of docs/ADDING.md to the letter, in a copy of the tree: one file and one
+# line of a .list each for a pattern, a kernel and a transport, and the pattern's formula for the
+# oracle. Then builds, and sees that each is listed, used and right. Exits with 77 without a compiler.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+here=$root/tests/adding
+jobs=${JOBS:-2}
+unset RINGATTN_LONG RINGATTN_KERNEL RINGATTN_THREADS
+work=$(mktemp -d "${TMPDIR:-/tmp}/ringattn-adding.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+cc=${CC:-cc}
+command -v "$cc" >/dev/null || exit 77
+
+passed=0 failed=0
+expect() { # expect WHAT COMMAND...
+    what=$1
+    shift
+    if "$@" >"$work/log" 2>&1; then
+        echo "ok    $what"
+        passed=$((passed + 1))
+    else
+        echo "FAIL  $what"
+        sed 's/^/      /' "$work/log" | tail -n 20
+        failed=$((failed + 1))
+    fi
+}
+
+# ---- The recipes ----
+
+tree=$work/tree build=$work/build
+mkdir "$tree"
+(cd "$root" && tar cf - CMakeLists.txt cmake include src cli tools tests/support tests/unit tests/fault) | (cd "$tree" && tar xf -)
+
+cp "$here/pattern_example.c" "$tree/src/pattern/sinks.c"
+echo 'RA__PATTERN(sinks)' >>"$tree/src/pattern/pattern.list"
+
+awk -v lines="$here/oracle_example.inc" '
+    /take\(at, "prefix:"\)/ { while ((getline line <lines) > 0) print line } { print }' \
+    "$root/cli/mask.c" >"$tree/cli/mask.c"
+
+mkdir "$tree/src/kernel/cpu/tiny"
+cp "$here/kernel_example.c" "$tree/src/kernel/cpu/tiny/tiny.c"
+sed -i 's/^RA__KERNEL(scalar)$/RA__KERNEL(tiny)\n&/' "$tree/src/kernel/kernel.list"
+
+cp "$here/transport_example.c" "$tree/src/transport/paced.c"
+echo 'RA__TRANSPORT(paced)' >>"$tree/src/transport/transport.list"
+
+# ---- Built, listed, used, right ----
+
+generator=
+if command -v ninja >/dev/null; then generator='-G Ninja'; fi
+# shellcheck disable=SC2086
+expect 'cmake finds the new files' \
+    cmake -S "$tree" -B "$build" $generator -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 -DRINGATTN_EXAMPLES=OFF
+expect 'all compiles without a warning' \
+    cmake --build "$build" --parallel "$jobs" --target ringattn ringattn_static
+expect 'includes stay within their layers' sh "$tree/tools/check_layers.sh" "$tree"
+expect 'the check compiles' \
+    "$cc" -std=c11 -Wall -Wextra -I"$tree/include" "$here/check.c" "$build/libringattn.a" -lm -lpthread -o "$work/check"
+
+listed() { "$build/ringattn" info | grep -q "^  [*+] $1 "; }
+expect 'info lists the pattern' listed 'sinks:N,W'
+expect 'info lists the kernel' listed tiny
+expect 'info lists the transport' listed paced
+
+expect 'the pattern is right' "$work/check" sinks:4,9 - -
+expect 'the pattern is right with documents' "$work/check" 'sinks:4,9;docs=0,20,53' - -
+expect 'the kernel is right' "$work/check" - tiny -
+expect 'the transport is right' "$work/check" - - paced
+expect 'all three are right together' "$work/check" sinks:4,9 tiny paced
+
+expect 'verify runs the kernel' "$build/ringattn" verify 'causal n=67 h=4/2 d=16 ring=3 zigzag backward kernel=tiny'
+
+expect 'verify runs the pattern' "$build/ringattn" verify 'sinks:4,9 n=67 h=4/2 d=16 ring=3 striped backward'
+
+# Half a megabyte takes half a second over this wire, and next to nothing otherwise.
+slow() {
+    start=$(date +%s%N)
+    "$build/ringattn" run --tokens 2048 --heads 1 --dim 64 --ring 2 --transport paced --pattern causal
+    [ $(($(date +%s%N) - start)) -gt 500000000 ]
+}
+if grep -q 'ra_group_create(' "$tree/cli/engine.c"; then
+    expect 'the command uses the transport' slow
+else
+    echo 'skip  the command uses the transport: cli/engine.c makes local groups only'
+fi
+
+# The tests walk the lists, so they hold the new rows to every promise.
+walks() { # walks KIND/NAME
+    cmake --build "$build" --parallel "$jobs" --target "test_$(echo "$1" | tr / _)" && "$build/tests/$1"
+}
+if [ -f /usr/include/cmocka.h ]; then
+    expect 'unit/pattern passes with one more pattern' walks unit/pattern
+    expect 'unit/kernel passes with one more kernel' walks unit/kernel
+    export RINGATTN_TEST_TRANSPORT=paced
+    expect 'fault/order passes over the transport' walks fault/order
+    expect 'fault/fail passes over the transport' walks fault/fail
+    unset RINGATTN_TEST_TRANSPORT
+else
+    echo 'skip  unit/pattern, unit/kernel and fault: cmocka is not installed'
+fi
+
+# ---- The page ----
+
+# quoted FILE: the code block behind "<!-- FILE -->" of the page is that file.
+quoted() {
+    awk -v mark="<!-- $1 -->" '$0 == mark { on = 1; next } on && /^```c$/ { code = 1; next }
+        code && /^```$/ { exit } code' "$root/docs/ADDING.md" | diff - "$root/$1"
+}
+for name in pattern_example.c oracle_example.inc kernel_example.c transport_example.c; do
+    expect "docs/ADDING.md quotes $name" quoted "tests/adding/$name"
+done
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]

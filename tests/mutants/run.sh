@@ -1,0 +1,145 @@
+#!/bin/sh
+# Breaks the code on purpose, one mutant of mutants.list at a time, and expects the tests to notice.
+# usage: run.sh [-m] [NAME...]     only these mutants; -m prints the table of docs/TESTING.md
+#
+# JOBS=2 is the number of compilers at a time.
+# Works on a copy of the tree. A test runs until its first failure, or 60 seconds. Exits with 1 if a
+# mutant survives, changes nothing or does not compile, or if the tests fail without any.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+list=$root/tests/mutants/mutants.list
+jobs=${JOBS:-2}
+markdown=''
+if [ "${1:-}" = -m ]; then
+    markdown=yes
+    shift
+fi
+unset RINGATTN_LONG RINGATTN_KERNEL RINGATTN_THREADS
+work=$(mktemp -d "${TMPDIR:-/tmp}/ringattn-mutants.XXXXXX")
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' INT TERM
+
+tree=$work/tree build=$work/build log=$work/log
+mkdir "$tree"
+(cd "$root" && tar cf - CMakeLists.txt cmake include src cli tests/support tests/unit tests/ring tests/fault) |
+    (cd "$tree" && tar xf -)
+# The bodies of the vector kernels are shared; one instruction set is enough to see them broken.
+rm -rf "$tree/src/kernel/cpu/avx512"
+
+generator=''
+if command -v ninja >/dev/null; then generator='-G Ninja'; fi
+# shellcheck disable=SC2086
+cmake -S "$tree" -B "$build" $generator -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
+    -DRINGATTN_WERROR=OFF -DRINGATTN_EXAMPLES=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
+
+# compile KIND/NAME
+compile() {
+    cmake --build "$build" --parallel "$jobs" --target "test_$(echo "$1" | tr / _)" >"$log" 2>&1 </dev/null
+}
+
+# passes KIND/NAME: runs the test, and stops it at its first failure: the rest would only cost time.
+# Leaves its exit status in $ended.
+passes() {
+    timeout 60 "$build/tests/$1" >"$log" 2>&1 </dev/null &
+    pid=$!
+    while kill -0 $pid 2>/dev/null; do
+        if grep -q '^\[  FAILED  \]' "$log"; then
+            kill $pid 2>/dev/null || true
+            wait $pid 2>/dev/null || true
+            ended=1
+            return 1
+        fi
+        sleep 0.1
+    done
+    ended=0
+    wait $pid || ended=$?
+    return $ended
+}
+
+# Which case of a test failed, or how the test ended.
+why() {
+    case=$(sed -n 's/^\[  FAILED  \] \([a-z_0-9]*\)$/\1/p' "$log" | head -n 1)
+    if [ "$case" ]; then echo "$case"
+    elif [ $ended -eq 124 ] || [ $ended -eq 99 ]; then echo "(hangs)"
+    elif [ $ended -gt 128 ]; then echo "(crashes)"
+    else echo "(status $ended)"
+    fi
+}
+
+passed=0 failed=0
+report() { # report VERDICT NAME CAUGHT_BY
+    # shellcheck disable=SC2016
+    if [ "$markdown" ]; then printf '| `%s` | %s | `%s` |\n' "$2" "$what" "$3"; else printf '%-30s %s\n' "$2" "$3"; fi
+    if [ "$1" = ok ]; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+}
+
+# Tries the mutant that was read; leaves the tree as it was.
+try() {
+    if [ ! -f "$tree/$file" ]; then
+        report bad "$mutant" "THERE IS NO $file"
+        return
+    fi
+    cp "$tree/$file" "$work/original"
+    sed -i "$edit" "$tree/$file"
+    if cmp -s "$tree/$file" "$work/original"; then
+        report bad "$mutant" "CHANGES NOTHING in $file"
+        return
+    fi
+    verdict=bad caught="SURVIVES"
+    for test in $tests; do
+        case $sound in *" $test "*) ;; *) continue ;; esac
+        if ! compile "$test"; then
+            caught="DOES NOT COMPILE: $(grep -m 1 error "$log" || tail -n 1 "$log")"
+            break
+        fi
+        if ! passes "$test"; then
+            verdict=ok caught="$test $(why)"
+            break
+        fi
+    done
+    report $verdict "$mutant" "$caught"
+    cp "$work/original" "$tree/$file" # a new time of change, so it is compiled again
+}
+
+wanted() { # wanted NAME [NAMES...]
+    name=$1
+    shift
+    [ $# -eq 0 ] && return 0
+    for one in "$@"; do [ "$one" = "$name" ] && return 0; done
+    return 1
+}
+
+# Without a mutant every test must pass: from the others nothing would be learned.
+sound=''
+all=$(sed -n 's/^tests *//p' "$list" | tr ' ' '\n' | sort -u)
+for test in $all; do
+    if compile "$test" && passes "$test"; then
+        sound="$sound $test "
+    else
+        tail -n 20 "$log"
+        echo "$test fails without any mutant"
+        failed=$((failed + 1))
+    fi
+done
+
+if [ "$markdown" ]; then
+    printf '| mutant | what it breaks | caught by |\n|---|---|---|\n'
+else
+    printf '%-30s %s\n' mutant 'caught by'
+fi
+mutant='' file='' edit='' tests='' what=''
+while read -r key rest; do
+    case $key in
+    mutant) mutant=$rest ;;
+    file) file=$rest ;;
+    edit) edit=$rest ;;
+    tests) tests=$rest ;;
+    what)
+        what=$rest
+        if wanted "$mutant" "$@"; then try; fi
+        ;;
+    esac
+done <"$list"
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
