@@ -1,4 +1,6 @@
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
+#include <stdio.h>
+
 #include "api/handles.h"
 
 static ra_status check_runnable(const ra_plan *plan, const void *args)
@@ -21,17 +23,35 @@ static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_t
     return ra__tensor_from("out", out, s, q_rows, s->q_heads, s->value_dim, &io->out);
 }
 
-ra_status ra_attend(ra_plan *plan, const ra_attend_args *given)
+/* A rank that never starts leaves the others waiting: they are told at once. */
+static ra_status tell_others(const ra_plan *plan, ra_status status)
+{
+    if (status == RA_OK || !plan || !plan->group || plan->group->rank.ranks == 1) return status;
+    char sentence[512];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
+    plan->group->rank.transport->abort(plan->group->rank.link, status, sentence);
+    return ra__fail(status, "%s", sentence);
+}
+
+static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,
+                                  struct ra__io *io)
 {
     RA__TRY(check_runnable(plan, given));
     ra_attend_args args = ra_attend_args_default();
     RA__TRY(ra__take_struct("ra_attend_args", &args, sizeof args, given));
-    struct ra__io io = { .lse = args.lse, .progress = args.progress, .context = args.context };
-    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, &io));
-    return ra__exec_run(&plan->exec, &plan->exec.forward, &io);
+    *io = (struct ra__io){ .lse = args.lse, .progress = args.progress, .context = args.context };
+    return take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io);
 }
 
-ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *given)
+ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
+{
+    struct ra__io io;
+    ra_status status = tell_others(plan, take_attend_args(plan, args, &io));
+    return status == RA_OK ? ra__exec_run(&plan->exec, &plan->exec.forward, &io) : status;
+}
+
+static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args *given,
+                                    struct ra__io *io)
 {
     RA__TRY(check_runnable(plan, given));
     const struct ra__shape *s = &plan->steps.input.shape;
@@ -43,14 +63,20 @@ ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *given)
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
     if (!args.lse && q_rows > 0) return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
     /* The LSE is only read in a backward run; the cast meets the forward's type. */
-    struct ra__io io = { .lse = (float *)args.lse,
-                         .dlse = args.dlse,
-                         .progress = args.progress,
-                         .context = args.context };
-    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, &io));
-    RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io.dout));
-    RA__TRY(ra__tensor_from("dq", &args.dq, s, q_rows, s->q_heads, s->dim, &io.dq));
-    RA__TRY(ra__tensor_from("dk", &args.dk, s, k_rows, s->kv_heads, s->dim, &io.dk));
-    RA__TRY(ra__tensor_from("dv", &args.dv, s, k_rows, s->kv_heads, s->value_dim, &io.dv));
-    return ra__exec_run(&plan->exec, &plan->exec.backward, &io);
+    *io = (struct ra__io){ .lse = (float *)args.lse,
+                           .dlse = args.dlse,
+                           .progress = args.progress,
+                           .context = args.context };
+    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io));
+    RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io->dout));
+    RA__TRY(ra__tensor_from("dq", &args.dq, s, q_rows, s->q_heads, s->dim, &io->dq));
+    RA__TRY(ra__tensor_from("dk", &args.dk, s, k_rows, s->kv_heads, s->dim, &io->dk));
+    return ra__tensor_from("dv", &args.dv, s, k_rows, s->kv_heads, s->value_dim, &io->dv);
+}
+
+ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)
+{
+    struct ra__io io;
+    ra_status status = tell_others(plan, take_gradient_args(plan, args, &io));
+    return status == RA_OK ? ra__exec_run(&plan->exec, &plan->exec.backward, &io) : status;
 }

@@ -58,6 +58,9 @@ static inline ra_run ra__run_clip(ra_run run, int64_t lo, int64_t hi, int64_t *s
     return (ra_run){ run.start + from * run.step, run.step, ra__max(to - from, 0) };
 }
 
+/* The positions two runs share, again a run; count 0 if there are none. */
+ra_run ra__run_intersect(ra_run a, ra_run b);
+
 /* Indices [lo, hi) of the keys of `run` that a query at `q_pos` sees; lo <= hi always. */
 static inline void ra__band_clip(const struct ra__key_run *run, int64_t q_pos, int64_t *lo,
                                  int64_t *hi)

@@ -33,8 +33,16 @@ struct chunk {
     int64_t offset, count; /* queries of the row */
 };
 
+/* Inside a job: a sign of life. What poll says about the group is heard at the next tick. */
+static void breathe(void *context)
+{
+    const struct ra__rank *rank = context;
+    rank->transport->poll(rank->link);
+}
+
+/* Only the rank's own thread may use its link; thread 0 is that one. */
 static struct ra__view make_view(const struct ra__exec *exec, const struct ra__step *step,
-                                 const struct chunk *chunk, const struct ra__lane *lane)
+                                 const struct chunk *chunk, const struct ra__lane *lane, int thread)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
     const struct ra__plan_row *row = chunk->row;
@@ -51,6 +59,8 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
         .v = block.v,
         .runs = exec->bound->program->keys + row->first_key,
         .run_count = row->key_count,
+        .breathe = thread == 0 ? breathe : NULL,
+        .context = (void *)exec->rank,
     };
 }
 
@@ -62,7 +72,7 @@ static void run_forward(struct ra__exec *exec, const struct ra__step *step,
     int64_t rows = input->q_layout->count[input->rank], q = chunk->row->q_row + chunk->offset;
     int64_t at = (lane->batch * rows + q) * shape->q_heads + lane->head;
     struct ra__forward_job job = {
-        .view = make_view(exec, step, chunk, lane),
+        .view = make_view(exec, step, chunk, lane, thread),
         .first = chunk->row->first,
         .last = chunk->row->last,
         .m = ra__column_at(shape, exec->m, rows, lane->batch, q, lane->head),
@@ -88,7 +98,7 @@ static void run_backward(struct ra__exec *exec, const struct ra__step *step,
     float *dk = (float *)exec->slots[step->to] +
                 (lane->batch * shape->kv_heads + lane->kv_head) * width;
     struct ra__backward_job job = {
-        .view = make_view(exec, step, chunk, lane),
+        .view = make_view(exec, step, chunk, lane, thread),
         .dout = ra__matrix_at(&exec->io->dout, shape->dtype, lane->batch, q, lane->head),
         .lse = ra__column_at(shape, exec->io->lse, rows, lane->batch, q, lane->head),
         .delta = ra__column_at(shape, exec->delta, rows, lane->batch, q, lane->head),

@@ -159,13 +159,23 @@ static ra_status take_array(struct ra__exec *exec, int64_t count, size_t bytes, 
     return *out ? RA_OK : ra__fail(RA_ERR_MEMORY, "plan: %" PRId64 " entries", count);
 }
 
-static struct ra__message bind_transfer(const struct ra__exec *exec,
+/* Tags start with a fingerprint of the problem and the direction: messages of another plan, or of
+ * another direction of the same one, never meet. */
+static int fingerprint(const struct ra__exec *exec, const struct ra__program *program)
+{
+    bool backward = program == &exec->plan->backward;
+    uint64_t hash = ra__hash(RA__HASH_START, &exec->hello, sizeof exec->hello);
+    hash = ra__hash(hash, &backward, sizeof backward);
+    return (int)(hash % 0x7fff) + 1; /* not 0: greetings have no fingerprint */
+}
+
+static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
                                         const struct ra__transfer *transfer)
 {
     size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, transfer->slot);
     return (struct ra__message){
         .peer = transfer->peer,
-        .tag = transfer->tag,
+        .tag = prefix << 16 | transfer->tag, /* hops and topics stay below 2^16 */
         .hop = transfer->hop,
         .data = (char *)exec->slots[transfer->slot] + (size_t)transfer->range.lo * row_bytes,
         .bytes = (size_t)(transfer->range.hi - transfer->range.lo) * row_bytes,
@@ -190,6 +200,7 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
                               struct ra__bound *bound)
 {
     const struct ra__plan_input *input = &exec->plan->input;
+    int prefix = fingerprint(exec, program);
     bound->program = program;
     bound->cut = ra__cut_for(&input->shape, exec->kernel, input->q_layout->count[input->rank],
                              threads);
@@ -199,9 +210,9 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     RA__TRY(take_array(exec, program->row_count, sizeof *bound->chunk_starts,
                        (void **)&bound->chunk_starts));
     for (int i = 0; i < program->send_count; i++)
-        bound->sends[i] = bind_transfer(exec, &program->sends[i]);
+        bound->sends[i] = bind_transfer(exec, prefix, &program->sends[i]);
     for (int i = 0; i < program->recv_count; i++)
-        bound->recvs[i] = bind_transfer(exec, &program->recvs[i]);
+        bound->recvs[i] = bind_transfer(exec, prefix, &program->recvs[i]);
     for (int i = 0; i < program->round_count; i++) {
         const struct ra__plan_round *round = &program->rounds[i];
         bound->rounds[i] = (struct ra__round){ .sends = bound->sends + round->first_send,
@@ -251,13 +262,13 @@ static ra_status prepare_hello(struct ra__exec *exec)
 
 ra_status ra__exec_create(struct ra__exec *exec)
 {
+    int threads = ra__pool_threads(exec->rank->pool);
     RA__TRY(take_buffers(exec));
-    RA__TRY(bind_program(exec, &exec->plan->forward, ra__pool_threads(exec->rank->pool),
-                         &exec->forward));
-    /* Backward, the jobs of a KV head are one thread's, and how queries are cut decides in which order
-     * the gradients of its keys are summed: the cut must not know the threads. */
-    RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));
-    return prepare_hello(exec);
+    RA__TRY(prepare_hello(exec));
+    RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
+    /* Backward, the jobs of a KV head come one after the other, and how queries are cut decides in
+     * which order the gradients of its keys are summed: the cut must not know the threads. */
+    return bind_program(exec, &exec->plan->backward, 1, &exec->backward);
 }
 
 static void unbind(struct ra__bound *bound)

@@ -6,7 +6,7 @@
 #include "kernel/kernel.h"
 
 /* How queries and heads are cut: a job takes up to `heads` query heads of one KV head and up to
- * `queries` queries. Results do not depend on it. */
+ * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums. */
 struct ra__cut {
     int heads;       /* per job */
     int head_chunks; /* jobs per KV head */
@@ -19,8 +19,6 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape,
                                          int threads)
 {
     enum { JOBS_PER_THREAD = 4, FEWEST_QUERIES = 16 };
-    /* A job is the time between two signs of life: this many pairs take about a second. */
-    const int64_t most_pairs = INT64_C(1) << 28;
     int group = shape->q_heads / shape->kv_heads;
     struct ra__cut cut = { .heads = group < kernel->rows ? group : kernel->rows };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
@@ -29,8 +27,6 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape,
     while (cut.queries > FEWEST_QUERIES && threads > 1 &&
            lanes * ra__ceil_div(queries, cut.queries) < (int64_t)JOBS_PER_THREAD * threads)
         cut.queries = (cut.queries + 1) / 2;
-    while (cut.queries > 1 && cut.queries * cut.heads > most_pairs / ra__max(shape->k_len, 1))
-        cut.queries /= 2;
     return cut;
 }
 

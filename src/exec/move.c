@@ -131,10 +131,12 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
             k_rows = input->k_layout->count[step->block];
     int64_t width = shape->dim + shape->value_dim, stride = shape->batch * shape->kv_heads * width;
     for (int64_t batch = 0; batch < shape->batch; batch++) {
-        for (int head = 0; head < shape->q_heads; head++)
+        for (int head = 0; head < shape->q_heads; head++) {
             store_sums(shape, ra__matrix_at(&exec->io->dq, shape->dtype, batch, 0, head),
                        exec->dq + (batch * q_rows * shape->q_heads + head) * shape->dim,
                        (int64_t)shape->q_heads * shape->dim, q_rows, shape->dim);
+            RA__TRY(ra__exec_tick(exec));
+        }
         for (int head = 0; head < shape->kv_heads; head++) {
             const float *sums = (const float *)exec->slots[RA__GRAD_OWN] +
                                 (batch * shape->kv_heads + head) * width;
@@ -142,6 +144,7 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
                        stride, k_rows, shape->dim);
             store_sums(shape, ra__matrix_at(&exec->io->dv, shape->dtype, batch, 0, head),
                        sums + shape->dim, stride, k_rows, shape->value_dim);
+            RA__TRY(ra__exec_tick(exec));
         }
     }
     return RA_OK;

@@ -58,6 +58,7 @@ static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
 {
     double start = exec->rank->trace ? ra__now() : 0;
     RA__TRY(operations[step->op].run(exec, step));
+    RA__TRY(ra__exec_tick(exec));
     if (!exec->rank->trace) return RA_OK;
     struct ra_trace_event event = {
         operations[step->op].name, exec->rank->rank, step->hop, step->block, start,
@@ -68,26 +69,31 @@ static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
 }
 
 /* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse. */
-static void prepare_backward(struct ra__exec *exec)
+static ra_status prepare_backward(struct ra__exec *exec)
 {
+    enum { ROWS = 1024 }; /* between two ticks */
     const struct ra__plan_input *input = &exec->plan->input;
-    const struct ra__shape *shape = &input->shape;
+    const struct ra__shape *s = &input->shape;
     const struct ra__io *io = exec->io;
-    int64_t rows = input->q_layout->count[input->rank], all = shape->batch * rows * shape->q_heads;
-    exec->device->clear(exec->dq, (size_t)(all * shape->dim) * sizeof(float));
-    for (int64_t batch = 0; batch < shape->batch; batch++)
-        ra__kernel_delta(shape, rows, shape->q_heads,
-                         ra__matrix_at(&io->out, shape->dtype, batch, 0, 0),
-                         ra__matrix_at(&io->dout, shape->dtype, batch, 0, 0),
-                         ra__column_at(shape, (float *)io->dlse, rows, batch, 0, 0),
-                         ra__column_at(shape, exec->delta, rows, batch, 0, 0));
+    int64_t rows = input->q_layout->count[input->rank], all = s->batch * rows * s->q_heads;
+    exec->device->clear(exec->dq, (size_t)(all * s->dim) * sizeof(float));
+    for (int64_t batch = 0; batch < s->batch; batch++)
+        for (int64_t row = 0; row < rows; row += ROWS) {
+            ra__kernel_delta(s, ra__min(ROWS, rows - row), s->q_heads,
+                             ra__matrix_at(&io->out, s->dtype, batch, row, 0),
+                             ra__matrix_at(&io->dout, s->dtype, batch, row, 0),
+                             ra__column_at(s, (float *)io->dlse, rows, batch, row, 0),
+                             ra__column_at(s, exec->delta, rows, batch, row, 0));
+            RA__TRY(ra__exec_tick(exec));
+        }
+    return RA_OK;
 }
 
 static ra_status run_program(struct ra__exec *exec)
 {
     RA__TRY(ra__exec_tick(exec));
     RA__TRY(ra__exec_hello(exec));
-    if (exec->bound == &exec->backward) prepare_backward(exec);
+    if (exec->bound == &exec->backward) RA__TRY(prepare_backward(exec));
     const struct ra__program *program = exec->bound->program;
     for (int i = 0; i < program->step_count; i++) RA__TRY(run_step(exec, &program->steps[i]));
     return RA_OK;

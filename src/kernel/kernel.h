@@ -44,7 +44,15 @@ struct ra__view {
     struct ra__matrix k, v;    /* a block; rows as the runs count them; head_stride unused */
     const struct ra__key_run *runs;
     int run_count;
+    void (*breathe)(void *context); /* NULL, or to be called every few milliseconds of work */
+    void *context;                  /* of breathe */
 };
+
+/* Kernels call this between key blocks: a job may be long, and somebody may wait for a sign. */
+static inline void ra__breathe(const struct ra__view *view)
+{
+    if (view->breathe) view->breathe(view->context);
+}
 
 struct ra__forward_job {
     struct ra__view view;

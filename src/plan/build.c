@@ -83,13 +83,17 @@ static void note_rows(struct ra__builder *b, int reader, int owner, struct ra__r
 static void note_sight(struct ra__builder *b, const struct ra__sight *sight, int reader, int owner)
 {
     const ra_layout *layout = b->input->k_layout;
-    int64_t lo = sight->keys.start, hi = ra__run_last(sight->keys) + 1;
-    for (int64_t i = ra__layout_find(layout, owner, lo); i < layout->first[owner + 1]; i++) {
+    int64_t last = ra__run_last(sight->keys);
+    int64_t i = ra__layout_find(layout, owner, sight->keys.start);
+    for (; i < layout->first[owner + 1] && layout->runs[i].at.start <= last; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
-        if (run->at.start >= hi) break;
-        int64_t skipped, count = ra__run_clip(run->at, lo, hi, &skipped).count,
-                         row = run->row + skipped;
-        if (count > 0) note_rows(b, reader, owner, (struct ra__range){ row, row + count });
+        ra_run keys = ra__run_intersect(sight->keys, run->at);
+        if (keys.count == 0) continue;
+        struct ra__range rows = { (keys.start - run->at.start) / run->at.step,
+                                  (ra__run_last(keys) - run->at.start) / run->at.step + 1 };
+        rows.lo += run->row;
+        rows.hi += run->row;
+        note_rows(b, reader, owner, rows);
     }
 }
 

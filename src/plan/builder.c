@@ -91,15 +91,19 @@ static ra_status put_key_run(struct ra__builder *b, struct ra__key_run run)
 static ra_status put_keys_of_block(struct ra__builder *b, const struct ra__sight *sight, int owner)
 {
     const ra_layout *layout = b->input->k_layout;
-    int64_t lo = sight->keys.start, hi = ra__run_last(sight->keys) + 1;
-    for (int64_t i = ra__layout_find(layout, owner, lo); i < layout->first[owner + 1]; i++) {
+    int64_t last = ra__run_last(sight->keys);
+    int64_t i = ra__layout_find(layout, owner, sight->keys.start);
+    for (; i < layout->first[owner + 1] && layout->runs[i].at.start <= last; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
-        if (run->at.start >= hi) break;
-        int64_t skipped;
-        ra_run keys = ra__run_clip(run->at, lo, hi, &skipped);
+        ra_run keys = ra__run_intersect(sight->keys, run->at);
         if (keys.count == 0) continue;
-        RA__TRY(put_key_run(b, (struct ra__key_run){ run->row + skipped, 1, keys.start, keys.step,
-                                                     keys.count, sight->band }));
+        struct ra__key_run seen = { .row = run->row + (keys.start - run->at.start) / run->at.step,
+                                    .row_step = keys.step / run->at.step,
+                                    .pos = keys.start,
+                                    .pos_step = keys.step,
+                                    .count = keys.count,
+                                    .band = sight->band };
+        RA__TRY(put_key_run(b, seen));
     }
     return RA_OK;
 }

@@ -61,6 +61,7 @@ static void forward_row(struct ra__forward_job *job, int64_t i, int h)
             float x = dot(shape->dtype, w->q.data, at(w->q, i, h), w->k.data, at(w->k, key, 0),
                           shape->dim);
             fold(row, x * to_log2(shape), shape, w->v.data, at(w->v, key, 0));
+            ra__breathe(w);
         }
     }
     if (job->last) {
@@ -94,6 +95,7 @@ static void backward_pair(struct ra__backward_job *job, int64_t i, int h, int64_
     float ds = p * (dp - job->delta.data[i * job->delta.row_stride + h]) * s->scale;
     float *dq = job->dq + i * job->dq_row_stride + (int64_t)h * s->dim;
     float *dk = job->dk + key * job->dk_row_stride, *dv = job->dv + key * job->dv_row_stride;
+    ra__breathe(w);
     for (int d = 0; d < s->value_dim; d++) dv[d] += p * ra__load(s->dtype, job->dout.data, o + d);
     for (int d = 0; d < s->dim; d++) dk[d] += ds * ra__load(s->dtype, w->q.data, q + d);
     for (int d = 0; d < s->dim; d++) dq[d] += ds * ra__load(s->dtype, w->k.data, k + d);

@@ -682,6 +682,38 @@ static void no_runs_at_all(void **state)
                               .magnitude = 1.0f });
 }
 
+static void count_breath(void *context) { ++*(int *)context; }
+
+/* A job breathes along its keys, however few queries it has: a long one must not look lost. */
+static void jobs_breathe(void **state)
+{
+    (void)state;
+    static const struct ra__key_run long_run[] = { { 0, 1, 0, 1, 4096, { RA__FAR, RA__FAR } } };
+    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
+        int breaths[2] = { 0, 0 };
+        struct world w = world_make(&(struct plan){ .kernel = *kernel,
+                                                    .dim = 8,
+                                                    .value_dim = 8,
+                                                    .heads = 1,
+                                                    .q_count = 1,
+                                                    .q_pos_step = 1,
+                                                    .runs = long_run,
+                                                    .run_count = 1,
+                                                    .magnitude = 1.0f });
+        struct ra__forward_job forward = forward_of(&w);
+        forward.view.breathe = count_breath;
+        forward.view.context = &breaths[0];
+        w.plan.kernel->forward(&forward, w.workspace);
+        struct ra__backward_job backward = backward_of(&w);
+        backward.view.breathe = count_breath;
+        backward.view.context = &breaths[1];
+        w.plan.kernel->backward(&backward, w.workspace);
+        assert_true(breaths[0] >= 8);
+        assert_true(breaths[1] >= 8);
+        world_free(&w);
+    }
+}
+
 /* Scores of -inf weigh nothing: alone they are an empty row, beside others they do not show. */
 static void scores_of_minus_infinity(void **state)
 {
@@ -1216,6 +1248,7 @@ int main(void)
         cmocka_unit_test(outputs_are_narrowed_as_dtype_h_does),
         cmocka_unit_test(rows_that_see_nothing),
         cmocka_unit_test(no_runs_at_all),
+        cmocka_unit_test(jobs_breathe),
         cmocka_unit_test(scores_of_minus_infinity),
         cmocka_unit_test(nan_goes_to_the_rows_that_see_it_and_no_further),
         cmocka_unit_test(nan_in_a_query_stays_in_its_row),

@@ -121,6 +121,7 @@ static void fold_run(struct row *row, const struct ra__view *view, const struct 
     for (int64_t from = lo, to; from < hi; from = to) {
         to = ra__min(ra__block_first(run, from, BLOCK) + BLOCK, hi);
         fold(row, view, run, from, to);
+        ra__breathe(view);
     }
 }
 
@@ -212,7 +213,10 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
         job->pairs += hi - lo;
         if (row->lse == -INFINITY) continue; /* no weights */
-        for (int64_t j = lo; j < hi; j++) differentiate(job, row, &view->runs[n], j);
+        for (int64_t j = lo; j < hi; j++) {
+            differentiate(job, row, &view->runs[n], j);
+            if (j % BLOCK == 0) ra__breathe(view);
+        }
     }
 }
 

@@ -1,10 +1,10 @@
 /* backward.h - adds the gradients of the rows of a job and of the keys they see. Written in the
  * words of an ISA's vec.h, on top of gemm.h, exp2.h, rows.h and pack.h.
  *
- * A key block is packed once; then GROUP rows at a time take it up. With q' = q scale log2(e) and
- * scores s = q' kt as in forward:
+ * A key block is packed once; then GROUP rows at a time take it up. With the scores of forward,
+ * s = scale log2(e) q kt:
  *     p  = exp2(s - lse log2(e))      ds = p (dout vt - delta)
- *     dv += pT dout    dk += ln(2) dsT q'  (= scale dsT q)    dq += scale ds k
+ *     dv += pT dout    dk += scale dsT q    dq += scale ds k
  * Sums run over rows and keys in a fixed order, so the same job gives the same bits. */
 #ifndef RA__KERNEL_CPU_VECTOR_BACKWARD_H
 #define RA__KERNEL_CPU_VECTOR_BACKWARD_H
@@ -23,7 +23,7 @@ struct backward {
     struct ra__backward_job *job;
     int rows, dim, value_dim; /* the dims padded */
     bool finite;              /* all of q and dout */
-    float *q, *dout;          /* [rows][dim], times scale log2(e); [rows][value_dim] */
+    float *q, *dout;          /* [rows][dim]; [rows][value_dim] */
     float *dq;                /* [rows][dim], still without scale */
     float *lse, *delta;       /* [rows]; lse times log2(e) */
     float *k;                 /* [BLOCK][dim] */
@@ -84,13 +84,15 @@ static void score_rows(const struct backward *b, int row, int count, struct lane
                             .depth = shape->dim,
                             .a = { row_of(b->q, row, b->dim), b->dim, 1 },
                             .b = { b->kt + all.from, BLOCK },
-                            .c = { b->p + all.from, BLOCK } });
+                            .c = { b->p + all.from, BLOCK },
+                            .factor = shape->scale * (float)RA__LOG2_E });
     gemm(&(struct product){ .m = count,
                             .n = all.to - all.from,
                             .depth = shape->value_dim,
                             .a = { row_of(b->dout, row, b->value_dim), b->value_dim, 1 },
                             .b = { b->vt + all.from, BLOCK },
-                            .c = { b->ds + all.from, BLOCK } });
+                            .c = { b->ds + all.from, BLOCK },
+                            .factor = 1.0f });
     for (int r = 0; r < count; r++)
         differentiate_row(b, row + r, b->p + r * BLOCK, b->ds + r * BLOCK, all);
 }
@@ -149,7 +151,7 @@ static void add_block(const struct backward *b, const struct key_block *block)
     const struct ra__shape *shape = job->view.shape;
     for (int lane = block->seen.from; lane < block->seen.to; lane++) {
         int64_t key = block->run->row + (block->first + lane) * block->run->row_step;
-        add_scaled(job->dk + key * job->dk_row_stride, (float)RA__LN_2, row_of(b->dk, lane, b->dim),
+        add_scaled(job->dk + key * job->dk_row_stride, shape->scale, row_of(b->dk, lane, b->dim),
                    shape->dim);
         add_scaled(job->dv + key * job->dv_row_stride, 1.0f, row_of(b->dv, lane, b->value_dim),
                    shape->value_dim);
@@ -178,6 +180,7 @@ static void differentiate_run(struct backward *b, const struct ra__key_run *run)
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
         struct key_block block = see_block(run, first, b->spans, b->rows, b->seen);
         if (!lanes_none(block.seen)) differentiate_block(b, &block);
+        ra__breathe(&b->job->view);
     }
 }
 
@@ -186,7 +189,6 @@ static void load_rows(struct backward *b)
     const struct ra__backward_job *job = b->job;
     const struct ra__view *view = &job->view;
     pack_rows(view, &view->q, view->shape->dim, b->q);
-    scale_row(b->q, view->shape->scale * (float)RA__LOG2_E, b->rows * b->dim);
     pack_rows(view, &job->dout, view->shape->value_dim, b->dout);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;

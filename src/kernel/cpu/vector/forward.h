@@ -3,7 +3,7 @@
  *
  * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
  * keys transposed, and then a few rows at a time take it up:
- *     scores = q kt    p = exp2(scores - m)    acc += p v
+ *     scores = scale log2(e) q kt    p = exp2(scores - m)    acc += p v
  * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and
  * adding zeros changes no bit, so neighbours may see more or less. */
 #ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
@@ -18,7 +18,7 @@
 struct forward {
     struct ra__forward_job *job;
     int rows, dim, value_dim; /* the dims padded */
-    float *q;                 /* [rows][dim], times scale log2(e) */
+    float *q;                 /* [rows][dim] */
     float *m, *l;             /* [rows] */
     float *acc;               /* [rows][value_dim] */
     float *k;                 /* [BLOCK][dim] */
@@ -89,7 +89,8 @@ static void fold_rows(struct forward *f, int row, int count)
                             .depth = f->job->view.shape->dim,
                             .a = { row_of(f->q, row, f->dim), f->dim, 1 },
                             .b = { f->kt + all.from, BLOCK },
-                            .c = { f->scores + all.from, BLOCK } });
+                            .c = { f->scores + all.from, BLOCK },
+                            .factor = f->job->view.shape->scale * (float)RA__LOG2_E });
     for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
     for (int r = 0; r < count; r++) weigh_row(f, row + r, f->scores + r * BLOCK, all);
     gemm(&(struct product){ .m = count,
@@ -121,6 +122,7 @@ static void fold_run(struct forward *f, const struct ra__key_run *run)
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
         struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
         if (!lanes_none(block.seen)) fold_block(f, &block);
+        ra__breathe(&f->job->view);
     }
 }
 
@@ -171,7 +173,6 @@ static void forward(struct ra__forward_job *job, void *workspace)
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
     pack_rows(view, &view->q, shape->dim, f.q);
-    scale_row(f.q, shape->scale * (float)RA__LOG2_E, f.rows * f.dim);
     for (int row = 0; row < f.rows; row++)
         load_state(&f, row, row / view->heads, row % view->heads);
     for (int n = 0; n < view->run_count; n++) fold_run(&f, &view->runs[n]);

@@ -6,7 +6,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* C[i][j] = sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n.
+/* C[i][j] = factor times the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth,
+ * j < n. The factor comes after the sum: one rounding, not one per term.
  *
  * A may be transposed: A[i][t] lies at a.at + i a.row + t a.step. B and C are rows of numbers. n is
  * a multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
@@ -26,6 +27,7 @@ struct product {
         float *at;
         int64_t row;
     } c;
+    float factor; /* without `add` */
     bool add;
 };
 
@@ -53,10 +55,11 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         }
     }
 
-    if (add)
-        for (int r = 0; r < rows; r++)
-            for (int v = 0; v < vecs; v++)
-                sum[r][v] = vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v]);
+    const vec factor = vec_all(p->factor);
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < vecs; v++)
+            sum[r][v] = add ? vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v])
+                            : vec_mul(factor, sum[r][v]);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) vec_store(c + r * c_row + v * LANES, sum[r][v]);
 }

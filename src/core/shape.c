@@ -1,0 +1,29 @@
+/* shape.c - geometry that is more than a line. */
+#include "core/shape.h"
+
+static int64_t greatest_common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Walks along one run, a period at most, until it meets the other. Of two runs over the same stretch
+ * one has few positions or meets soon: walking along the one with the larger step is short. */
+ra_run ra__run_intersect(ra_run a, ra_run b)
+{
+    int64_t skipped;
+    if (a.count == 0 || b.count == 0) return (ra_run){ 0, 1, 0 };
+    ra_run walk = a.step >= b.step ? a : b, other = a.step >= b.step ? b : a;
+    walk = ra__run_clip(walk, other.start, ra__run_last(other) + 1, &skipped);
+    int64_t period = other.step / greatest_common_divisor(walk.step, other.step);
+    for (int64_t i = 0; i < walk.count && i < period; i++) {
+        int64_t position = walk.start + i * walk.step;
+        if ((position - other.start) % other.step != 0) continue;
+        return (ra_run){ position, walk.step * period, (walk.count - 1 - i) / period + 1 };
+    }
+    return (ra_run){ 0, 1, 0 };
+}
