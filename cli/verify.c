@@ -167,8 +167,8 @@ static int check_engine_results(struct engine *engine, struct digests *digests,
     return EXIT_PASS;
 }
 
-/* Everything about one trial. A failure to run at all is a failed case too, unless interrupted. */
-static void verify_trial(const struct trial *trial, double timeout, struct verdict *verdict)
+/* Everything about one trial. One that does not run has failed too; why is in the exit status. */
+static int verify_trial(const struct trial *trial, double timeout, struct verdict *verdict)
 {
     struct engine engine;
     struct digests digests;
@@ -183,6 +183,7 @@ static void verify_trial(const struct trial *trial, double timeout, struct verdi
     if (!status && trial->ranks > 1 && !strcmp(trial->strategy, "allgather"))
         status = check_one_rank(trial, timeout, &digests, verdict);
     if (status) find_fault(verdict, "it did not run");
+    return status;
 }
 
 /* ---- Many cases ------------------------------------------------------------------------------ */
@@ -371,10 +372,9 @@ static int verify_text(const struct options *options, const char *text, struct r
     if (!status && options->trial.threads) trial.threads = options->trial.threads;
     char *full = status ? NULL : trial_format(&trial);
     if (!status) {
-        verify_trial(&trial, options->timeout, &verdict);
+        status = verify_trial(&trial, options->timeout, &verdict);
         record(results, "given", full ? full : text, &verdict);
-        if (!options->json) print_verdict(full ? full : text, &verdict);
-        if (machine_interrupted()) status = EXIT_FAULT;
+        if (!options->json && !status) print_verdict(full ? full : text, &verdict);
     }
     free(full);
     trial_clear(&trial);

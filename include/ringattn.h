@@ -96,7 +96,8 @@ static inline ra_allocator ra_allocator_default(void)
 }
 
 /* Replaces the allocator of the process; NULL restores the C library's. Refused while any handle is
- * alive, because memory must go back where it came from. */
+ * alive, because memory must go back where it came from. No other thread may use the library
+ * meanwhile. */
 RA_API ra_status ra_allocator_set(const ra_allocator *allocator);
 
 /* Bytes the library holds right now, over all handles. 0 when every handle is destroyed. */
@@ -308,13 +309,14 @@ RA_API int ra_group_ranks(const ra_group *group);
 RA_API int ra_group_threads(const ra_group *group);
 
 /* Ends what the ranks of this group are doing: each returns RA_ERR_ABORTED with this reason within
- * one slice of work. The group is then good for nothing but ra_group_destroy(). Any thread. */
+ * one slice of work. (With custom callbacks it is theirs to tell the other ranks, and what these
+ * return.) The group is then good for nothing but ra_group_destroy(). Any thread. */
 RA_API void ra_group_abort(ra_group *group, const char *reason);
 RA_API void ra_group_destroy(ra_group *group);
 
-/* Calls body(groups[i], context) on a thread of its own for each handle and waits for all. A body
- * that fails aborts the group, so nobody is left waiting. Returns the status of the rank that failed
- * first, with its sentence in ra_last_error(). */
+/* Calls body(groups[i], context) for each handle, the first on this thread and the others on threads
+ * of their own, and waits for all. A body that fails aborts the group, so nobody is left waiting.
+ * Returns the status of the rank that was the cause, with its sentence in ra_last_error(). */
 typedef ra_status (*ra_rank_fn)(ra_group *group, void *context);
 RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void *context);
 
@@ -375,13 +377,14 @@ RA_API ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *o
 
 /* Bytes this rank needs, by purpose. `total` is what a budget is held against. */
 typedef struct ra_memory {
-    size_t size;        /* by ra_memory_default() */
-    size_t shard;       /* the caller's tensors of this rank */
-    size_t travel;      /* blocks of K and V on their way, or gathered */
-    size_t state;       /* running softmax of rows that span hops */
-    size_t gradient;    /* f32 sums of dQ, dK, dV, here and on their way */
-    size_t workspace;   /* of the kernel, over the threads of this rank; does not grow with n */
-    size_t bookkeeping; /* the plan itself: steps, rows, messages */
+    size_t size;      /* by ra_memory_default() */
+    size_t shard;     /* the caller's tensors of this rank */
+    size_t travel;    /* blocks of K and V on their way, or gathered */
+    size_t state;     /* running softmax of rows that span hops */
+    size_t gradient;  /* f32 sums of dQ, dK, dV, here and on their way */
+    size_t workspace; /* of the kernel, over the threads of this rank; does not grow with n */
+    size_t
+        bookkeeping; /* the plan itself: steps, rows, messages, its copies of what it was given */
     size_t total;
 } ra_memory;
 static inline ra_memory ra_memory_default(void)
@@ -421,7 +424,7 @@ static inline ra_attend_args ra_attend_args_default(void)
 /* clang-format on */
 
 /* out = softmax(scale q k^T) v over the pattern. Rows that see nothing give 0 and LSE = -inf. Every
- * rank of the group calls it. If it fails, the group is aborted on all ranks. */
+ * rank of the group calls it. If it fails on one of several ranks, the group is aborted on all. */
 RA_API ra_status ra_attend(ra_plan *plan, const ra_attend_args *args);
 
 typedef struct ra_gradient_args {
@@ -449,7 +452,7 @@ static inline ra_gradient_args ra_gradient_args_default(void)
 }
 /* clang-format on */
 
-/* Needs a plan made with `backward`. Every rank of the group calls it. */
+/* Needs a plan made with `backward`. Every rank of the group calls it; fails like ra_attend(). */
 RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
 
 /* ---- State: attention in pieces, in any order ---------------------------------------------------- */
@@ -474,8 +477,9 @@ RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
 /* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. The state stays as it is. */
 RA_API ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse);
 
-/* The state as flat memory, to be sent elsewhere and written there. Same layout on every machine of
- * one byte order. */
+/* The state as flat memory, to be sent elsewhere and written there: m in units of log2, then l, each
+ * [batch, query, head], then acc [batch, query, head, value_dim], all f32. Same layout on every
+ * machine of one byte order. */
 RA_API void *ra_state_data(ra_state *state, size_t *bytes);
 
 /* Merges two finished partials, rows x dim f32 packed, into the first: L = logaddexp(L1, L2),

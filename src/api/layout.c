@@ -4,17 +4,27 @@
 
 #include "api/handles.h"
 
+static ra_status check_ranks(int ranks)
+{
+    if (ranks >= 1 && ranks <= RA__MOST_RANKS) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "layout: %d ranks; there may be 1 to %d", ranks,
+                    RA__MOST_RANKS);
+}
+
 ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
                            const ra_pattern *pattern, ra_layout **out)
 {
     if (!out) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
+    RA__TRY(check_ranks(ranks));
     return ra__layout_create(partition, length, ranks, pattern, out);
 }
 
 ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
                                   const int64_t *counts, ra_layout **out)
 {
-    if (!runs || !counts || !out) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
+    if ((!runs && length > 0) || !counts || !out)
+        return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
+    RA__TRY(check_ranks(ranks));
     return ra__layout_create_custom(length, ranks, runs, counts, out);
 }
 

@@ -55,6 +55,21 @@ static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
                                    &plan->k_layout);
 }
 
+/* The plan's copies of what the caller gave it count as its own. */
+static void charge_copies(ra_plan *plan)
+{
+    ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
+    int count = plan->q_layout == plan->k_layout ? 1 : 2;
+    ra__charge(&plan->account, plan->pattern);
+    ra__charge(&plan->account, plan->pattern->bounds);
+    for (int i = 0; i < count; i++) {
+        ra__charge(&plan->account, layouts[i]);
+        ra__charge(&plan->account, layouts[i]->runs);
+        ra__charge(&plan->account, layouts[i]->first);
+        ra__charge(&plan->account, layouts[i]->count);
+    }
+}
+
 /* Refuses before anything large is allocated. */
 static ra_status check_budget(const ra_plan *plan, const ra_plan_options *options)
 {
@@ -65,6 +80,19 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
                     "state %zu, gradient %zu, workspace %zu, bookkeeping %zu)",
                     plan->steps.input.rank, m->total, options->memory, m->shard, m->travel,
                     m->state, m->gradient, m->workspace, m->bookkeeping);
+}
+
+/* What was foretold becomes what was taken. */
+static void report_account(ra_plan *plan)
+{
+    ra_memory *m = &plan->memory;
+    const size_t *bytes = plan->account.bytes;
+    m->travel = bytes[RA__FOR_TRAVEL];
+    m->state = bytes[RA__FOR_STATE];
+    m->gradient = bytes[RA__FOR_GRADIENT];
+    m->workspace = bytes[RA__FOR_WORKSPACE];
+    m->bookkeeping = bytes[RA__FOR_BOOKKEEPING];
+    m->total = m->shard + m->travel + m->state + m->gradient + m->workspace + m->bookkeeping;
 }
 
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
@@ -80,6 +108,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(ra__pattern_copy(p.pattern, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, input.shape.q_len, input.shape.k_len));
     RA__TRY(make_layouts(plan, &input.shape, options, input.ranks));
+    charge_copies(plan);
     input.pattern = plan->pattern;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
@@ -92,7 +121,10 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
                                     .device = ra__device_at(0),
                                     .rank = plan->group ? &plan->group->rank : NULL,
                                     .account = &plan->account };
-    return plan->group ? ra__exec_create(&plan->exec) : RA_OK;
+    if (!plan->group) return RA_OK;
+    RA__TRY(ra__exec_create(&plan->exec));
+    report_account(plan);
+    return RA_OK;
 }
 
 ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_plan_options *given,

@@ -70,6 +70,14 @@ void *ra__alloc_array(struct ra__account *account, enum ra__purpose purpose, siz
     return memory ? memset(memory, 0, product) : NULL;
 }
 
+void ra__charge(struct ra__account *account, void *memory)
+{
+    if (!memory) return;
+    struct header *header = (struct header *)((char *)memory - ALIGNMENT);
+    header->account = account;
+    account->bytes[header->purpose] += header->bytes;
+}
+
 void ra__free(void *memory)
 {
     if (!memory) return;

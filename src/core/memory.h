@@ -31,6 +31,9 @@ void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t by
 void *ra__alloc_array(struct ra__account *account, enum ra__purpose purpose, size_t count,
                       size_t bytes);
 
+/* Puts memory that was taken without an account onto one. Accepts NULL memory. */
+void ra__charge(struct ra__account *account, void *memory);
+
 /* Accepts NULL. The account is taken from the allocation. */
 void ra__free(void *memory);
 

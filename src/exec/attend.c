@@ -1,7 +1,7 @@
 /* attend.c - ATTEND: the rows of a step, cut into jobs and dealt to the threads of the rank.
  *
  * Forward, jobs are independent and go out largest first. Backward, a job adds to the gradients of its
- * keys, so the jobs of one KV head are done by one thread, in order: that keeps sums free of locks and
+ * keys, so the jobs of one KV head are done one after the other, in order: that keeps sums free of locks and
  * the same bits in every run. */
 #include "exec/exec.h"
 

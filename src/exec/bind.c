@@ -260,11 +260,33 @@ static ra_status prepare_hello(struct ra__exec *exec)
                       (void **)&exec->hello_messages);
 }
 
+/* The largest round of a program. */
+static int most_messages(const struct ra__program *program)
+{
+    int most = 0;
+    for (int i = 0; i < program->round_count; i++) {
+        int messages = program->rounds[i].send_count + program->rounds[i].recv_count;
+        if (messages > most) most = messages;
+    }
+    return most;
+}
+
+static ra_status reserve_messages(const struct ra__exec *exec)
+{
+    const struct ra__rank *rank = exec->rank;
+    int sizes[] = { 2 * (rank->ranks - 1), most_messages(&exec->plan->forward),
+                    most_messages(&exec->plan->backward) };
+    for (int i = 0; rank->transport->reserve && i < RA__COUNT(sizes); i++)
+        RA__TRY(rank->transport->reserve(rank->link, sizes[i]));
+    return RA_OK;
+}
+
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     int threads = ra__pool_threads(exec->rank->pool);
     RA__TRY(take_buffers(exec));
     RA__TRY(prepare_hello(exec));
+    RA__TRY(reserve_messages(exec));
     RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
     /* Backward, the jobs of a KV head come one after the other, and how queries are cut decides in
      * which order the gradients of its keys are summed: the cut must not know the threads. */

@@ -68,6 +68,9 @@ const char *ra__kernel_why(const struct ra__kernel *kernel)
     if (!kernel->usable())
         snprintf(sentences[i], sizeof sentences[i], "it needs %s, which this CPU does not have",
                  kernel->needs);
+    else if (name && !find(name))
+        snprintf(sentences[i], sizeof sentences[i],
+                 "RINGATTN_KERNEL names \"%.40s\", which is not known", name);
     else if (name && strcmp(name, kernel->name) == 0)
         snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names it");
     else if (name) snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names another one");

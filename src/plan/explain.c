@@ -62,6 +62,20 @@ static void print_rows(const struct printer *p, const struct ra__step *step)
     }
 }
 
+static void print_attend(const struct printer *p, const struct ra__step *step, char *text,
+                         size_t room)
+{
+    int rows = step->row_count;
+    bool blind = p->program->rows[step->first_row].key_count == 0;
+    const char *s = rows == 1 ? "" : "s", *slot = slot_name(step->from);
+    if (blind) snprintf(text, room, " %d row%s without a key", rows, s);
+    else if (step->block < 0)
+        snprintf(text, room, " %d row%s over the keys of all ranks in %s", rows, s, slot);
+    else
+        snprintf(text, room, " %d row%s over the keys of rank %d in %s", rows, s, step->block,
+                 slot);
+}
+
 static void print_step(const struct printer *p, int index)
 {
     const struct ra__step *step = &p->program->steps[index];
@@ -71,9 +85,7 @@ static void print_step(const struct printer *p, int index)
     size_t room = sizeof text - (size_t)used;
     if (step->op == RA__OP_MOVE || step->op == RA__OP_WAIT)
         snprintf(text + used, room, " round %d", step->round);
-    else if (step->op == RA__OP_ATTEND)
-        snprintf(text + used, room, " %d rows over the keys of %s %d in %s", step->row_count,
-                 step->block < 0 ? "all ranks" : "rank", step->block, slot_name(step->from));
+    else if (step->op == RA__OP_ATTEND) print_attend(p, step, text + used, room);
     else if (step->op != RA__OP_FINISH)
         snprintf(text + used, room, " %" PRId64 " rows of rank %d's block, %s -> %s",
                  ra__ranges_rows(&step->range), step->block, slot_name(step->from),

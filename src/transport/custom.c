@@ -85,9 +85,9 @@ static ra_status custom_poll(void *opaque)
     return tell(link, "poll", link->calls.poll(link->calls.context));
 }
 
-/* Room for a round; grows in the first run of a plan and never after. */
-static ra_status reserve(struct link *link, int messages)
+static ra_status custom_reserve(void *opaque, int messages)
 {
+    struct link *link = opaque;
     if (messages <= link->capacity) return RA_OK;
     ra_message *wire = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)messages, sizeof *wire);
     if (!wire) return ra__fail(RA_ERR_MEMORY, "custom transport: %d messages", messages);
@@ -107,7 +107,6 @@ static ra_status custom_post(void *opaque, struct ra__round *round)
     struct link *link = opaque;
     link->hop = round->hop;
     RA__TRY(custom_poll(link));
-    RA__TRY(reserve(link, round->send_count + round->recv_count));
     ra_message *sends = link->wire, *recvs = link->wire + round->send_count;
     for (int i = 0; i < round->send_count; i++) sends[i] = as_seen_outside(&round->sends[i]);
     for (int i = 0; i < round->recv_count; i++) recvs[i] = as_seen_outside(&round->recvs[i]);
@@ -127,6 +126,7 @@ static ra_status custom_wait(void *opaque, struct ra__round *round)
 const struct ra__transport ra__transport_custom = {
     .name = "custom",
     .summary = "the caller's callbacks carry the bytes",
+    .reserve = custom_reserve,
     .post = custom_post,
     .wait = custom_wait,
     .poll = custom_poll,

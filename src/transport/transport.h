@@ -34,6 +34,9 @@ struct ra__transport {
     /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
      * process has one rank, which is then opened by a function of its own. */
     ra_status (*open)(int ranks, double timeout, void **links);
+    /* Makes room for rounds of this many messages, so that post need not; NULL where none is
+     * needed. Called while planning. */
+    ra_status (*reserve)(void *link, int messages);
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a peer

@@ -396,6 +396,9 @@ refused "dropout is not in this version" verify causal dropout=0.1
 refused "the transport mpi is not in this version" verify causal mpi
 refused "the strategy ulysses is not in this version" verify causal ulysses
 refused "order=hilbert: the order hilbert is not in this version" verify causal order=hilbert
+refused "dim is 577" verify full n=8 d=577
+refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5
+refused "not a multiple" verify full n=8 h=8/3
 refused "about the grid" verify --list causal
 
 echo "$passed passed, $failed failed"
