@@ -68,7 +68,7 @@ static ra_status body(ra_group *group, void *context)
     snprintf(scene->sentence[rank], sizeof scene->sentence[rank], "%s", ra_last_error());
     ra_plan_destroy(one);
     ra_plan_destroy(other);
-    return scene->status[rank];
+    return RA_OK; /* so that it is not ra_group_run() that tells the others */
 }
 
 static void play(struct scene *scene, double timeout)
@@ -78,7 +78,7 @@ static void play(struct scene *scene, double timeout)
     options.timeout = timeout;
     options.threads = 1;
     assert_int_equal(ra_group_create_local(RANKS, &options, groups), RA_OK);
-    assert_int_not_equal(ra_group_run(groups, RANKS, body, scene), RA_OK);
+    assert_int_equal(ra_group_run(groups, RANKS, body, scene), RA_OK);
     for (int rank = 0; rank < RANKS; rank++) ra_group_destroy(groups[rank]);
     assert_int_equal(ra_allocated_bytes(), 0);
 }
@@ -87,11 +87,11 @@ static void refused_arguments_are_told_at_once(void **state)
 {
     (void)state;
     struct scene scene = { .refuse_rank_1 = true };
-    play(&scene, 30.0);
+    play(&scene, 5.0);
     assert_int_equal(scene.status[1], RA_ERR_ARGUMENT);
     assert_int_equal(scene.status[0], RA_ERR_PEER);
     assert_non_null(strstr(scene.sentence[0], "rank 1 failed: out: no data"));
-    assert_true(scene.seconds[0] < 10.0);
+    assert_true(scene.seconds[0] < 3.0);
 }
 
 /* The plans differ in the scale alone, so all their messages have the same size. */
