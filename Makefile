@@ -12,6 +12,7 @@ product   = --target ringattn ringattn_shared ringattn_static
 
 .PHONY: all demo test check install format clean help
 .NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
 
 all: ## build the library and the command (the default)
 	@tools/install-deps build
