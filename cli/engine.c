@@ -29,8 +29,9 @@ static int check_machine(const struct engine *engine)
 {
     double needed = engine->forecast.total_bytes, have = (double)machine_memory();
     if (needed <= have) return EXIT_PASS;
-    return refuse("%d ranks need %.0f bytes (%s) together; this machine has %s", engine->ranks,
-                  needed, text_bytes(needed).s, text_bytes(have).s);
+    return refuse("%d rank%s %.0f bytes (%s) together; this machine has %s", engine->ranks,
+                  engine->ranks == 1 ? " needs" : "s need", needed, text_bytes(needed).s,
+                  text_bytes(have).s);
 }
 
 static int open_runs(struct engine *engine, int rank)

@@ -144,7 +144,8 @@ static int refuse_unknown(const struct verb *verb, const char *name)
     int least = 3; /* two letters off is a slip; more is another word */
     for (int i = 0; i < COUNT(flags); i++) {
         int distance = text_distance(name, flags[i].name);
-        if (!(flags[i].verbs & verb->bit) || distance >= least) continue;
+        bool short_name = strlen(name) <= (size_t)distance + 3; /* little is left to go by */
+        if (!(flags[i].verbs & verb->bit) || distance >= least || short_name) continue;
         least = distance;
         near = &flags[i];
     }
@@ -160,7 +161,8 @@ static int mark_given(struct options *options, const struct flag *flag)
         bool same = &flags[i] == flag ||
                     (flag->key && flags[i].key && !strcmp(flag->key, flags[i].key));
         if (same && options->given & (uint64_t)1 << i)
-            return refuse("%s: %s is given already", flag->name, flags[i].name);
+            return &flags[i] == flag ? refuse("%s is given twice", flag->name)
+                                     : refuse("%s: %s is given already", flag->name, flags[i].name);
     }
     options->given |= (uint64_t)1 << (flag - flags);
     return EXIT_PASS;

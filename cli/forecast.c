@@ -6,19 +6,26 @@
 #include <string.h>
 
 #include "machine.h"
+#include "number.h"
 
-int forecast_threads(const struct trial *trial)
+int forecast_threads(const struct trial *trial, int *threads)
 {
     const char *environment = getenv("RINGATTN_THREADS");
-    int wanted = environment ? atoi(environment) : 0;
-    int shared = machine_cores() / (int)trial->ranks;
-    if (trial->threads) return (int)trial->threads;
-    return wanted > 0 ? wanted : shared > 0 ? shared : 1;
+    int64_t count = machine_cores() / trial->ranks;
+    if (trial->threads) count = trial->threads;
+    else if (environment && *environment) {
+        int status = number_whole("RINGATTN_THREADS", environment, 1, TRIAL_THREADS_MOST, &count);
+        if (status) return status;
+    }
+    *threads = count > 1 ? (int)count : 1;
+    return EXIT_PASS;
 }
 
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out)
 {
     ra_pattern *pattern;
+    int threads, result = forecast_threads(trial, &threads);
+    if (result) return result;
     ra_status status = ra_pattern_parse(trial->pattern ? trial->pattern : "full", &pattern);
     if (status != RA_OK) return library_failed(status);
     ra_problem problem = trial_problem(trial);
@@ -31,7 +38,7 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;
-    options.threads = forecast_threads(trial);
+    options.threads = threads;
     status = ra_plan_create(NULL, &problem, &options, out);
     ra_pattern_destroy(pattern);
     return library_failed(status);
@@ -64,7 +71,9 @@ static void add_rank(struct forecast *forecast, const struct forecast_rank *r)
 
 int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory)
 {
-    *forecast = (struct forecast){ .ranks = (int)trial->ranks, .threads = forecast_threads(trial) };
+    *forecast = (struct forecast){ .ranks = (int)trial->ranks };
+    int result = forecast_threads(trial, &forecast->threads);
+    if (result) return result;
     forecast->rank = calloc((size_t)forecast->ranks, sizeof *forecast->rank);
     if (!forecast->rank) return fault("out of memory: %d ranks", forecast->ranks);
     for (int rank = 0; rank < forecast->ranks; rank++) {

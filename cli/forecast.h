@@ -23,8 +23,8 @@ struct forecast {
     double total_bytes; /* memory over all ranks */
 };
 
-/* Threads a rank gets when the trial does not say. */
-int forecast_threads(const struct trial *trial);
+/* Threads a rank gets: what the trial says, RINGATTN_THREADS, or its share of the cores. */
+int forecast_threads(const struct trial *trial, int *threads);
 
 /* The plan of one rank, without a group: it can be asked, not run. */
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);

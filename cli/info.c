@@ -70,7 +70,9 @@ static void print_json(int threads)
 int verb_info(struct options *options)
 {
     struct trial alone = { .ranks = 1 };
-    if (options->json) print_json(forecast_threads(&alone));
-    else print_people(forecast_threads(&alone));
+    int threads, status = forecast_threads(&alone, &threads);
+    if (status) return status;
+    if (options->json) print_json(threads);
+    else print_people(threads);
     return EXIT_PASS;
 }

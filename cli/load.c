@@ -31,7 +31,7 @@ static int check_flags(const struct options *o)
             return refuse("--q, --k and --v belong together; %s is missing", flag_names[i]);
     for (int i = 0; i < COUNT(synthetic); i++)
         if (flags_given(o, synthetic[i]))
-            return refuse("%s is for synthetic data; with --q the files say the shape",
+            return refuse("%s is for synthetic data; with --q the data is in the files",
                           synthetic[i]);
     if (o->trial.backward && !o->dout) return refuse("--backward needs --dout beside --q");
     if (!o->trial.backward && (o->dout || o->dlse))

@@ -227,7 +227,8 @@ static int read_open(struct reading *r, struct npy *out)
     struct stat info;
     int status = refuse_name(r);
     if (status) return status;
-    r->descriptor = open(r->path, O_RDONLY | O_CLOEXEC);
+    /* Not blocking: a pipe that nobody writes to is refused below like everything irregular. */
+    r->descriptor = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->descriptor < 0 || fstat(r->descriptor, &info))
         return refuse("%s: cannot open %s: %s", r->flag, r->path, strerror(errno));
     if (!S_ISREG(info.st_mode)) return refuse("%s: %s is not a regular file", r->flag, r->path);

@@ -14,6 +14,8 @@ int outfile_check(const char *flag, const char *path)
     struct stat info;
     char copy[4096];
     if (strlen(path) >= sizeof copy) return refuse("%s: the file name is too long", flag);
+    if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode))
+        return refuse("%s: %s is a link and stays as it is; name the file itself", flag, path);
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode))
         return refuse("%s: %s is not a regular file and stays as it is", flag, path);
     strcpy(copy, path);
@@ -21,6 +23,28 @@ int outfile_check(const char *flag, const char *path)
     if (access(folder, W_OK | X_OK))
         return refuse("%s: cannot write into %s: %s", flag, folder, strerror(errno));
     return EXIT_PASS;
+}
+
+/* The folder of a path, and its last name. */
+static bool find_folder(const char *path, struct stat *info, char *name, size_t capacity)
+{
+    char copy[4096];
+    if (strlen(path) >= sizeof copy) return false;
+    strcpy(copy, path);
+    snprintf(name, capacity, "%s", basename(copy));
+    strcpy(copy, path);
+    return stat(dirname(copy), info) == 0;
+}
+
+bool outfile_same(const char *a, const char *b)
+{
+    struct stat of_a, of_b;
+    char name_a[4096], name_b[4096];
+    if (stat(a, &of_a) == 0 && stat(b, &of_b) == 0)
+        return of_a.st_dev == of_b.st_dev && of_a.st_ino == of_b.st_ino;
+    return find_folder(a, &of_a, name_a, sizeof name_a) &&
+           find_folder(b, &of_b, name_b, sizeof name_b) && of_a.st_dev == of_b.st_dev &&
+           of_a.st_ino == of_b.st_ino && !strcmp(name_a, name_b);
 }
 
 static char *temporary_name(const char *path)

@@ -14,6 +14,9 @@ struct outfile {
 /* Before work starts: can a file of that name be made? A sentence and EXIT_USAGE if not. */
 int outfile_check(const char *flag, const char *path);
 
+/* Do two paths name one file, in whatever spelling? It need not exist yet. */
+bool outfile_same(const char *a, const char *b);
+
 int outfile_open(struct outfile *file, const char *path);
 int outfile_finish(struct outfile *file); /* all bytes on disk, still under the other name */
 int outfile_commit(struct outfile *file); /* rename */

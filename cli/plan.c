@@ -14,8 +14,7 @@
 #include "rings.h"
 #include "text.h"
 
-#define MASK_MOST 4096  /* queries and keys of a mask file */
-#define RANKS_MOST 4096 /* ranks whose plans are made one after the other */
+#define MASK_MOST 4096 /* queries and keys of a mask file */
 
 /* ---- Memory by purpose ----------------------------------------------------------------------- */
 
@@ -194,8 +193,6 @@ static int write_mask(const struct options *o)
 
 static int check_options(const struct options *o)
 {
-    if (o->trial.ranks > RANKS_MOST)
-        return refuse("--ring: plans of up to %d ranks are made", RANKS_MOST);
     bool one_ring = flags_given(o, "--ring") || flags_given(o, "--ring-size");
     if (o->rings && (o->explain || o->json || o->mask || one_ring))
         return refuse("--rings prints a table; leave out --ring, --explain, --mask and --json");

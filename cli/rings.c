@@ -11,7 +11,6 @@
 #include "text.h"
 
 #define RINGS_MOST 32
-#define RANKS_MOST 1024
 
 struct ring_line {
     int ring;
@@ -27,7 +26,7 @@ static int read_rings(const char *list, int *rings, int *count)
         char *word = strsep(&rest, ",");
         int64_t ring = 0;
         if (*count == RINGS_MOST) status = refuse("--rings: at most %d rank counts", RINGS_MOST);
-        if (!status) status = number_whole("--rings", word, 1, RANKS_MOST, &ring);
+        if (!status) status = number_whole("--rings", word, 1, TRIAL_RANKS_MOST, &ring);
         if (!status) rings[*count] = (int)ring;
     }
     free(copy);

@@ -28,6 +28,13 @@ static void list_targets(const struct options *o, struct target targets[FILES])
 int store_check(const struct options *o)
 {
     struct target targets[FILES];
+    const struct {
+        const char *flag, *path;
+    } inputs[] = { { "--q", o->q },
+                   { "--k", o->k },
+                   { "--v", o->v },
+                   { "--dout", o->dout },
+                   { "--dlse", o->dlse } };
     list_targets(o, targets);
     for (int i = 0; i < FILES; i++) {
         const struct target *t = &targets[i];
@@ -35,8 +42,12 @@ int store_check(const struct options *o)
         if (t->tensor != TENSOR_COUNT && tensor_is_backward(t->tensor) && !o->trial.backward)
             return refuse("%s is for --backward", t->flag);
         for (int j = 0; j < i; j++)
-            if (targets[j].path && !strcmp(targets[j].path, t->path))
+            if (targets[j].path && outfile_same(targets[j].path, t->path))
                 return refuse("%s and %s name the same file", targets[j].flag, t->flag);
+        for (int j = 0; j < COUNT(inputs); j++)
+            if (inputs[j].path && outfile_same(inputs[j].path, t->path))
+                return refuse("%s would overwrite %s, the file of %s", t->flag, inputs[j].path,
+                              inputs[j].flag);
         int status = outfile_check(t->flag, t->path);
         if (status) return status;
     }

@@ -14,8 +14,7 @@
 /* Large enough for anything a machine can hold; small enough that products of two fit. */
 #define TOKENS_MOST ((int64_t)1 << 40)
 #define HEADS_MOST 65536
-#define RANKS_MOST 65536
-#define THREADS_MOST 4096
+#define DIM_MOST 576
 #define SEED_MOST INT64_MAX
 
 static const int64_t default_tokens = 4096, default_heads = 8, default_dim = 64;
@@ -171,13 +170,13 @@ static const struct field {
 } fields[] = {
     WHOLE("n", q_len, 1, TOKENS_MOST),
     WHOLE("nk", k_len, 1, TOKENS_MOST),
-    WHOLE("b", batch, 1, TOKENS_MOST),
+    WHOLE("b", batch, 1, INT32_MAX),
     OTHER("h", set_heads),
     WHOLE("hk", kv_heads, 1, HEADS_MOST),
-    WHOLE("d", dim, 1, HEADS_MOST),
-    WHOLE("dv", value_dim, 1, HEADS_MOST),
-    WHOLE("ring", ranks, 1, RANKS_MOST),
-    WHOLE("threads", threads, 1, THREADS_MOST),
+    WHOLE("d", dim, 1, DIM_MOST),
+    WHOLE("dv", value_dim, 1, DIM_MOST),
+    WHOLE("ring", ranks, 1, TRIAL_RANKS_MOST),
+    WHOLE("threads", threads, 1, TRIAL_THREADS_MOST),
     WHOLE("seed", seed, 0, SEED_MOST),
     REAL("scale", scale, 1e30),
     REAL("amp", amp, 1e4),

@@ -16,6 +16,10 @@ enum trial_strides {
 
 enum { DTYPE_AUTO = -1 };
 
+/* The library's own limits. */
+#define TRIAL_RANKS_MOST 4096
+#define TRIAL_THREADS_MOST 1024
+
 struct trial {
     char *pattern; /* owned; NULL = full */
     int64_t q_len, k_len;

@@ -68,7 +68,7 @@ int main(void)
     printf("values of one give one: largest error %.1e\n", worst_error());
     failed = worst_error() > 1e-4;
 done:
-    if (failed) fprintf(stderr, "single: %s\n", ra_last_error());
+    if (failed) fprintf(stderr, "single: failed: %s\n", ra_last_error());
     ra_plan_destroy(plan);
     ra_pattern_destroy(pattern);
     ra_group_destroy(group);

@@ -4,7 +4,8 @@
  * folded into a running softmax. No score matrix ever exists.
  *
  * CALL ORDER
- *     ra_group_create_local()   a group of ranks: one handle per rank, each used by one thread
+ *     ra_group_create_local()   a group of ranks: one handle per rank, each used by one thread;
+ *                               ra_group_run() starts a thread per handle for you
  *     ra_pattern_parse()        who looks at whom ("causal", "window:512", ...)
  *     ra_plan_create()          who computes what, in which order; allocates every buffer
  *     ra_attend()               forward, as often as you like; allocates nothing
@@ -216,7 +217,8 @@ typedef struct ra_array {
     size_t bytes;  /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
 } ra_array;
 
-/* permute: global order -> rank 0's shard, rank 1's shard, ... for every array in one call.
+/* permute: global order -> rank 0's shard, rank 1's shard, ... for every array in one call; the shard
+ * of a rank starts behind ra_layout_count() positions of each rank before it.
  * restore: back. take: global order -> the shard of one rank. give: that shard -> global order,
  * leaving other positions alone. */
 RA_API ra_status ra_layout_permute(const ra_layout *layout, const ra_array *arrays, int count);

@@ -133,7 +133,10 @@ refused "is not a flag" run 4096
 refused "value N is missing" run --tokens
 refused "takes no value" run --json=yes
 refused "is given already" run --ring 2 --ring-size 3
-refused "is given already" run --json --json
+refused "--json is given twice" run --json --json
+refused "from 1 to 576" run --dim 577
+refused "from 1 to 4096" plan --ring 4097
+refused "from 1 to 1024" run --threads 1025
 refused "verify takes no --tokens" verify --tokens 5
 refused "plan takes no --out" plan --out x.npy
 for flag in "--segment-lengths 4,8" "--dilation-rates 1,2" "--softcap 15" "--alibi 1" "--sinks z.npy" \
@@ -181,7 +184,6 @@ refused "--memory: \"12Q\" is not a size" run --memory 12Q
 refused "--memory: \"-1\" is not a size" run --memory -1
 refused "--memory: 0 is out of range" run --memory 0
 refused "--memory: 99999999T is out of range" run --memory 99999999T
-refused "dim is 577" run --dim 577 --tokens 8
 refused "not a multiple" run --heads 3 --kv-heads 2 --tokens 8
 
 # ---- Sizes that overflow, budgets, documents -----------------------------------------------------------------
@@ -231,6 +233,14 @@ ok run --tokens 50 --heads 4 --dim 8 --value-dim 12 --seed 4 --out dout.npy
 [ "$(wc -c <lse.npy)" -eq $((128 + 50 * 4 * 4)) ] && pass || fail "size of lse.npy"
 ok run --q q.npy --k k.npy --v v.npy --out o.npy
 says "verified   no"
+ln -s elsewhere.npy link.npy
+refused "link.npy is a link" run --q q.npy --k k.npy --v v.npy --out link.npy
+refused "--out would overwrite ./q.npy, the file of --q" run --q ./q.npy --k k.npy --v v.npy --out q.npy
+refused "--trace would overwrite k.npy" run --q q.npy --k k.npy --v v.npy --trace ./k.npy
+refused "--out and --lse name the same file" run --tokens 8 --out new.npy --lse ./new.npy
+mkfifo pipe.npy
+refused "pipe.npy is not a regular file" run --q pipe.npy --k k.npy --v v.npy
+rm link.npy pipe.npy
 ok run --q q.npy --k k.npy --v v.npy --verify --json --pattern causal --ring 4 --partition striped
 json verified
 says '"verified": true'
@@ -396,7 +406,7 @@ refused "dropout is not in this version" verify causal dropout=0.1
 refused "the transport mpi is not in this version" verify causal mpi
 refused "the strategy ulysses is not in this version" verify causal ulysses
 refused "order=hilbert: the order hilbert is not in this version" verify causal order=hilbert
-refused "dim is 577" verify full n=8 d=577
+refused "d=577: 577 is out of range" verify full n=8 d=577
 refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5
 refused "not a multiple" verify full n=8 h=8/3
 refused "about the grid" verify --list causal
