@@ -73,7 +73,8 @@ static ra_status check_shape(const struct ra__shape *s)
     return RA_OK;
 }
 
-ra_status ra__shape_from(const ra_problem *problem, struct ra__shape *shape)
+ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape,
+                           const ra_pattern **pattern)
 {
     ra_problem p = ra_problem_default();
     if (!problem) return ra__fail(RA_ERR_ARGUMENT, "problem: NULL argument");
@@ -92,6 +93,7 @@ ra_status ra__shape_from(const ra_problem *problem, struct ra__shape *shape)
     RA__TRY(check_shape(&s));
     if (s.scale == 0.0f) s.scale = (float)(1.0 / sqrt((double)s.dim));
     *shape = s;
+    *pattern = p.pattern;
     return RA_OK;
 }
 

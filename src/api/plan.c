@@ -99,13 +99,12 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
     int threads;
-    ra_problem p = ra_problem_default();
-    RA__TRY(ra__shape_from(problem, &input.shape));
-    RA__TRY(ra__take_struct("ra_problem", &p, sizeof p, problem));
+    const ra_pattern *pattern;
+    RA__TRY(ra__problem_from(problem, &input.shape, &pattern));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
     RA__TRY(ra__kernel_choose(options->kernel, &plan->kernel));
     RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
-    RA__TRY(ra__pattern_copy(p.pattern, &plan->pattern));
+    RA__TRY(ra__pattern_copy(pattern, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, input.shape.q_len, input.shape.k_len));
     RA__TRY(make_layouts(plan, &input.shape, options, input.ranks));
     charge_copies(plan);

@@ -1,7 +1,8 @@
-/* clock.h - seconds on the monotonic clock. */
+/* clock.h - the monotonic clock: seconds, and conditions that are waited for by it. */
 #ifndef RA__CORE_CLOCK_H
 #define RA__CORE_CLOCK_H
 
+#include <pthread.h>
 #include <time.h>
 
 static inline double ra__now(void)
@@ -9,6 +10,24 @@ static inline double ra__now(void)
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A condition whose deadlines are on this clock; see ra__deadline. */
+static inline void ra__cond_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+}
+
+/* That many seconds from now. */
+static inline struct timespec ra__deadline(double seconds)
+{
+    double at = ra__now() + seconds;
+    time_t whole = (time_t)at;
+    return (struct timespec){ whole, (long)((at - (double)whole) * 1e9) };
 }
 
 #endif

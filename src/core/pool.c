@@ -5,8 +5,9 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "core/clock.h"
 
 struct worker {
     struct ra__pool *pool;
@@ -61,12 +62,8 @@ ra_status ra__pool_create(int threads, struct ra__pool **out)
     if (!pool) return ra__fail(RA_ERR_MEMORY, "threads: %zu bytes", bytes);
     pool->threads = threads;
     pthread_mutex_init(&pool->lock, NULL);
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_cond_init(&pool->work_ready, NULL);
-    pthread_cond_init(&pool->work_done, &monotonic);
-    pthread_condattr_destroy(&monotonic);
+    ra__cond_init(&pool->work_ready);
+    ra__cond_init(&pool->work_done);
     for (int i = 1; i < threads; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){ .pool = pool, .index = i };
@@ -117,10 +114,7 @@ static ra_status wait_ticking(struct ra__pool *pool, const struct ra__work *work
 {
     pthread_mutex_lock(&pool->lock);
     while (pool->busy > 0) {
-        struct timespec until;
-        clock_gettime(CLOCK_MONOTONIC, &until);
-        until.tv_nsec += 100 * 1000 * 1000;
-        if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+        struct timespec until = ra__deadline(0.1);
         if (pthread_cond_timedwait(&pool->work_done, &pool->lock, &until) == 0) continue;
         pthread_mutex_unlock(&pool->lock);
         if (status == RA_OK) status = work->tick(work->context);

@@ -1,8 +1,8 @@
 /* attend.c - ATTEND: the rows of a step, cut into jobs and dealt to the threads of the rank.
  *
- * Forward, jobs are independent and go out largest first. Backward, a job adds to the gradients of its
- * keys, so the jobs of one KV head are done one after the other, in order: that keeps sums free of locks and
- * the same bits in every run. */
+ * Forward, jobs are independent and go out largest first. Backward, a job adds to the gradients of
+ * its keys, so the jobs of one KV head are done one after the other, in order: that keeps sums free
+ * of locks and gives the same bits in every run. */
 #include "exec/exec.h"
 
 /* K and V of one KV head, in the caller's tensors or in a slot. */
@@ -19,11 +19,9 @@ static struct block find_block(const struct ra__exec *exec, enum ra__slot slot,
             ra__matrix_at(&exec->io->k, shape->dtype, lane->batch, 0, lane->kv_head),
             ra__matrix_at(&exec->io->v, shape->dtype, lane->batch, 0, lane->kv_head),
         };
-    int64_t width = shape->dim + shape->value_dim,
-            row_stride = shape->batch * shape->kv_heads * width;
-    int64_t element = (int64_t)ra__dtype_bytes(shape->dtype);
+    int64_t element = (int64_t)ra__dtype_bytes(shape->dtype), row_stride = ra__slot_width(shape);
     char *k = (char *)exec->slots[slot] +
-              (lane->batch * shape->kv_heads + lane->kv_head) * width * element;
+              ra__slot_head(shape, lane->batch, lane->kv_head) * element;
     return (struct block){ { k, row_stride, 0 }, { k + shape->dim * element, row_stride, 0 } };
 }
 
@@ -93,10 +91,7 @@ static void run_backward(struct ra__exec *exec, const struct ra__step *step,
     const struct ra__shape *shape = &input->shape;
     int64_t rows = input->q_layout->count[input->rank], q = chunk->row->q_row + chunk->offset;
     int64_t at = (lane->batch * rows + q) * shape->q_heads + lane->head;
-    int64_t width = shape->dim + shape->value_dim,
-            row_stride = shape->batch * shape->kv_heads * width;
-    float *dk = (float *)exec->slots[step->to] +
-                (lane->batch * shape->kv_heads + lane->kv_head) * width;
+    float *dk = (float *)exec->slots[step->to] + ra__slot_head(shape, lane->batch, lane->kv_head);
     struct ra__backward_job job = {
         .view = make_view(exec, step, chunk, lane, thread),
         .dout = ra__matrix_at(&exec->io->dout, shape->dtype, lane->batch, q, lane->head),
@@ -106,8 +101,8 @@ static void run_backward(struct ra__exec *exec, const struct ra__step *step,
         .dq_row_stride = (int64_t)shape->q_heads * shape->dim,
         .dk = dk,
         .dv = dk + shape->dim,
-        .dk_row_stride = row_stride,
-        .dv_row_stride = row_stride,
+        .dk_row_stride = ra__slot_width(shape),
+        .dv_row_stride = ra__slot_width(shape),
     };
     exec->kernel->backward(&job, exec->workspace + (size_t)thread * exec->workspace_bytes);
     atomic_fetch_add_explicit(&exec->pairs, job.pairs, memory_order_relaxed);

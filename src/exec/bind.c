@@ -36,7 +36,7 @@ static void count_shard(struct tally *tally, const struct ra__plan *plan, ra_mem
     int64_t width = s->dim + s->value_dim, twice = input->backward ? 2 : 1;
     int64_t q[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, width, twice };
     int64_t k[] = { s->batch, input->k_layout->count[input->rank], s->kv_heads, width, twice };
-    size_t element = s->dtype == RA_F32 ? 4 : 2;
+    size_t element = ra__dtype_bytes(s->dtype);
     add_bytes(tally, &memory->shard, bytes_of(tally, element, q, RA__COUNT(q)));
     add_bytes(tally, &memory->shard, bytes_of(tally, element, k, RA__COUNT(k)));
     if (input->backward) add_bytes(tally, &memory->shard, bytes_of(tally, sizeof(float), q, 3));

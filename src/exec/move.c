@@ -129,7 +129,7 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
     const struct ra__shape *shape = &input->shape;
     int64_t q_rows = input->q_layout->count[input->rank],
             k_rows = input->k_layout->count[step->block];
-    int64_t width = shape->dim + shape->value_dim, stride = shape->batch * shape->kv_heads * width;
+    int64_t stride = ra__slot_width(shape);
     for (int64_t batch = 0; batch < shape->batch; batch++) {
         for (int head = 0; head < shape->q_heads; head++) {
             store_sums(shape, ra__matrix_at(&exec->io->dq, shape->dtype, batch, 0, head),
@@ -139,7 +139,7 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
         }
         for (int head = 0; head < shape->kv_heads; head++) {
             const float *sums = (const float *)exec->slots[RA__GRAD_OWN] +
-                                (batch * shape->kv_heads + head) * width;
+                                ra__slot_head(shape, batch, head);
             store_sums(shape, ra__matrix_at(&exec->io->dk, shape->dtype, batch, 0, head), sums,
                        stride, k_rows, shape->dim);
             store_sums(shape, ra__matrix_at(&exec->io->dv, shape->dtype, batch, 0, head),

@@ -1,6 +1,5 @@
 /* run.c - the loop over the steps of a program. */
 #include <stdio.h>
-#include <string.h>
 
 #include "core/clock.h"
 #include "exec/exec.h"
@@ -39,30 +38,23 @@ static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)
     return RA_OK;
 }
 
-static const struct {
-    const char *name;
-    ra_status (*run)(struct ra__exec *exec, const struct ra__step *step);
-} operations[RA__OPS] = {
-    [RA__OP_PACK] = { "pack", ra__exec_pack },
-    [RA__OP_MOVE] = { "move", run_move },
-    [RA__OP_WAIT] = { "wait", run_wait },
-    [RA__OP_PLACE] = { "place", ra__exec_place },
-    [RA__OP_ATTEND] = { "attend", ra__exec_attend },
-    [RA__OP_CLEAR] = { "clear", ra__exec_clear },
-    [RA__OP_ADD] = { "add", ra__exec_add },
-    [RA__OP_PICK] = { "pick", ra__exec_pick },
-    [RA__OP_FINISH] = { "finish", ra__exec_finish },
+static ra_status (*const operations[RA__OPS])(struct ra__exec *exec,
+                                              const struct ra__step *step) = {
+    [RA__OP_PACK] = ra__exec_pack,     [RA__OP_MOVE] = run_move,
+    [RA__OP_WAIT] = run_wait,          [RA__OP_PLACE] = ra__exec_place,
+    [RA__OP_ATTEND] = ra__exec_attend, [RA__OP_CLEAR] = ra__exec_clear,
+    [RA__OP_ADD] = ra__exec_add,       [RA__OP_PICK] = ra__exec_pick,
+    [RA__OP_FINISH] = ra__exec_finish,
 };
 
 static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
 {
     double start = exec->rank->trace ? ra__now() : 0;
-    RA__TRY(operations[step->op].run(exec, step));
+    RA__TRY(operations[step->op](exec, step));
     RA__TRY(ra__exec_tick(exec));
     if (!exec->rank->trace) return RA_OK;
     struct ra_trace_event event = {
-        operations[step->op].name, exec->rank->rank, step->hop, step->block, start,
-        ra__now() - start
+        ra__op_name(step->op), exec->rank->rank, step->hop, step->block, start, ra__now() - start
     };
     exec->rank->trace(exec->rank->context, &event);
     return RA_OK;

@@ -1,6 +1,7 @@
 /* build.c - from a problem to the plan of one rank: rows, needs, then the strategy's programs. */
 #include <string.h>
 
+#include "core/dtype.h"
 #include "plan/builder.h"
 
 #define RA__STRATEGY(name) extern const struct ra__strategy ra__strategy_##name;
@@ -82,18 +83,11 @@ static void note_rows(struct ra__builder *b, int reader, int owner, struct ra__r
 /* Notes which rows of `owner`'s block a sight touches. */
 static void note_sight(struct ra__builder *b, const struct ra__sight *sight, int reader, int owner)
 {
-    const ra_layout *layout = b->input->k_layout;
-    int64_t last = ra__run_last(sight->keys);
-    int64_t i = ra__layout_find(layout, owner, sight->keys.start);
-    for (; i < layout->first[owner + 1] && layout->runs[i].at.start <= last; i++) {
-        const struct ra__shard_run *run = &layout->runs[i];
-        ra_run keys = ra__run_intersect(sight->keys, run->at);
-        if (keys.count == 0) continue;
-        struct ra__range rows = { (keys.start - run->at.start) / run->at.step,
-                                  (ra__run_last(keys) - run->at.start) / run->at.step + 1 };
-        rows.lo += run->row;
-        rows.hi += run->row;
-        note_rows(b, reader, owner, rows);
+    struct ra__key_run keys;
+    int64_t cursor = 0;
+    while (ra__layout_next_keys(b->input->k_layout, owner, sight, &cursor, &keys)) {
+        int64_t last = keys.row + (keys.count - 1) * keys.row_step;
+        note_rows(b, reader, owner, (struct ra__range){ keys.row, last + 1 });
     }
 }
 
@@ -173,9 +167,8 @@ void ra__plan_clear(struct ra__plan *plan)
 
 size_t ra__slot_row_bytes(const struct ra__shape *shape, enum ra__slot slot)
 {
-    size_t element = ra__slot_is_gradient(slot) || shape->dtype == RA_F32 ? 4 : 2;
-    return (size_t)shape->batch * (size_t)shape->kv_heads *
-           (size_t)(shape->dim + shape->value_dim) * element;
+    ra_dtype dtype = ra__slot_is_gradient(slot) ? RA_F32 : shape->dtype;
+    return (size_t)ra__slot_width(shape) * ra__dtype_bytes(dtype);
 }
 
 int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__program *program)

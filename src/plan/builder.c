@@ -90,21 +90,10 @@ static ra_status put_key_run(struct ra__builder *b, struct ra__key_run run)
 /* The keys of a sight that lie in `owner`'s block, run by run. */
 static ra_status put_keys_of_block(struct ra__builder *b, const struct ra__sight *sight, int owner)
 {
-    const ra_layout *layout = b->input->k_layout;
-    int64_t last = ra__run_last(sight->keys);
-    int64_t i = ra__layout_find(layout, owner, sight->keys.start);
-    for (; i < layout->first[owner + 1] && layout->runs[i].at.start <= last; i++) {
-        const struct ra__shard_run *run = &layout->runs[i];
-        ra_run keys = ra__run_intersect(sight->keys, run->at);
-        if (keys.count == 0) continue;
-        struct ra__key_run seen = { .row = run->row + (keys.start - run->at.start) / run->at.step,
-                                    .row_step = keys.step / run->at.step,
-                                    .pos = keys.start,
-                                    .pos_step = keys.step,
-                                    .count = keys.count,
-                                    .band = sight->band };
-        RA__TRY(put_key_run(b, seen));
-    }
+    struct ra__key_run keys;
+    int64_t cursor = 0;
+    while (ra__layout_next_keys(b->input->k_layout, owner, sight, &cursor, &keys))
+        RA__TRY(put_key_run(b, keys));
     return RA_OK;
 }
 

@@ -4,11 +4,15 @@
 
 #include "plan/plan.h"
 
-static const char *const op_names[] = {
+const char *ra__op_name(enum ra__op op)
+{
+    static const char *const names[] = {
 #define RA__OP_NAME(name, text) text,
-    RA__OP_LIST(RA__OP_NAME)
+        RA__OP_LIST(RA__OP_NAME)
 #undef RA__OP_NAME
-};
+    };
+    return names[op];
+}
 
 static const char *slot_name(enum ra__slot slot)
 {
@@ -81,7 +85,7 @@ static void print_step(const struct printer *p, int index)
     const struct ra__step *step = &p->program->steps[index];
     char text[160];
     int used = snprintf(text, sizeof text, "%4d hop %-3d %-6s", index, step->hop,
-                        op_names[step->op]);
+                        ra__op_name(step->op));
     size_t room = sizeof text - (size_t)used;
     if (step->op == RA__OP_MOVE || step->op == RA__OP_WAIT)
         snprintf(text + used, room, " round %d", step->round);

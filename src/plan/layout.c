@@ -233,7 +233,8 @@ ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out)
     return RA_OK;
 }
 
-int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from)
+/* The first of `rank`'s runs that reaches position `from` or beyond; first[rank + 1] if none. */
+static int64_t find_run(const ra_layout *layout, int rank, int64_t from)
 {
     int64_t low = layout->first[rank], high = layout->first[rank + 1];
     while (low < high) {
@@ -242,6 +243,26 @@ int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from)
         else high = middle;
     }
     return low;
+}
+
+bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
+                          int64_t *cursor, struct ra__key_run *out)
+{
+    int64_t last = ra__run_last(sight->keys), end = layout->first[owner + 1];
+    if (*cursor == 0) *cursor = find_run(layout, owner, sight->keys.start);
+    while (*cursor < end && layout->runs[*cursor].at.start <= last) {
+        const struct ra__shard_run *run = &layout->runs[(*cursor)++];
+        ra_run keys = ra__run_intersect(sight->keys, run->at);
+        if (keys.count == 0) continue;
+        *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
+                                     .row_step = keys.step / run->at.step,
+                                     .pos = keys.start,
+                                     .pos_step = keys.step,
+                                     .count = keys.count,
+                                     .band = sight->band };
+        return true;
+    }
+    return false;
 }
 
 uint64_t ra__layout_hash(const ra_layout *layout)

@@ -46,8 +46,10 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
 
 ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
 
-/* The first of `rank`'s runs that reaches position `from` or beyond; first[rank + 1] if none. */
-int64_t ra__layout_find(const ra_layout *layout, int rank, int64_t from);
+/* The keys of a sight that lie in `owner`'s block, run by run: fills *out with the next ones behind
+ * *cursor and returns true, or false when there are no more. *cursor starts at 0. */
+bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
+                          int64_t *cursor, struct ra__key_run *out);
 
 /* A number that tells two layouts apart. */
 uint64_t ra__layout_hash(const ra_layout *layout);

@@ -23,6 +23,15 @@ enum ra__slot {
     RA__GRAD_GATHER, /* allgather: gradients of all gathered keys */
     RA__SLOTS
 };
+/* Numbers in a row of a slot, and where those of one KV head start: K first, V dim behind it. */
+static inline int64_t ra__slot_width(const struct ra__shape *shape)
+{
+    return shape->batch * shape->kv_heads * (shape->dim + shape->value_dim);
+}
+static inline int64_t ra__slot_head(const struct ra__shape *shape, int64_t batch, int kv_head)
+{
+    return (batch * shape->kv_heads + kv_head) * (shape->dim + shape->value_dim);
+}
 static inline bool ra__slot_is_gradient(enum ra__slot slot) { return slot >= RA__GRAD_OWN; }
 
 /* Every operation: name in programs, name for people. */
@@ -43,6 +52,8 @@ enum ra__op {
 #undef RA__OP_ENUM
         RA__OPS
 };
+
+const char *ra__op_name(enum ra__op op); /* for people: plans and timelines */
 
 /* Rows [lo, hi) of a block. */
 struct ra__range {

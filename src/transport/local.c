@@ -55,19 +55,15 @@ static ra_status local_open(int ranks, double timeout, void **links)
     pthread_mutex_init(&hub->lock, NULL);
     hub->ranks = hub->open = ranks;
     hub->timeout = timeout;
-    pthread_condattr_t monotonic;
-    pthread_condattr_init(&monotonic);
-    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     for (int i = 0; i < ranks; i++) {
         struct seat *seat = &hub->seats[i];
         seat->hub = hub;
         seat->rank = i;
         seat->waits_for = -1;
         atomic_store(&seat->beat, nanoseconds());
-        pthread_cond_init(&seat->changed, &monotonic);
+        ra__cond_init(&seat->changed);
         links[i] = seat;
     }
-    pthread_condattr_destroy(&monotonic);
     return RA_OK;
 }
 
@@ -227,8 +223,8 @@ static const struct ra__message *pending(const struct ra__round *round)
 /* Under the lock: sleeps until something changes, at most a tenth of the timeout. */
 static void nap(struct seat *seat)
 {
-    double until = ra__now() + (seat->hub->timeout < 1.0 ? seat->hub->timeout / 10 : 0.1);
-    struct timespec at = { (time_t)until, (long)((until - (double)(time_t)until) * 1e9) };
+    double timeout = seat->hub->timeout;
+    struct timespec at = ra__deadline(timeout < 1.0 ? timeout / 10 : 0.1);
     pthread_cond_timedwait(&seat->changed, &seat->hub->lock, &at);
     atomic_store_explicit(&seat->beat, nanoseconds(), memory_order_relaxed);
 }
