@@ -145,14 +145,39 @@ RA_API ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out
 /* The first keys for every query, causal behind them. */
 RA_API ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out);
 
+/* LongNet's dilated attention: in a branch, segment a holds positions [a segment, (a + 1) segment), and
+ * query head j selects those at a segment + (j mod rate) + t rate, for queries and keys alike. A query
+ * attends to the keys every branch selects for it, in one softmax: a key of two branches counts twice.
+ * This struct never grows. */
+typedef struct ra_branch {
+    int64_t segment;
+    int64_t rate;
+} ra_branch;
+RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **out);
+
+/* Blocks of `block` positions; query block i sees key block j where any of its terms says so. Terms are
+ * added one by one: "local=G", "global=G", "strided=S", "dilated=R/G", "levels=S/G,S/G,...",
+ * "random=DENSITY", "seed=K", "bitmap=FILE.npy". */
+RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
+
+/* Adds a term of blocks, or an option of dilated: "dedup" (a key counts once), "groups" (each of k head
+ * groups has one branch). The same words as in ra_pattern_parse(). */
+RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *term);
+
+/* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active; heads is 1 or the query
+ * heads. Copied. */
+RA_API ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
+                                       const uint8_t *active);
+
 /* Modifiers, for every pattern. Causal removes keys after the query's position. Documents
  * (bounds 0, a, b, ..., n; empty ones are legal; copied) let a query see its own document only. */
 RA_API ra_status ra_pattern_set_causal(ra_pattern *pattern);
 RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bounds,
                                           int64_t count);
 
-/* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128", each with
- * ";causal" and ";docs=0,120,1248,4232" behind it. */
+/* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128",
+ * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups", "blocks:64;local=4;global=1" and
+ * every other term, each with ";causal" and ";docs=0,120,1248,4232" behind it. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
 /* Writes the text of a pattern, which parses back to the same pattern, and sets *length to its
@@ -165,6 +190,25 @@ RA_API ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_
                                 int64_t query, uint8_t *seen);
 
 RA_API void ra_pattern_destroy(ra_pattern *pattern);
+
+/* ---- Order: a permutation of positions ------------------------------------------------------------ */
+
+/* Index i of the order holds the token of original position positions[i]. Segments, blocks, windows and
+ * partitions count indices; causal, prefix, documents, ALiBi, bias and dropout go by original
+ * positions. Needs as many queries as keys. */
+typedef struct ra_order ra_order;
+
+/* "sequential", "hilbert" (the smallest power-of-two square that holds n), "hilbert:HxW" (rows x
+ * columns, at least n cells), "shuffled:SEED" (for comparison). */
+RA_API ra_status ra_order_parse(const char *text, int64_t length, ra_order **out);
+
+/* Any permutation of 0 .. length - 1. Copied. */
+RA_API ra_status ra_order_custom(const int64_t *positions, int64_t length, ra_order **out);
+
+/* Writes the original position of every index, and what the order was made from. */
+RA_API int64_t ra_order_length(const ra_order *order);
+RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
+RA_API void ra_order_destroy(ra_order *order);
 
 /* ---- Problem ----------------------------------------------------------------------------------- */
 
@@ -181,10 +225,16 @@ typedef struct ra_problem {
     int dim;       /* 1 to 576 */
     int value_dim; /* 1 to 576; 0 = dim */
     float scale;   /* of q.k; 0 = 1/sqrt(dim) */
+    const ra_order *order; /* NULL = sequential; copied by ra_plan_create() */
+    float softcap;         /* scores become softcap tanh(score / softcap); 0 = as they are */
+    const float *alibi;    /* [q_heads] slopes: scores fall by slope |p - j|; NULL = none; copied */
+    double dropout;        /* share of weights that is dropped, from 0 to below 1 */
 } ra_problem;
 static inline ra_problem ra_problem_default(void)
 {
-    ra_problem p = { sizeof(ra_problem), NULL, RA_F32, 0, 0, 0, 0, 0, 0, 0, 0.0f };
+    ra_problem p = {
+        sizeof(ra_problem), NULL, RA_F32, 0, 0, 0, 0, 0, 0, 0, 0.0f, NULL, 0.0f, NULL, 0.0
+    };
     return p;
 }
 
@@ -228,6 +278,12 @@ RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_arra
 RA_API ra_status ra_layout_give(const ra_layout *layout, int rank, const ra_array *arrays,
                                 int count);
 
+/* The same between original order and the index of an order: `to` of permute holds index after index.
+ * Tokens, labels and position ids go through permute, then through a layout; results come back by the
+ * layout, then by restore. */
+RA_API ra_status ra_order_permute(const ra_order *order, const ra_array *arrays, int count);
+RA_API ra_status ra_order_restore(const ra_order *order, const ra_array *arrays, int count);
+
 /* ---- Group of ranks ---------------------------------------------------------------------------- */
 
 typedef struct ra_group ra_group; /* one rank's membership in a group */
@@ -253,10 +309,13 @@ typedef struct ra_group_options {
     ra_log_fn log;     /* called by the threads of the group, one rank per thread; NULL = silence */
     ra_trace_fn trace; /* likewise */
     void *context;     /* handed to log and trace */
+    size_t
+        pool_threshold; /* buffers of at least so many bytes are shared by the rank's plans through
+                              its pool; 0 = 16 MiB, SIZE_MAX = none */
 } ra_group_options;
 static inline ra_group_options ra_group_options_default(void)
 {
-    ra_group_options o = { sizeof(ra_group_options), 0.0, 0, NULL, NULL, NULL };
+    ra_group_options o = { sizeof(ra_group_options), 0.0, 0, NULL, NULL, NULL, 0 };
     return o;
 }
 
@@ -315,6 +374,25 @@ RA_API int ra_group_threads(const ra_group *group);
  * return.) The group is then good for nothing but ra_group_destroy(). Any thread. */
 RA_API void ra_group_abort(ra_group *group, const char *reason);
 RA_API void ra_group_destroy(ra_group *group);
+
+/* The pool of a rank. Plans of one group handle run one at a time and keep nothing in their buffers
+ * between runs, so large ones are shared: ten plans cost as much as the largest of them. */
+typedef struct ra_pool {
+    size_t size;          /* by ra_pool_default() */
+    size_t threshold;     /* smaller buffers belong to their plan alone */
+    int64_t buffers;      /* in the pool */
+    size_t bytes;         /* of all of them */
+    size_t bytes_idle;    /* of those no plan uses now */
+    int64_t hits, misses; /* requests served by a buffer there was, and by a new one */
+} ra_pool;
+static inline ra_pool ra_pool_default(void)
+{
+    ra_pool p = { sizeof(ra_pool), 0, 0, 0, 0, 0, 0 };
+    return p;
+}
+RA_API ra_status ra_group_pool(const ra_group *group, ra_pool *out);
+/* Gives idle buffers back to the system. */
+RA_API ra_status ra_group_trim(ra_group *group);
 
 /* Calls body(groups[i], context) for each handle, the first on this thread and the others on threads
  * of their own, and waits for all. A body that fails aborts the group, so nobody is left waiting.
@@ -406,6 +484,17 @@ RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn l
  * RA_ERR_ABORTED on every rank. */
 typedef int (*ra_progress_fn)(void *context, double done);
 
+/* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32 or bytes as a mask. Rows are the
+ * queries of this rank's shard, columns all keys by original position. Strides count elements; 0 for
+ * batch or head means that all share one, 0 for query means k_len. This struct never grows. */
+typedef struct ra_bias {
+    const void *data; /* NULL = none */
+    int mask;         /* 1: bytes, 0 hides the key; 0: f32, added; -INFINITY hides */
+    int64_t batch_stride;
+    int64_t head_stride;
+    int64_t query_stride;
+} ra_bias;
+
 typedef struct ra_attend_args {
     size_t size;   /* by ra_attend_args_default() */
     ra_tensor q;   /* [batch, q_count, q_heads, dim] */
@@ -415,12 +504,16 @@ typedef struct ra_attend_args {
     float *lse;    /* [batch, q_count, q_heads] packed, natural log, written; NULL = not wanted */
     ra_progress_fn progress; /* NULL = none */
     void *context;           /* handed to progress */
+    ra_bias bias;
+    const float *sinks;    /* [q_heads]: one more key with this logit and value 0; NULL = none */
+    uint64_t dropout_seed; /* of this run; the same on every rank and in ra_gradient() */
 } ra_attend_args;
 /* clang-format off */
 static inline ra_attend_args ra_attend_args_default(void)
 {
     ra_attend_args a = { sizeof(ra_attend_args), { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 },
-                         { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL, NULL };
+                         { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL, NULL,
+                         { NULL, 0, 0, 0, 0 }, NULL, 0 };
     return a;
 }
 /* clang-format on */
@@ -443,13 +536,20 @@ typedef struct ra_gradient_args {
     ra_tensor dv;
     ra_progress_fn progress;
     void *context;
+    ra_bias bias; /* this and the next two as in ra_attend() */
+    const float *sinks;
+    uint64_t dropout_seed;
+    float
+        *dsinks; /* [q_heads], written: gradient of the sinks from this rank's queries, to be added
+                      up over the ranks; NULL = not wanted */
 } ra_gradient_args;
 /* clang-format off */
 static inline ra_gradient_args ra_gradient_args_default(void)
 {
     ra_gradient_args a = { sizeof(ra_gradient_args), { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 },
                            { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, { NULL, 0, 0, 0 }, NULL,
-                           { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL };
+                           { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, { NULL, 0, 0, 0 }, NULL, NULL,
+                           { NULL, 0, 0, 0, 0 }, NULL, 0, NULL };
     return a;
 }
 /* clang-format on */
@@ -473,11 +573,23 @@ RA_API ra_status ra_state_init(ra_state *state);
 RA_API ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
                                const ra_tensor *v, int64_t first_key, int64_t keys);
 
+/* Another number of keys, for a cache that grew; what was folded stays. Queries keep sitting at the end:
+ * query i at position i + keys - q_len. Allocates nothing. */
+RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
+
+/* Merges the states that the ranks of a group folded from their own keys: afterwards every rank holds
+ * the sum, with the same bits. Every rank of the group calls it. */
+RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
+
 /* into += from, for states of the same shape that folded different keys. Safe at -inf. */
 RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
 
 /* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. The state stays as it is. */
 RA_API ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse);
+
+/* The same with one more key per head, [q_heads] logits, folded into the result only. */
+RA_API ra_status ra_state_finish_sinks(const ra_state *state, const float *sinks,
+                                       const ra_tensor *out, float *lse);
 
 /* The state as flat memory, to be sent elsewhere and written there: m in units of log2, then l, each
  * [batch, query, head], then acc [batch, query, head, value_dim], all f32. Same layout on every
@@ -507,9 +619,32 @@ static inline ra_part ra_part_default(void)
     return p;
 }
 
-/* `kind` is "kernel", "device", "transport", "pattern", "partition" or "strategy"; index from 0.
+/* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index from 0.
  * RA_ERR_ARGUMENT behind the last one. */
 RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
+
+/* A system by the name it is known by, and what it stands for here. */
+typedef struct ra_system {
+    size_t size; /* by ra_system_default() */
+    const char *name;
+    const char *summary;  /* one line */
+    const char *pattern;  /* as in ra_pattern_parse(); NULL = leaves the choice open, as the next */
+    const char *order;    /* as in ra_order_parse() */
+    const char *strategy; /* as in ra_plan_options */
+    const char *partition; /* likewise */
+    const char *transport; /* as in ra_group_create() */
+    const char *missing;   /* NULL, or what it needs that this library does not have */
+} ra_system;
+static inline ra_system ra_system_default(void)
+{
+    ra_system s = { sizeof(ra_system), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
+    return s;
+}
+
+/* From 0; RA_ERR_ARGUMENT behind the last one. */
+RA_API ra_status ra_system_at(int index, ra_system *out);
+/* By name, in any case. */
+RA_API ra_status ra_system_find(const char *name, ra_system *out);
 
 #ifdef __cplusplus
 }

@@ -13,6 +13,11 @@
  *     on how many there are. Key runs are folded in the order given, each cut into blocks at
  *     multiples of the kernel's block size counted in pos / pos_step; a key keeps its place in its
  *     block (its lane) wherever the run starts. So rows give the same bits however queries are cut.
+ *   - Score terms (core/terms.h) come between q.k and the softmax, in the same places for every kernel.
+ *     Key i of a run sits at index pos + i pos_step, query i at q_pos + i q_pos_step: these are
+ *     original positions, or, under an order, become such by terms->origin. A key that is masked by
+ *     see_from and see_to is not folded and not counted as a pair; one that a bias hides is a pair.
+ *   - Runs may share keys: a key in two runs counts twice, with one decision of dropout.
  */
 #ifndef RA__KERNEL_KERNEL_H
 #define RA__KERNEL_KERNEL_H
@@ -20,6 +25,7 @@
 #include <stdbool.h>
 
 #include "core/shape.h"
+#include "core/terms.h"
 
 /* Rows of numbers in the problem's dtype, dim contiguous; strides count elements. */
 struct ra__matrix {
@@ -37,13 +43,16 @@ struct ra__column {
  * read it, q_count queries, and the key runs they see. heads * q_count <= kernel->rows. */
 struct ra__view {
     const struct ra__shape *shape;
-    int heads;
+    int64_t batch;
+    int head, heads; /* the first query head; how many */
     int64_t q_count;
     int64_t q_pos, q_pos_step; /* query i sits at position q_pos + i q_pos_step */
     struct ra__matrix q;       /* row i, head h at data + i row_stride + h head_stride */
     struct ra__matrix k, v;    /* a block; rows as the runs count them; head_stride unused */
     const struct ra__key_run *runs;
     int run_count;
+    const struct ra__terms *terms;  /* NULL = none */
+    struct ra__bias bias;           /* with or without terms */
     void (*breathe)(void *context); /* NULL, or to be called every few milliseconds of work */
     void *context;                  /* of breathe */
 };

@@ -1,0 +1,38 @@
+/* philox.h - Philox4x32-10, the counter-based generator behind dropout, random blocks and shuffles:
+ * the same number for the same counter, wherever and in whatever order it is asked for. */
+#ifndef RA__CORE_PHILOX_H
+#define RA__CORE_PHILOX_H
+
+#include <stdint.h>
+
+struct ra__philox {
+    uint32_t word[4];
+};
+
+/* Ten rounds on one counter. The key is 64 bits, low half first. */
+static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                           uint32_t c3)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
+        uint32_t high_a = (uint32_t)(a >> 32), high_b = (uint32_t)(b >> 32);
+        c0 = high_b ^ c1 ^ k0;
+        c2 = high_a ^ c3 ^ k1;
+        c1 = (uint32_t)b;
+        c3 = (uint32_t)a;
+        k0 += 0x9E3779B9u; /* golden ratio and sqrt(3) - 1, as the generator is defined */
+        k1 += 0xBB67AE85u;
+    }
+    return (struct ra__philox){ { c0, c1, c2, c3 } };
+}
+
+/* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are hit. */
+static inline uint64_t ra__philox_limit(double share)
+{
+    double limit = share * 4294967296.0;
+    uint64_t whole = (uint64_t)limit;
+    return whole + ((double)whole < limit);
+}
+
+#endif

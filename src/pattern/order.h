@@ -1,0 +1,30 @@
+/* order.h - a permutation of positions in which patterns and partitions are laid out. Knows nothing
+ * about ranks. */
+#ifndef RA__PATTERN_ORDER_H
+#define RA__PATTERN_ORDER_H
+
+#include "core/memory.h"
+
+/* A rule that lists positions 0 to n - 1 in its own sequence. */
+struct ra__order_kind {
+    const char *name;
+    const char *syntax; /* "hilbert[:HxW]" */
+    const char *summary;
+    const char *samples; /* small ones for tests, with a space between */
+    /* Fills origin[0 .. length - 1] with the original position of every index. `args` is the text
+     * behind the colon, or NULL. */
+    ra_status (*fill)(const char *args, int64_t length, int32_t *origin);
+};
+
+/* The rows of order.list; NULL behind the last. The first is the default and changes nothing. */
+const struct ra__order_kind *ra__order_kind_at(int index);
+
+struct ra_order {
+    int64_t length;
+    int32_t *origin; /* original position by index; NULL where the order changes nothing */
+};
+
+ra_status ra__order_copy(const ra_order *order, ra_order **out); /* NULL copies to NULL */
+uint64_t ra__order_hash(const ra_order *order);                  /* 0 where it changes nothing */
+
+#endif
