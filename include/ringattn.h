@@ -185,10 +185,6 @@ RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
                                    size_t *length);
 
-/* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len keys. */
-RA_API ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_t k_len, int head,
-                                int64_t query, uint8_t *seen);
-
 RA_API void ra_pattern_destroy(ra_pattern *pattern);
 
 /* ---- Order: a permutation of positions ------------------------------------------------------------ */
@@ -237,6 +233,10 @@ static inline ra_problem ra_problem_default(void)
     };
     return p;
 }
+
+/* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len keys, both
+ * by original position; 255 stands for more. */
+RA_API ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uint8_t *seen);
 
 /* ---- Layout: which positions a rank owns --------------------------------------------------------- */
 

@@ -23,6 +23,19 @@ static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_t
     return ra__tensor_from("out", out, s, q_rows, s->q_heads, s->value_dim, &io->out);
 }
 
+/* The bias of this rank's queries, strides filled in. */
+static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__io *io)
+{
+    io->bias = *bias;
+    if (!bias->data) return RA_OK;
+    if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
+        return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
+    if (!bias->mask && (uintptr_t)bias->data % sizeof(float))
+        return ra__fail(RA_ERR_ARGUMENT, "bias: data is not aligned to f32");
+    if (!bias->query_stride) io->bias.query_stride = plan->steps.input.shape.k_len;
+    return RA_OK;
+}
+
 /* A rank that never starts leaves the others waiting: they are told at once. */
 static ra_status tell_others(const ra_plan *plan, ra_status status)
 {
@@ -39,7 +52,12 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
     RA__TRY(check_runnable(plan, given));
     ra_attend_args args = ra_attend_args_default();
     RA__TRY(ra__take_struct("ra_attend_args", &args, sizeof args, given));
-    *io = (struct ra__io){ .lse = args.lse, .progress = args.progress, .context = args.context };
+    *io = (struct ra__io){ .lse = args.lse,
+                           .progress = args.progress,
+                           .context = args.context,
+                           .sinks = args.sinks,
+                           .seed = args.dropout_seed };
+    RA__TRY(take_bias(plan, &args.bias, io));
     return take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io);
 }
 
@@ -66,7 +84,13 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     *io = (struct ra__io){ .lse = (float *)args.lse,
                            .dlse = args.dlse,
                            .progress = args.progress,
-                           .context = args.context };
+                           .context = args.context,
+                           .sinks = args.sinks,
+                           .dsinks = args.dsinks,
+                           .seed = args.dropout_seed };
+    if (args.dsinks && !args.sinks)
+        return ra__fail(RA_ERR_ARGUMENT, "gradient: dsinks is given without sinks");
+    RA__TRY(take_bias(plan, &args.bias, io));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io));
     RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io->dout));
     RA__TRY(ra__tensor_from("dq", &args.dq, s, q_rows, s->q_heads, s->dim, &io->dq));

@@ -73,8 +73,22 @@ static ra_status check_shape(const struct ra__shape *s)
     return RA_OK;
 }
 
-ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape,
-                           const ra_pattern **pattern)
+static ra_status check_terms(const ra_problem *p)
+{
+    if (!(p->softcap >= 0.0f) || !isfinite(p->softcap))
+        return ra__fail(RA_ERR_ARGUMENT, "problem: softcap is %g, but must be 0 or positive",
+                        (double)p->softcap);
+    if (!(p->dropout >= 0.0 && p->dropout < 1.0))
+        return ra__fail(RA_ERR_ARGUMENT, "problem: dropout is %g, but must be 0 to below 1",
+                        p->dropout);
+    for (int h = 0; p->alibi && h < p->q_heads; h++)
+        if (!isfinite(p->alibi[h]))
+            return ra__fail(RA_ERR_ARGUMENT, "problem: the ALiBi slope of head %d is not finite",
+                            h);
+    return RA_OK;
+}
+
+ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, ra_problem *taken)
 {
     ra_problem p = ra_problem_default();
     if (!problem) return ra__fail(RA_ERR_ARGUMENT, "problem: NULL argument");
@@ -91,9 +105,10 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape,
         .scale = p.scale,
     };
     RA__TRY(check_shape(&s));
+    RA__TRY(check_terms(&p));
     if (s.scale == 0.0f) s.scale = (float)(1.0 / sqrt((double)s.dim));
     *shape = s;
-    *pattern = p.pattern;
+    *taken = p;
     return RA_OK;
 }
 

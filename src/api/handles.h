@@ -15,6 +15,8 @@ struct ra_plan {
     struct ra__account account;
     ra_group *group; /* NULL: a plan that is only asked */
     ra_pattern *pattern;
+    ra_order *order; /* NULL: sequential */
+    struct ra__problem_terms terms;
     ra_layout *q_layout, *k_layout; /* may be the same */
     const struct ra__kernel *kernel;
     struct ra__plan steps;
@@ -33,9 +35,8 @@ ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const v
 /* Copies a result into the caller's struct, as much as it has room for; `size` stays the caller's. */
 ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size);
 
-/* Checks a problem and fills in its defaults. *pattern stays the caller's; NULL means full. */
-ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape,
-                           const ra_pattern **pattern);
+/* Checks a problem and fills in its defaults. What *taken points to stays the caller's. */
+ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, ra_problem *taken);
 
 /* Checks a tensor of [batch, rows, heads, dim] and fills in packed strides. */
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,

@@ -31,6 +31,55 @@ ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out)
     return create("window", left, right, out);
 }
 
+ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **out)
+{
+    if (!branches || !out) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
+    if (count < 1) return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: %d branches", count);
+    for (int i = 0; i < count; i++)
+        if (branches[i].segment < 1 || branches[i].segment > RA__FAR || branches[i].rate < 1 ||
+            branches[i].rate > RA__FAR)
+            return ra__fail(RA_ERR_ARGUMENT,
+                            "pattern dilated: branch %d has segment %" PRId64 " and rate %" PRId64
+                            "; both are at least 1",
+                            i, branches[i].segment, branches[i].rate);
+    ra_pattern *pattern;
+    RA__TRY(ra__pattern_create(ra__pattern_kind_find("dilated"), &pattern));
+    pattern->ratios = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count,
+                                      sizeof *pattern->ratios);
+    if (!pattern->ratios) {
+        ra_pattern_destroy(pattern);
+        return ra__fail(RA_ERR_MEMORY, "pattern: %d branches", count);
+    }
+    for (int i = 0; i < count; i++)
+        pattern->ratios[i] = (struct ra__ratio){ branches[i].segment, branches[i].rate };
+    pattern->ratio_count = count;
+    *out = pattern;
+    return RA_OK;
+}
+
+ra_status ra_pattern_blocks(int64_t block, ra_pattern **out)
+{
+    if (block < 1)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: a block of %" PRId64 " positions", block);
+    return create("blocks", block, 0, out);
+}
+
+ra_status ra_pattern_add(ra_pattern *pattern, const char *term)
+{
+    if (!pattern || !term) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
+    return ra__pattern_add(pattern, ra__text_of(term));
+}
+
+ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
+                                const uint8_t *active)
+{
+    if (!pattern || !active) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
+    if (pattern->kind != ra__pattern_kind_find("blocks"))
+        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: a bitmap is a term of blocks",
+                        pattern->kind->name);
+    return ra__pattern_set_bitmap(pattern, heads, blocks, active);
+}
+
 ra_status ra_pattern_set_causal(ra_pattern *pattern)
 {
     if (!pattern) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
@@ -50,37 +99,75 @@ ra_status ra_pattern_parse(const char *text, ra_pattern **out)
     return ra__pattern_parse(text, out);
 }
 
+/* One query, as it is asked about and as rows are made: by index. */
 struct seen_by {
-    int64_t query; /* position */
+    int64_t query; /* index */
+    int head;
+    const int32_t *origin; /* NULL: positions are what they are */
+    int64_t from, to;      /* original positions it may see */
     uint8_t *seen;
 };
+
+static void count_run(const struct seen_by *by, const struct ra__sight *sight)
+{
+    struct ra__key_run run = { .pos = sight->keys.start,
+                               .pos_step = sight->keys.step,
+                               .count = sight->keys.count,
+                               .band = sight->band };
+    int64_t lo, hi;
+    ra__band_clip(&run, by->query, &lo, &hi);
+    for (int64_t k = lo; k < hi; k++) {
+        int64_t index = run.pos + k * run.pos_step, key = by->origin ? by->origin[index] : index;
+        if (key >= by->from && key < by->to && by->seen[key] < UINT8_MAX) by->seen[key]++;
+    }
+}
 
 static ra_status count_sights(void *context, const struct ra__row *row)
 {
     struct seen_by *by = context;
-    for (int i = 0; i < row->sight_count; i++) {
-        const struct ra__sight *sight = &row->sights[i];
-        struct ra__key_run run = { .pos = sight->keys.start,
-                                   .pos_step = sight->keys.step,
-                                   .count = sight->keys.count,
-                                   .band = sight->band };
-        int64_t lo, hi;
-        ra__band_clip(&run, by->query, &lo, &hi);
-        for (int64_t k = lo; k < hi; k++) by->seen[run.pos + k * run.pos_step]++;
-    }
+    int64_t place = by->head - row->heads.start;
+    if (place < 0 || place % row->heads.step || place / row->heads.step >= row->heads.count)
+        return RA_OK;
+    for (int i = 0; i < row->sight_count; i++) count_run(by, &row->sights[i]);
     return RA_OK;
 }
 
-ra_status ra_pattern_row(const ra_pattern *pattern, int64_t q_len, int64_t k_len, int head,
-                         int64_t query, uint8_t *seen)
+/* Where in the order an original position is. */
+static int64_t index_of(const ra_order *order, int64_t position)
 {
-    (void)head; /* no pattern so far differs between heads */
-    if (!pattern || !seen) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
-    if (query < 0 || query >= q_len || k_len < 0)
-        return ra__fail(RA_ERR_ARGUMENT, "pattern: query %" PRId64 " of %" PRId64, query, q_len);
-    RA__TRY(ra__pattern_check(pattern, q_len, k_len));
-    memset(seen, 0, (size_t)k_len);
-    struct seen_by by = { query + k_len - q_len, seen };
-    ra_run one = { by.query, 1, 1 };
-    return ra__pattern_rows(pattern, k_len, one, (struct ra__row_sink){ count_sights, &by });
+    int64_t index = 0;
+    while (order->origin[index] != position) index++;
+    return index;
+}
+
+ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uint8_t *seen)
+{
+    struct ra__shape shape;
+    ra_problem given;
+    if (!seen) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
+    RA__TRY(ra__problem_from(problem, &shape, &given));
+    if (query < 0 || query >= shape.q_len)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern: query %" PRId64 " of %" PRId64, query,
+                        shape.q_len);
+    if (head < 0 || head >= shape.q_heads)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern: head %d of %d", head, shape.q_heads);
+    ra_pattern *pattern;
+    RA__TRY(ra__pattern_copy(given.pattern, &pattern)); /* NULL becomes full */
+    ra_status status = ra__pattern_check(pattern, &shape, given.order);
+    if (status == RA_OK) {
+        bool ordered = given.order && given.order->origin;
+        int64_t position = query + shape.k_len - shape.q_len;
+        struct seen_by by = { .query = position, .head = head, .to = shape.k_len, .seen = seen };
+        if (ordered) {
+            by.origin = given.order->origin;
+            by.query = index_of(given.order, position);
+            ra__pattern_reach(pattern, shape.k_len, position, &by.from, &by.to);
+        }
+        memset(seen, 0, (size_t)shape.k_len);
+        struct ra__rows rows = { pattern, shape.k_len, shape.q_heads, ordered };
+        status = ra__pattern_rows(&rows, (ra_run){ by.query, 1, 1 },
+                                  (struct ra__row_sink){ count_sights, &by });
+    }
+    ra_pattern_destroy(pattern);
+    return status;
 }

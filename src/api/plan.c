@@ -1,5 +1,6 @@
 /* plan.c - making plans, and asking them what they will do. */
 #include <inttypes.h>
+#include <string.h>
 
 #include "api/handles.h"
 
@@ -60,8 +61,12 @@ static void charge_copies(ra_plan *plan)
 {
     ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
     int count = plan->q_layout == plan->k_layout ? 1 : 2;
-    ra__charge(&plan->account, plan->pattern);
-    ra__charge(&plan->account, plan->pattern->bounds);
+    void *copies[] = { plan->pattern,         plan->pattern->bounds,
+                       plan->pattern->ratios, plan->pattern->bitmap,
+                       plan->order,           plan->order ? plan->order->origin : NULL,
+                       plan->terms.alibi,     plan->terms.see_from,
+                       plan->terms.see_to };
+    for (int i = 0; i < RA__COUNT(copies); i++) ra__charge(&plan->account, copies[i]);
     for (int i = 0; i < count; i++) {
         ra__charge(&plan->account, layouts[i]);
         ra__charge(&plan->account, layouts[i]->runs);
@@ -95,20 +100,69 @@ static void report_account(ra_plan *plan)
     m->total = m->shard + m->travel + m->state + m->gradient + m->workspace + m->bookkeeping;
 }
 
+static ra_status make_reach(ra_plan *plan, int64_t k_len)
+{
+    const int32_t *origin = plan->order->origin;
+    size_t count = (size_t)k_len;
+    int32_t *from = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, count, sizeof *from);
+    int32_t *to = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, count, sizeof *to);
+    plan->terms.see_from = from;
+    plan->terms.see_to = to;
+    if (!from || !to) return ra__fail(RA_ERR_MEMORY, "plan: %zu positions of an order", count);
+    for (int64_t i = 0; i < k_len; i++) {
+        int64_t low, high;
+        ra__pattern_reach(plan->pattern, k_len, origin[i], &low, &high);
+        from[i] = (int32_t)low;
+        to[i] = (int32_t)high;
+    }
+    return RA_OK;
+}
+
+/* Copies of what changes scores, and the masks that go by original positions. */
+static ra_status make_terms(ra_plan *plan, const ra_problem *problem, const struct ra__shape *shape)
+{
+    plan->terms.softcap = problem->softcap;
+    plan->terms.dropout = problem->dropout;
+    if (problem->alibi) {
+        size_t bytes = (size_t)shape->q_heads * sizeof(float);
+        plan->terms.alibi = ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes);
+        if (!plan->terms.alibi) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", bytes);
+        memcpy(plan->terms.alibi, problem->alibi, bytes);
+    }
+    if (!plan->order) return RA_OK;
+    plan->terms.origin = plan->order->origin;
+    return ra__pattern_reaches_all(plan->pattern) ? RA_OK : make_reach(plan, shape->k_len);
+}
+
+/* An order that changes nothing is none. */
+static ra_status copy_order(ra_plan *plan, const ra_order *order)
+{
+    if (!order || !order->origin) return RA_OK;
+    return ra__order_copy(order, &plan->order);
+}
+
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
     int threads;
-    const ra_pattern *pattern;
-    RA__TRY(ra__problem_from(problem, &input.shape, &pattern));
+    ra_problem given;
+    RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
     RA__TRY(ra__kernel_choose(options->kernel, &plan->kernel));
     RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
-    RA__TRY(ra__pattern_copy(pattern, &plan->pattern));
-    RA__TRY(ra__pattern_check(plan->pattern, input.shape.q_len, input.shape.k_len));
+    RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));
+    RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
+    RA__TRY(copy_order(plan, given.order));
+    if (plan->order && options->partition && strstr(options->partition, ";perdoc"))
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "plan: ;perdoc under an order: documents go by original positions, a "
+                        "partition by the order");
+    RA__TRY(make_terms(plan, &given, &input.shape));
     RA__TRY(make_layouts(plan, &input.shape, options, input.ranks));
     charge_copies(plan);
     input.pattern = plan->pattern;
+    input.order = plan->order;
+    input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
@@ -119,6 +173,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
                                     .kernel = plan->kernel,
                                     .device = ra__device_at(0),
                                     .rank = plan->group ? &plan->group->rank : NULL,
+                                    .problem_terms = &plan->terms,
                                     .account = &plan->account };
     if (!plan->group) return RA_OK;
     RA__TRY(ra__exec_create(&plan->exec));
@@ -156,6 +211,10 @@ void ra_plan_destroy(ra_plan *plan)
     if (plan->k_layout != plan->q_layout) ra_layout_destroy(plan->k_layout);
     ra_layout_destroy(plan->q_layout);
     ra_pattern_destroy(plan->pattern);
+    ra_order_destroy(plan->order);
+    ra__free(plan->terms.alibi);
+    ra__free(plan->terms.see_from);
+    ra__free(plan->terms.see_to);
     ra__free(plan);
 }
 
@@ -194,9 +253,9 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
     ra_stats stats = ra_stats_default();
     for (int i = 0; i < program->round_count; i++)
         stats.hops += program->rounds[i].send_count + program->rounds[i].recv_count > 0;
-    stats.bytes_sent = ra__program_bytes(shape, program->sends, program->send_count);
-    stats.bytes_received = ra__program_bytes(shape, program->recvs, program->recv_count);
-    stats.pairs = ra__program_pairs(shape, program);
+    stats.bytes_sent = ra__program_bytes(&plan->steps, program->sends, program->send_count);
+    stats.bytes_received = ra__program_bytes(&plan->steps, program->recvs, program->recv_count);
+    stats.pairs = ra__program_pairs(&plan->steps, program);
     stats.flops = ra__flops(shape, stats.pairs, backward);
     return ra__give_struct("ra_stats", out, &stats, sizeof stats);
 }

@@ -26,11 +26,11 @@ static struct ra__state_row row_at(const ra_state *state, int64_t row)
 static ra_status fill_state(ra_state *state, const ra_problem *problem, const char *kernel)
 {
     struct ra__shape *s = &state->shape;
-    const ra_pattern *pattern;
-    RA__TRY(ra__problem_from(problem, s, &pattern));
+    ra_problem given;
+    RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(ra__kernel_choose(kernel, &state->kernel));
-    RA__TRY(ra__pattern_copy(pattern, &state->pattern));
-    RA__TRY(ra__pattern_check(state->pattern, s->q_len, s->k_len));
+    RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
+    RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
                 ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);

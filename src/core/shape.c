@@ -1,7 +1,7 @@
 /* shape.c - geometry that is more than a line. */
 #include "core/shape.h"
 
-static int64_t greatest_common_divisor(int64_t a, int64_t b)
+int64_t ra__common_divisor(int64_t a, int64_t b)
 {
     while (b != 0) {
         int64_t rest = a % b;
@@ -9,6 +9,14 @@ static int64_t greatest_common_divisor(int64_t a, int64_t b)
         b = rest;
     }
     return a;
+}
+
+int64_t ra__common_multiple(int64_t a, int64_t b)
+{
+    int64_t product;
+    if (a >= RA__FAR || __builtin_mul_overflow(a / ra__common_divisor(a, b), b, &product))
+        return RA__FAR;
+    return ra__min(product, RA__FAR);
 }
 
 /* Walks along one run, a period at most, until it meets the other. Of two runs over the same stretch
@@ -19,7 +27,7 @@ ra_run ra__run_intersect(ra_run a, ra_run b)
     if (a.count == 0 || b.count == 0) return (ra_run){ 0, 1, 0 };
     ra_run walk = a.step >= b.step ? a : b, other = a.step >= b.step ? b : a;
     walk = ra__run_clip(walk, other.start, ra__run_last(other) + 1, &skipped);
-    int64_t period = other.step / greatest_common_divisor(walk.step, other.step);
+    int64_t period = other.step / ra__common_divisor(walk.step, other.step);
     for (int64_t i = 0; i < walk.count && i < period; i++) {
         int64_t position = walk.start + i * walk.step;
         if ((position - other.start) % other.step != 0) continue;

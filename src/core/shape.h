@@ -49,6 +49,10 @@ static inline int64_t ra__max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ra__floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 static inline int64_t ra__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
+/* Of positive numbers; the multiple is RA__FAR where it would be at least that. */
+int64_t ra__common_divisor(int64_t a, int64_t b);
+int64_t ra__common_multiple(int64_t a, int64_t b);
+
 /* The part of `run` with positions in [lo, hi); its first index in the old run goes to *skipped. */
 static inline ra_run ra__run_clip(ra_run run, int64_t lo, int64_t hi, int64_t *skipped)
 {

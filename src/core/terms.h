@@ -26,6 +26,15 @@ struct ra__terms {
     const int32_t *see_to;   /* [see_from, see_to); NULL: no such mask. Only with origin */
 };
 
+/* The part of it that belongs to a problem, with its arrays: what a plan keeps and ranks compare. */
+struct ra__problem_terms {
+    float softcap;
+    double dropout; /* rate */
+    float *alibi;   /* [q_heads], or NULL */
+    int32_t *see_from, *see_to;
+    const int32_t *origin; /* of the plan's order */
+};
+
 /* Position of an index in the order, of queries and keys alike. */
 static inline int64_t ra__origin(const struct ra__terms *terms, int64_t index)
 {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "core/hash.h"
+#include "core/philox.h"
 #include "exec/exec.h"
 
 static enum ra__purpose slot_purpose(enum ra__slot slot)
@@ -47,8 +48,7 @@ static void count_slots(struct tally *tally, const struct ra__plan *plan, ra_mem
     for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++) {
         size_t *sum = ra__slot_is_gradient(slot) ? &memory->gradient : &memory->travel;
         add_bytes(tally, sum,
-                  bytes_of(tally, ra__slot_row_bytes(&plan->input.shape, slot),
-                           &plan->slot_rows[slot], 1));
+                  bytes_of(tally, ra__slot_row_bytes(plan, slot), &plan->slot_rows[slot], 1));
     }
 }
 
@@ -72,13 +72,31 @@ static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra_
     return (bytes + 63) / 64 * 64;
 }
 
-/* What bind_program and prepare_hello will take. */
-static size_t count_binding(const struct ra__plan *plan)
+/* The most key runs of a row that repeats: room to move them along. */
+static int most_keys(const struct ra__program *program)
+{
+    int most = 0;
+    for (int r = 0; r < program->row_count; r++)
+        if (program->rows[r].repeat > 1 && program->rows[r].key_count > most)
+            most = program->rows[r].key_count;
+    return most;
+}
+
+static size_t count_moved(const struct ra__plan *plan, int threads)
+{
+    int forward = most_keys(&plan->forward), backward = most_keys(&plan->backward);
+    return (size_t)(forward > backward ? forward : backward) * (size_t)threads;
+}
+
+/* What bind_program, prepare_hello and take_scratch will take. */
+static size_t count_binding(const struct ra__plan *plan, int threads)
 {
     const struct ra__program *programs[] = { &plan->forward, &plan->backward };
     size_t others = (size_t)plan->input.ranks - 1;
     size_t bytes = (size_t)plan->input.ranks * sizeof(struct ra__hello) +
-                   2 * others * sizeof(struct ra__message);
+                   2 * others * sizeof(struct ra__message) +
+                   count_moved(plan, threads) * sizeof(struct ra__key_run);
+    if (plan->input.backward) bytes += (size_t)plan->input.shape.q_heads * sizeof(double);
     for (int i = 0; i < RA__COUNT(programs); i++)
         bytes += (size_t)(programs[i]->send_count + programs[i]->recv_count) *
                      sizeof(struct ra__message) +
@@ -96,7 +114,7 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
     count_slots(&tally, plan, &memory);
     count_rows(&tally, plan, &memory);
     memory.workspace = workspace_per_thread(plan, kernel) * (size_t)threads;
-    memory.bookkeeping = plan_bytes + count_binding(plan);
+    memory.bookkeeping = plan_bytes + count_binding(plan, threads);
     size_t parts[] = { memory.shard,    memory.travel,    memory.state,
                        memory.gradient, memory.workspace, memory.bookkeeping };
     for (int i = 0; i < RA__COUNT(parts); i++) add_bytes(&tally, &memory.total, parts[i]);
@@ -134,7 +152,7 @@ static ra_status take_buffers(struct ra__exec *exec)
     const struct ra__shape *s = &plan->input.shape;
     for (enum ra__slot slot = 0; slot < RA__SLOTS; slot++)
         RA__TRY(take(exec, slot_purpose(slot),
-                     (size_t)plan->slot_rows[slot] * ra__slot_row_bytes(s, slot),
+                     (size_t)plan->slot_rows[slot] * ra__slot_row_bytes(plan, slot),
                      &exec->slots[slot]));
     int64_t rows = s->batch * plan->state_rows * s->q_heads;
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->m));
@@ -172,7 +190,7 @@ static int fingerprint(const struct ra__exec *exec, const struct ra__program *pr
 static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
                                         const struct ra__transfer *transfer)
 {
-    size_t row_bytes = ra__slot_row_bytes(&exec->plan->input.shape, transfer->slot);
+    size_t row_bytes = ra__slot_row_bytes(exec->plan, transfer->slot);
     return (struct ra__message){
         .peer = transfer->peer,
         .tag = prefix << 16 | transfer->tag, /* hops and topics stay below 2^16 */
@@ -182,15 +200,16 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
     };
 }
 
-/* How many chunks of queries lie before each row of its step. */
-static void count_chunks(const struct ra__program *program, struct ra__cut cut, int64_t *starts)
+/* How many jobs lie before each row of its step. */
+static void count_jobs(const struct ra__shape *shape, const struct ra__bound *bound)
 {
+    const struct ra__program *program = bound->program;
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
-        int64_t chunks = 0;
+        int64_t jobs = 0;
         for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
-            starts[r] = chunks;
-            chunks += ra__ceil_div(program->rows[r].q_count, cut.queries);
+            bound->job_starts[r] = jobs;
+            jobs += ra__bound_jobs(shape, bound, &program->rows[r]);
         }
     }
 }
@@ -202,13 +221,15 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     const struct ra__plan_input *input = &exec->plan->input;
     int prefix = fingerprint(exec, program);
     bound->program = program;
-    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->q_layout->count[input->rank],
-                             threads);
+    int64_t queries = input->q_layout->count[input->rank];
+    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->shape.q_heads, queries, threads);
+    bound->each = ra__cut_for(&input->shape, exec->kernel, 1, queries, threads);
+    bound->most_keys = most_keys(program);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
     RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
-    RA__TRY(take_array(exec, program->row_count, sizeof *bound->chunk_starts,
-                       (void **)&bound->chunk_starts));
+    RA__TRY(take_array(exec, program->row_count, sizeof *bound->job_starts,
+                       (void **)&bound->job_starts));
     for (int i = 0; i < program->send_count; i++)
         bound->sends[i] = bind_transfer(exec, prefix, &program->sends[i]);
     for (int i = 0; i < program->recv_count; i++)
@@ -221,24 +242,17 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
                                                .recv_count = round->recv_count,
                                                .hop = round->hop };
     }
-    count_chunks(program, bound->cut, bound->chunk_starts);
+    count_jobs(&input->shape, bound);
     return RA_OK;
 }
 
 static uint64_t hash_name(const char *name) { return ra__hash(RA__HASH_START, name, strlen(name)); }
 
-static uint64_t hash_pattern(const ra_pattern *pattern)
-{
-    uint64_t hash = hash_name(pattern->kind->name);
-    hash = ra__hash(hash, pattern->args, sizeof pattern->args);
-    hash = ra__hash(hash, &pattern->causal, sizeof pattern->causal);
-    return ra__hash(hash, pattern->bounds, (size_t)pattern->bound_count * sizeof(int64_t));
-}
-
 static ra_status prepare_hello(struct ra__exec *exec)
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *s = &input->shape;
+    const struct ra__problem_terms *terms = exec->problem_terms;
     exec->hello = (struct ra__hello){
         .version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH,
         .ranks = (uint64_t)input->ranks,
@@ -251,7 +265,13 @@ static ra_status prepare_hello(struct ra__exec *exec)
         .dim = (uint64_t)s->dim,
         .value_dim = (uint64_t)s->value_dim,
         .scale = ra__f32_bits(s->scale),
-        .pattern = hash_pattern(input->pattern),
+        .softcap = ra__f32_bits(terms->softcap),
+        .alibi = terms->alibi
+                     ? ra__hash(RA__HASH_START, terms->alibi, (size_t)s->q_heads * sizeof(float))
+                     : 0,
+        .dropout = ra__philox_limit(terms->dropout),
+        .order = ra__order_hash(input->order),
+        .pattern = ra__pattern_hash(input->pattern),
         .partition = ra__layout_hash(input->q_layout) * 31 + ra__layout_hash(input->k_layout),
         .strategy = hash_name(input->strategy->name),
     };
@@ -281,12 +301,24 @@ static ra_status reserve_messages(const struct ra__exec *exec)
     return RA_OK;
 }
 
+/* Scratch of attend.c and of the gradient of sinks. */
+static ra_status take_scratch(struct ra__exec *exec, int threads)
+{
+    const struct ra__plan *plan = exec->plan;
+    int64_t moved = (int64_t)count_moved(plan, threads);
+    RA__TRY(take_array(exec, moved, sizeof *exec->moved, (void **)&exec->moved));
+    if (!plan->input.backward) return RA_OK;
+    return take_array(exec, plan->input.shape.q_heads, sizeof *exec->dsinks,
+                      (void **)&exec->dsinks);
+}
+
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     int threads = ra__pool_threads(exec->rank->pool);
     RA__TRY(take_buffers(exec));
     RA__TRY(prepare_hello(exec));
     RA__TRY(reserve_messages(exec));
+    RA__TRY(take_scratch(exec, threads));
     RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
     /* Backward, the jobs of a KV head come one after the other, and how queries are cut decides in
      * which order the gradients of its keys are summed: the cut must not know the threads. */
@@ -298,7 +330,7 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->sends);
     ra__free(bound->recvs);
     ra__free(bound->rounds);
-    ra__free(bound->chunk_starts);
+    ra__free(bound->job_starts);
 }
 
 void ra__exec_destroy(struct ra__exec *exec)
@@ -308,6 +340,8 @@ void ra__exec_destroy(struct ra__exec *exec)
     for (int i = 0; i < RA__COUNT(buffers); i++) exec->device->free(buffers[i]);
     unbind(&exec->forward);
     unbind(&exec->backward);
+    ra__free(exec->moved);
+    ra__free(exec->dsinks);
     ra__free(exec->hellos);
     ra__free(exec->hello_messages);
 }

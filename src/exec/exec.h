@@ -16,6 +16,10 @@ struct ra__io {
     ra_tensor q, k, v, out, dout, dq, dk, dv;
     float *lse;
     const float *dlse;
+    ra_bias bias;       /* strides filled in */
+    const float *sinks; /* NULL = none */
+    float *dsinks;      /* NULL = not wanted */
+    uint64_t seed;      /* of dropout */
     ra_progress_fn progress;
     void *context;
 };
@@ -43,6 +47,10 @@ struct ra__rank {
     X(dim, "dim")                                                                                  \
     X(value_dim, "value dim")                                                                      \
     X(scale, "scale")                                                                              \
+    X(softcap, "softcap")                                                                          \
+    X(alibi, "ALiBi slopes")                                                                       \
+    X(dropout, "dropout rate")                                                                     \
+    X(order, "order")                                                                              \
     X(pattern, "pattern")                                                                          \
     X(partition, "partition")                                                                      \
     X(strategy, "strategy")
@@ -58,15 +66,18 @@ struct ra__bound {
     const struct ra__program *program;
     struct ra__message *sends, *recvs;
     struct ra__round *rounds;
-    struct ra__cut cut;    /* of its rows into jobs */
-    int64_t *chunk_starts; /* [row]: chunks of the rows before it in its step */
+    struct ra__cut cut;  /* of rows with all heads into jobs */
+    struct ra__cut each; /* of rows with other heads: one head per job */
+    int64_t *job_starts; /* [row]: jobs of the rows before it in its step */
+    int most_keys;       /* of a row that repeats */
 };
 
 struct ra__exec {
     const struct ra__plan *plan;
     const struct ra__kernel *kernel;
     const struct ra__device *device;
-    const struct ra__rank *rank; /* NULL: a plan that is only asked */
+    const struct ra__rank *rank;                   /* NULL: a plan that is only asked */
+    const struct ra__problem_terms *problem_terms; /* belongs to the caller, as the plan does */
     struct ra__account *account;
 
     void *slots[RA__SLOTS];
@@ -74,6 +85,8 @@ struct ra__exec {
     float *dq, *delta;  /* backward sums: [batch, query, head, dim] and [batch, query, head] */
     char *workspace;    /* kernel scratch, one part per thread */
     size_t workspace_bytes;
+    struct ra__key_run *moved; /* keys of a family's row, [thread][most_keys] */
+    double *dsinks;            /* [q_heads] sums of a backward run */
     struct ra__bound forward, backward;
 
     struct ra__hello hello;
@@ -84,12 +97,33 @@ struct ra__exec {
     /* Of the run under way. */
     const struct ra__io *io;
     const struct ra__bound *bound;
+    struct ra__terms terms;        /* of the problem, and the sinks and the seed of the run */
+    bool has_terms;                /* scores are more than q.k */
     struct ra__round *outstanding; /* posted and not yet waited for */
     atomic_int_least64_t pairs;
     int64_t pairs_expected;
     double last_tick;
     ra_stats stats; /* of the last run */
 };
+
+/* How the rows of a family are cut, into how many chunks of queries, and into how many jobs. */
+static inline const struct ra__cut *ra__bound_cut(const struct ra__shape *shape,
+                                                  const struct ra__bound *bound,
+                                                  const struct ra__plan_row *row)
+{
+    return ra__all_heads(shape, row->heads) ? &bound->cut : &bound->each;
+}
+static inline int64_t ra__bound_chunks(const struct ra__shape *shape, const struct ra__bound *bound,
+                                       const struct ra__plan_row *row)
+{
+    return row->repeat * ra__ceil_div(row->q_count, ra__bound_cut(shape, bound, row)->queries);
+}
+static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct ra__bound *bound,
+                                     const struct ra__plan_row *row)
+{
+    return ra__bound_chunks(shape, bound, row) *
+           ra__lanes(shape, ra__bound_cut(shape, bound, row), row->heads);
+}
 
 /* Bytes by purpose that ra__exec_create would allocate, with the plan's own and the caller's. */
 ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
@@ -112,6 +146,10 @@ ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_add(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
+
+/* Score terms of the run that starts, and the gradient of its sinks once delta is known. */
+void ra__exec_set_terms(struct ra__exec *exec);
+void ra__exec_sum_sinks(struct ra__exec *exec);
 
 /* Life, abort and progress; between slices of work. */
 ra_status ra__exec_tick(struct ra__exec *exec);

@@ -11,7 +11,8 @@ struct ra__fold {
     const struct ra__kernel *kernel;
     float *m, *l, *acc; /* [batch, query, head(, value_dim)] */
     void *workspace;
-    ra_tensor q, k, v; /* strides filled in; k and v start at first_key */
+    const struct ra__terms *terms; /* NULL = none */
+    ra_tensor q, k, v;             /* strides filled in; k and v start at first_key */
     int64_t first_key, keys;
 };
 

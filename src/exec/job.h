@@ -6,21 +6,26 @@
 #include "kernel/kernel.h"
 
 /* How queries and heads are cut: a job takes up to `heads` query heads of one KV head and up to
- * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums. */
+ * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums.
+ *
+ * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other heads
+ * have one head per job. */
 struct ra__cut {
     int heads;       /* per job */
     int head_chunks; /* jobs per KV head */
     int64_t queries; /* per job */
 };
 
-/* The largest jobs the kernel takes, or smaller ones where few queries must feed many threads. */
+/* The largest jobs the kernel takes, or smaller ones where few queries must feed many threads. At most
+ * `heads` heads go into a job. */
 static inline struct ra__cut ra__cut_for(const struct ra__shape *shape,
-                                         const struct ra__kernel *kernel, int64_t queries,
-                                         int threads)
+                                         const struct ra__kernel *kernel, int heads,
+                                         int64_t queries, int threads)
 {
     enum { JOBS_PER_THREAD = 4, FEWEST_QUERIES = 16 };
     int group = shape->q_heads / shape->kv_heads;
-    struct ra__cut cut = { .heads = group < kernel->rows ? group : kernel->rows };
+    int most = heads < kernel->rows ? heads : kernel->rows;
+    struct ra__cut cut = { .heads = group < most ? group : most };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
     cut.queries = kernel->rows / cut.heads;
     int64_t lanes = shape->batch * shape->kv_heads * cut.head_chunks;
@@ -36,10 +41,27 @@ struct ra__lane {
     int kv_head, head, heads; /* query heads head .. head + heads - 1 read kv_head */
 };
 
+static inline bool ra__all_heads(const struct ra__shape *shape, ra_run heads)
+{
+    return heads.count == shape->q_heads;
+}
+
+/* Lanes of a row with these heads. */
+static inline int64_t ra__lanes(const struct ra__shape *shape, const struct ra__cut *cut,
+                                ra_run heads)
+{
+    return shape->batch *
+           (ra__all_heads(shape, heads) ? shape->kv_heads * cut->head_chunks : (int)heads.count);
+}
+
 static inline struct ra__lane ra__lane_at(const struct ra__shape *shape, const struct ra__cut *cut,
-                                          int64_t index)
+                                          ra_run heads, int64_t index)
 {
     int group = shape->q_heads / shape->kv_heads;
+    if (!ra__all_heads(shape, heads)) {
+        int head = (int)(heads.start + index % heads.count * heads.step);
+        return (struct ra__lane){ index / heads.count, head / group, head, 1 };
+    }
     int chunk = (int)(index % cut->head_chunks);
     int64_t rest = index / cut->head_chunks;
     struct ra__lane lane = { .batch = rest / shape->kv_heads,

@@ -78,6 +78,7 @@ static ra_status prepare_backward(struct ra__exec *exec)
                              ra__column_at(s, exec->delta, rows, batch, row, 0));
             RA__TRY(ra__exec_tick(exec));
         }
+    ra__exec_sum_sinks(exec);
     return RA_OK;
 }
 
@@ -114,8 +115,9 @@ ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
     exec->bound = bound;
     exec->last_tick = start;
     atomic_store(&exec->pairs, 0);
-    if (io->progress) exec->pairs_expected = ra__program_pairs(shape, bound->program);
+    if (io->progress) exec->pairs_expected = ra__program_pairs(exec->plan, bound->program);
     exec->stats = ra_stats_default();
+    ra__exec_set_terms(exec);
     ra_status status = run_program(exec);
     if (status != RA_OK) return give_up(exec, status);
     if (io->progress) io->progress(io->context, 1.0);

@@ -112,4 +112,8 @@ void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
                       struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
                       struct ra__column delta);
 
+/* dsinks[h] -= sum over rows of exp(sinks[h] - lse) delta, for all query heads; 0 where lse = -inf. */
+void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const float *sinks,
+                       struct ra__column lse, struct ra__column delta, double *dsinks);
+
 #endif

@@ -1,11 +1,11 @@
 /* full.c - every query sees every key. */
 #include "pattern/pattern.h"
 
-static int see(const ra_pattern *pattern, ra_run all_keys, struct ra__sight *sights)
+static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
 {
-    (void)pattern;
-    sights[0] = (struct ra__sight){ all_keys, { RA__FAR, RA__FAR } };
-    return 1;
+    ra_run all = { 0, 1, look->k_len };
+    RA__TRY(ra__scene_add(scene, all, (struct ra__band){ RA__FAR, RA__FAR }));
+    return ra__scene_put(scene, q);
 }
 
 const struct ra__pattern_kind ra__pattern_full = {

@@ -1,57 +1,22 @@
-/* parse.c - patterns as text: NAME[:NUMBER,...][;causal][;docs=0,...,n], read and written. */
-#include "pattern/pattern.h"
-
+/* parse.c - patterns as text: NAME[:ARGS][;WORD]..., read and written. Words that a kind does not know
+ * are modifiers: causal, docs=0,...,n. */
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
-/* A piece of the text: no copies, so that long document lists cost nothing. */
-struct piece {
-    const char *start;
-    size_t length;
-};
+#include "pattern/pattern.h"
 
-static struct piece take_until(const char **cursor, char stop)
-{
-    const char *start = *cursor, *end = strchr(start, stop);
-    size_t length = end ? (size_t)(end - start) : strlen(start);
-    *cursor = end ? end + 1 : start + length;
-    return (struct piece){ start, length };
-}
+static int shown(struct ra__text text) { return (int)ra__min((int64_t)text.length, 80); }
 
-static bool piece_is(struct piece piece, const char *word)
-{
-    return strlen(word) == piece.length && !memcmp(piece.start, word, piece.length);
-}
-
-/* Digits up to a comma or the end; false for anything else or for numbers beyond RA__FAR. */
-static bool take_number(struct piece *piece, int64_t *number)
-{
-    int64_t value = 0;
-    size_t i = 0;
-    for (; i < piece->length && piece->start[i] != ','; i++) {
-        int digit = piece->start[i] - '0';
-        if (digit < 0 || digit > 9 || value > (RA__FAR - digit) / 10) return false;
-        value = value * 10 + digit;
-    }
-    if (i == 0) return false;
-    if (i < piece->length && i + 1 == piece->length) return false; /* a comma at the end */
-    size_t used = i < piece->length ? i + 1 : i;
-    piece->start += used;
-    piece->length -= used;
-    *number = value;
-    return true;
-}
-
-static ra_status parse_args(struct piece args, ra_pattern *pattern)
+static ra_status read_numbers(ra_pattern *pattern, struct ra__text args)
 {
     const struct ra__pattern_kind *kind = pattern->kind;
     while (args.length > 0) {
-        if (pattern->arg_count == kind->max_args ||
-            !take_number(&args, &pattern->args[pattern->arg_count]))
+        struct ra__text rest = args, number = ra__text_take(&args, ',');
+        bool comma_at_end = args.length == 0 && rest.length > number.length;
+        if (pattern->arg_count == kind->max_args || comma_at_end ||
+            !ra__text_number(number, &pattern->args[pattern->arg_count]))
             return ra__fail(RA_ERR_ARGUMENT, "pattern %s: \"%.*s\" is not understood; write %s",
-                            kind->name, (int)args.length, args.start, kind->syntax);
+                            kind->name, shown(rest), rest.start, kind->syntax);
         pattern->arg_count++;
     }
     if (pattern->arg_count < kind->min_args)
@@ -60,7 +25,32 @@ static ra_status parse_args(struct piece args, ra_pattern *pattern)
     return RA_OK;
 }
 
-static ra_status parse_documents(struct piece list, ra_pattern *pattern)
+ra_status ra__pattern_read_ratios(ra_pattern *pattern, struct ra__text list, int64_t least_a,
+                                  int64_t least_b)
+{
+    bool more = true;
+    while (more) {
+        struct ra__text rest = list, pair = ra__text_take(&list, ',');
+        struct ra__text second = pair, first = ra__text_take(&second, '/');
+        struct ra__ratio ratio;
+        more = rest.length > pair.length;
+        if (first.length == pair.length || !ra__text_number(first, &ratio.a) ||
+            !ra__text_number(second, &ratio.b) || ratio.a < least_a || ratio.b < least_b)
+            return ra__fail(RA_ERR_ARGUMENT,
+                            "pattern %s: \"%.*s\" is not A/B with A at least %" PRId64
+                            " and B at least %" PRId64 "; write %s",
+                            pattern->kind->name, shown(pair), pair.start, least_a, least_b,
+                            pattern->kind->syntax);
+        struct ra__ratio *ratios = ra__grow(NULL, pattern->ratios, (size_t)pattern->ratio_count,
+                                            sizeof *ratios);
+        if (!ratios) return ra__fail(RA_ERR_MEMORY, "pattern: %d pairs", pattern->ratio_count);
+        pattern->ratios = ratios;
+        ratios[pattern->ratio_count++] = ratio;
+    }
+    return RA_OK;
+}
+
+static ra_status read_documents(ra_pattern *pattern, struct ra__text list)
 {
     int64_t count = 1;
     for (size_t i = 0; i < list.length; i++) count += list.start[i] == ',';
@@ -68,7 +58,7 @@ static ra_status parse_documents(struct piece list, ra_pattern *pattern)
     if (!bounds) return ra__fail(RA_ERR_MEMORY, "documents: %" PRId64 " bounds", count);
     ra_status status = RA_OK;
     for (int64_t i = 0; i < count && status == RA_OK; i++)
-        if (!take_number(&list, &bounds[i]))
+        if (!ra__text_number(ra__text_take(&list, ','), &bounds[i]))
             status = ra__fail(RA_ERR_ARGUMENT,
                               "documents: bound %" PRId64 " is not a number; write docs=0,...,n",
                               i + 1);
@@ -77,23 +67,24 @@ static ra_status parse_documents(struct piece list, ra_pattern *pattern)
     return status;
 }
 
-static ra_status parse_modifier(struct piece word, ra_pattern *pattern)
+ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word)
 {
-    static const char docs[] = "docs=";
-    if (piece_is(word, "causal")) {
+    bool known = false;
+    if (pattern->kind->add) RA__TRY(pattern->kind->add(pattern, word, &known));
+    if (known) return RA_OK;
+    if (ra__text_is(word, "causal")) {
         pattern->causal = true;
         return RA_OK;
     }
-    if (word.length >= strlen(docs) && !memcmp(word.start, docs, strlen(docs))) {
+    struct ra__text list = word;
+    if (ra__text_starts(&list, "docs=")) {
         if (pattern->bounds) return ra__fail(RA_ERR_ARGUMENT, "pattern: docs= is given twice");
-        word.start += strlen(docs);
-        word.length -= strlen(docs);
-        return parse_documents(word, pattern);
+        return read_documents(pattern, list);
     }
     return ra__fail(RA_ERR_ARGUMENT,
-                    "pattern %s: \"%.*s\" is not understood; behind a semicolon stands causal or "
-                    "docs=0,...,n",
-                    pattern->kind->name, (int)ra__min((int64_t)word.length, 80), word.start);
+                    "pattern %s: \"%.*s\" is not understood; write %s, and behind it ;causal or "
+                    ";docs=0,...,n",
+                    pattern->kind->name, shown(word), word.start, pattern->kind->syntax);
 }
 
 static const char *syntax_at(int index)
@@ -102,37 +93,42 @@ static const char *syntax_at(int index)
     return kind ? kind->syntax : NULL;
 }
 
-static ra_status parse_kind(struct piece head, const struct ra__pattern_kind **out)
+static ra_status read_kind(struct ra__text name, const struct ra__pattern_kind **out)
 {
     for (int i = 0; ra__pattern_kind_at(i); i++) {
-        if (!piece_is(head, ra__pattern_kind_at(i)->name)) continue;
+        if (!ra__text_is(name, ra__pattern_kind_at(i)->name)) continue;
         *out = ra__pattern_kind_at(i);
         return RA_OK;
     }
-    return ra__fail_unknown("pattern", head.start, head.length, syntax_at);
+    return ra__fail_unknown("pattern", name.start, name.length, syntax_at);
+}
+
+static ra_status fill(ra_pattern *pattern, bool colon, struct ra__text args, struct ra__text words,
+                      bool more)
+{
+    const struct ra__pattern_kind *kind = pattern->kind;
+    if (colon && args.length == 0)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: nothing stands behind the colon; write %s",
+                        kind->name, kind->syntax);
+    RA__TRY(kind->read ? kind->read(pattern, args) : read_numbers(pattern, args));
+    while (more) {
+        struct ra__text rest = words, word = ra__text_take(&words, ';');
+        more = rest.length > word.length;
+        RA__TRY(ra__pattern_add(pattern, word));
+    }
+    return RA_OK;
 }
 
 ra_status ra__pattern_parse(const char *text, ra_pattern **out)
 {
-    const char *cursor = text;
-    struct piece first = take_until(&cursor, ';');
-    const char *colon = memchr(first.start, ':', first.length);
-    struct piece name = { first.start, colon ? (size_t)(colon - first.start) : first.length };
-    struct piece args = { colon ? colon + 1 : "", colon ? first.length - name.length - 1 : 0 };
+    struct ra__text words = ra__text_of(text), first = ra__text_take(&words, ';');
+    struct ra__text args = first, name = ra__text_take(&args, ':');
     const struct ra__pattern_kind *kind;
-    RA__TRY(parse_kind(name, &kind));
-    if (colon && args.length == 0)
-        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: nothing stands behind the colon; write %s",
-                        kind->name, kind->syntax);
+    RA__TRY(read_kind(name, &kind));
     ra_pattern *pattern;
     RA__TRY(ra__pattern_create(kind, &pattern));
-    ra_status status = parse_args(args, pattern);
-    bool more = text[first.length] == ';';
-    while (status == RA_OK && more) {
-        struct piece word = take_until(&cursor, ';');
-        more = word.start[word.length] == ';';
-        status = parse_modifier(word, pattern);
-    }
+    ra_status status = fill(pattern, name.length < first.length, args, words,
+                            text[first.length] == ';');
     if (status != RA_OK) {
         ra_pattern_destroy(pattern);
         return status;
@@ -141,32 +137,17 @@ ra_status ra__pattern_parse(const char *text, ra_pattern **out)
     return RA_OK;
 }
 
-/* snprintf that goes on where the last call ended. */
-struct writer {
-    char *text;
-    size_t capacity, used;
-};
-
-__attribute__((format(printf, 2, 3))) static void write_text(struct writer *w, const char *format,
-                                                             ...)
-{
-    va_list args;
-    va_start(args, format);
-    size_t room = w->used < w->capacity ? w->capacity - w->used : 0;
-    w->used += (size_t)vsnprintf(room ? w->text + w->used : NULL, room, format, args);
-    va_end(args);
-}
-
 ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity, size_t *length)
 {
     if (!pattern || (capacity && !text)) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
-    struct writer w = { text, capacity, 0 };
-    write_text(&w, "%s", pattern->kind->name);
+    struct ra__writer w = { text, capacity, 0 };
+    ra__write(&w, "%s", pattern->kind->name);
     for (int i = 0; i < pattern->arg_count; i++)
-        write_text(&w, "%c%" PRId64, i ? ',' : ':', pattern->args[i]);
-    if (pattern->causal) write_text(&w, ";causal");
+        ra__write(&w, "%c%" PRId64, i ? ',' : ':', pattern->args[i]);
+    if (pattern->kind->write) pattern->kind->write(pattern, &w);
+    if (pattern->causal) ra__write(&w, ";causal");
     for (int64_t i = 0; i < pattern->bound_count; i++)
-        write_text(&w, "%s%" PRId64, i ? "," : ";docs=", pattern->bounds[i]);
+        ra__write(&w, "%s%" PRId64, i ? "," : ";docs=", pattern->bounds[i]);
     if (length) *length = w.used;
     return RA_OK;
 }

@@ -1,8 +1,10 @@
-/* pattern.c - the table of kinds, and the rows of a pattern with its modifiers applied. */
+/* pattern.c - the table of kinds, and patterns as values: made, copied, compared, checked. */
 #include "pattern/pattern.h"
 
 #include <inttypes.h>
 #include <string.h>
+
+#include "core/hash.h"
 
 #define RA__PATTERN(name) extern const struct ra__pattern_kind ra__pattern_##name;
 #include "pattern/pattern.list"
@@ -39,6 +41,9 @@ void ra_pattern_destroy(ra_pattern *pattern)
 {
     if (!pattern) return;
     ra__free(pattern->bounds);
+    ra__free(pattern->ratios);
+    ra__free(pattern->bitmap);
+    ra__free(pattern->bitmap_file);
     ra__free(pattern);
 }
 
@@ -61,90 +66,110 @@ ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int
     return RA_OK;
 }
 
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+static size_t bitmap_bytes(const ra_pattern *p)
+{
+    return (size_t)p->bitmap_heads * (size_t)p->bitmap_blocks * (size_t)p->bitmap_blocks;
+}
+
+/* A copy of `bytes` bytes; *failed where there is no memory for it. NULL copies to NULL. */
+static void *duplicate(const void *from, size_t bytes, bool *failed)
+{
+    if (!from) return NULL;
+    void *copy = ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes);
+    if (copy) memcpy(copy, from, bytes);
+    else *failed = true;
+    return copy;
+}
+
 ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
 {
     ra_pattern *copy;
     RA__TRY(ra__pattern_create(pattern ? pattern->kind : &ra__pattern_full, &copy));
-    if (pattern) {
-        *copy = *pattern;
-        copy->bounds = NULL;
-        if (pattern->bounds) {
-            ra_status status = ra__pattern_set_bounds(copy, pattern->bounds, pattern->bound_count);
-            if (status != RA_OK) {
-                ra_pattern_destroy(copy);
-                return status;
-            }
-        }
-    }
     *out = copy;
-    return RA_OK;
+    if (!pattern) return RA_OK;
+    bool failed = false;
+    size_t name = pattern->bitmap_file ? strlen(pattern->bitmap_file) + 1 : 0;
+    *copy = *pattern;
+    copy->bounds = duplicate(pattern->bounds, (size_t)pattern->bound_count * sizeof(int64_t),
+                             &failed);
+    copy->ratios = duplicate(pattern->ratios, (size_t)pattern->ratio_count * sizeof *copy->ratios,
+                             &failed);
+    copy->bitmap = duplicate(pattern->bitmap, bitmap_bytes(pattern), &failed);
+    copy->bitmap_file = duplicate(pattern->bitmap_file, name, &failed);
+    if (!failed) return RA_OK;
+    ra_pattern_destroy(copy);
+    return ra__fail(RA_ERR_MEMORY, "pattern: no memory for a copy");
 }
 
-ra_status ra__pattern_check(const ra_pattern *pattern, int64_t q_len, int64_t k_len)
+uint64_t ra__pattern_hash(const ra_pattern *p)
 {
-    if (q_len > k_len && !pattern->kind->more_queries)
+    uint64_t hash = ra__hash(RA__HASH_START, p->kind->name, strlen(p->kind->name));
+    int64_t numbers[] = { p->args[0],   p->args[1],       p->causal,       (int64_t)p->terms,
+                          p->local,     p->global,        p->strided,      p->dilated.a,
+                          p->dilated.b, (int64_t)p->seed, p->bitmap_heads, p->bitmap_blocks };
+    hash = ra__hash(hash, numbers, sizeof numbers);
+    hash = ra__hash(hash, &p->density, sizeof p->density);
+    hash = ra__hash(hash, p->ratios, (size_t)p->ratio_count * sizeof *p->ratios);
+    hash = ra__hash(hash, p->bitmap, bitmap_bytes(p));
+    return ra__hash(hash, p->bounds, (size_t)p->bound_count * sizeof(int64_t));
+}
+
+/* ---- Checks ---------------------------------------------------------------------------------- */
+
+/* Documents, orders and bitmaps belong to positions that queries and keys share. */
+static ra_status check_same(const char *what, int64_t q_len, int64_t k_len)
+{
+    if (q_len == k_len) return RA_OK;
+    return ra__fail(RA_ERR_UNSUPPORTED,
+                    "%s: need as many queries (%" PRId64 ") as keys (%" PRId64 ")", what, q_len,
+                    k_len);
+}
+
+ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len)
+{
+    RA__TRY(check_same("documents", q_len, k_len));
+    int64_t end = pattern->bounds[pattern->bound_count - 1];
+    if (end == k_len) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT,
+                    "documents: the last bound is %" PRId64 ", but there are %" PRId64 " positions",
+                    end, k_len);
+}
+
+static ra_status check_bitmap(const ra_pattern *pattern, const struct ra__shape *shape)
+{
+    int64_t blocks = ra__ceil_div(shape->k_len, pattern->args[0]);
+    RA__TRY(check_same("bitmap", shape->q_len, shape->k_len));
+    if (pattern->bitmap_blocks != blocks)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "bitmap: it has %" PRId64 " blocks, but %" PRId64
+                        " positions in blocks of %" PRId64 " are %" PRId64,
+                        pattern->bitmap_blocks, shape->k_len, pattern->args[0], blocks);
+    if (pattern->bitmap_heads == 1 || pattern->bitmap_heads == shape->q_heads) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "bitmap: it has %d heads, but there are %d query heads",
+                    pattern->bitmap_heads, shape->q_heads);
+}
+
+static ra_status check_order(const ra_order *order, const struct ra__shape *shape)
+{
+    RA__TRY(check_same("order", shape->q_len, shape->k_len));
+    if (order->length == shape->k_len) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT,
+                    "order: it is for %" PRId64 " positions, but there are %" PRId64, order->length,
+                    shape->k_len);
+}
+
+ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
+                            const ra_order *order)
+{
+    if (shape->q_len > shape->k_len && !pattern->kind->more_queries)
         return ra__fail(RA_ERR_UNSUPPORTED,
                         "pattern %s: more queries (%" PRId64 ") than keys (%" PRId64
                         ") make sense only with full, causal and window",
-                        pattern->kind->name, q_len, k_len);
-    if (!pattern->bounds) return RA_OK;
-    if (q_len != k_len)
-        return ra__fail(RA_ERR_UNSUPPORTED,
-                        "documents: need as many queries (%" PRId64 ") as keys (%" PRId64 ")",
-                        q_len, k_len);
-    if (pattern->bounds[pattern->bound_count - 1] != k_len)
-        return ra__fail(RA_ERR_ARGUMENT,
-                        "documents: the last bound is %" PRId64 ", but there are %" PRId64
-                        " positions",
-                        pattern->bounds[pattern->bound_count - 1], k_len);
-    return RA_OK;
-}
-
-/* The document that holds `position`: the last one that starts at or before it, so that empty ones
- * are passed over. */
-static int64_t document_of(const ra_pattern *pattern, int64_t position)
-{
-    int64_t low = 0, high = pattern->bound_count - 1;
-    while (high - low > 1) {
-        int64_t middle = low + (high - low) / 2;
-        if (pattern->bounds[middle] <= position) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
-/* One row: queries q, all of which may look at the keys in [lo, hi). */
-static ra_status put_row(const ra_pattern *pattern, ra_run all_keys, ra_run q, int64_t lo,
-                         int64_t hi, struct ra__row_sink sink)
-{
-    struct ra__sight seen[RA__SIGHTS];
-    int count = pattern->kind->see(pattern, all_keys, seen);
-    struct ra__row row = { .q = q };
-    for (int i = 0; i < count; i++) {
-        struct ra__sight sight = seen[i];
-        if (pattern->causal) sight.band.right = ra__min(sight.band.right, 0);
-        int64_t from = ra__max(lo, q.start - sight.band.left);
-        int64_t to = ra__min(hi, ra__run_last(q) + sight.band.right + 1);
-        int64_t skipped;
-        sight.keys = ra__run_clip(sight.keys, from, to, &skipped);
-        if (sight.keys.count > 0) row.sights[row.sight_count++] = sight;
-    }
-    return sink.put(sink.context, &row);
-}
-
-ra_status ra__pattern_rows(const ra_pattern *pattern, int64_t k_len, ra_run q,
-                           struct ra__row_sink sink)
-{
-    ra_run all_keys = { 0, 1, k_len };
-    if (q.count == 0) return RA_OK;
-    if (!pattern->bounds) return put_row(pattern, all_keys, q, 0, k_len, sink);
-    for (int64_t done = 0; done < q.count;) {
-        ra_run rest = { q.start + done * q.step, q.step, q.count - done };
-        int64_t d = document_of(pattern, rest.start), skipped;
-        int64_t lo = pattern->bounds[d], hi = pattern->bounds[d + 1];
-        ra_run part = ra__run_clip(rest, lo, hi, &skipped);
-        RA__TRY(put_row(pattern, all_keys, part, lo, hi, sink));
-        done += part.count;
-    }
-    return RA_OK;
+                        pattern->kind->name, shape->q_len, shape->k_len);
+    if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern, shape));
+    if (pattern->bounds) RA__TRY(ra__pattern_check_documents(pattern, shape->q_len, shape->k_len));
+    if (pattern->bitmap) RA__TRY(check_bitmap(pattern, shape));
+    return order ? check_order(order, shape) : RA_OK;
 }

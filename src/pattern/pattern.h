@@ -1,7 +1,8 @@
 /* pattern.h - who looks at whom, in global positions. Knows nothing about ranks.
  *
  * A kind of pattern says which keys a run of queries may see; the modifiers `;causal` and `;docs=`
- * are applied to every kind alike, here. */
+ * are applied to every kind alike, here. Under an order all positions in this file are indices of
+ * the order, and what goes by original positions is left to arrays: see ra__pattern_reach(). */
 #ifndef RA__PATTERN_PATTERN_H
 #define RA__PATTERN_PATTERN_H
 
@@ -9,6 +10,8 @@
 
 #include "core/memory.h"
 #include "core/shape.h"
+#include "pattern/order.h"
+#include "pattern/text.h"
 
 /* Keys of a row: those of `keys` that lie in the band round each query. */
 struct ra__sight {
@@ -16,14 +19,35 @@ struct ra__sight {
     struct ra__band band;
 };
 
-enum { RA__SIGHTS = 4 }; /* most sights of one row */
-
-/* One run of queries (positions) and the keys it sees, ascending. No sights: it sees nothing. */
+/* One run of queries (positions), the query heads it stands for, and the keys it sees. A key in two
+ * sights counts twice. No sights: it sees nothing. Every query of every head is in exactly one row. */
 struct ra__row {
-    ra_run q;
+    ra_run q, heads;
+    const struct ra__sight *sights;
     int sight_count;
-    struct ra__sight sights[RA__SIGHTS];
 };
+
+struct ra__row_sink {
+    ra_status (*put)(void *context, const struct ra__row *row);
+    void *context;
+};
+
+/* What a kind is asked: all it may know besides the queries. */
+struct ra__look {
+    const ra_pattern *pattern;
+    int64_t k_len;
+    ra_run heads;   /* all of them see alike */
+    int head_class; /* which class they are */
+    bool ordered;   /* positions are indices of an order */
+};
+
+/* Where a kind writes its rows. */
+struct ra__scene;
+ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band);
+int ra__scene_count(const struct ra__scene *scene); /* sights added so far */
+const struct ra__sight *ra__scene_sights(const struct ra__scene *scene);
+void ra__scene_back(struct ra__scene *scene, int count);    /* forget all but the first `count` */
+ra_status ra__scene_put(struct ra__scene *scene, ra_run q); /* a row of these queries */
 
 struct ra__pattern_kind {
     const char *name;
@@ -32,18 +56,72 @@ struct ra__pattern_kind {
     const char *samples; /* small ones for tests, with a space between; one per way to write it */
     int min_args, max_args; /* non-negative numbers behind the colon, at most 2 */
     bool more_queries;      /* q_len > k_len makes sense */
-    /* Writes what queries see of all_keys and returns how many sights that is. Sights need not be
-     * clipped to their band: the caller does. */
-    int (*see)(const ra_pattern *pattern, ra_run all_keys, struct ra__sight *sights);
+    bool sparse;            /* keys go straight to the ranks that see them, not round the ring */
+
+    /* Text, where numbers are not enough; each may be NULL. `read` takes what stands behind the
+     * colon, `add` one word behind a semicolon and says whether it knows it, `write` appends both. */
+    ra_status (*read)(ra_pattern *pattern, struct ra__text args);
+    ra_status (*add)(ra_pattern *pattern, struct ra__text word, bool *known);
+    void (*write)(const ra_pattern *pattern, struct ra__writer *writer);
+    /* Refuses what is not complete or does not fit these lengths; NULL: nothing to refuse. */
+    ra_status (*check)(const ra_pattern *pattern, const struct ra__shape *shape);
+
+    /* Heads that see alike, as runs; NULL: all of them do. Empty runs are passed over. */
+    int (*head_classes)(const ra_pattern *pattern, int q_heads);
+    ra_run (*head_class)(const ra_pattern *pattern, int q_heads, int index);
+
+    /* The next position behind `position` where queries begin to see other keys; NULL: nowhere. What
+     * they see repeats with `period` (0 or NULL: it does not), moved along: rows are made in an order
+     * that keeps such rows next to one another, so that plans can fold them into families. */
+    int64_t (*cut)(const ra_pattern *pattern, int64_t position);
+    int64_t (*period)(const ra_pattern *pattern);
+
+    /* Adds sights and puts rows until every query of q is in one. q holds no cut. Sights need not be
+     * clipped to their band: the scene does. */
+    ra_status (*see)(const struct ra__look *look, ra_run q, struct ra__scene *scene);
+
+    /* Under an order: the original positions a query at original position p may see, as [0, *to);
+     * NULL: all. `see` then leaves this to the caller. */
+    int64_t (*reach)(const ra_pattern *pattern, int64_t p);
+};
+
+/* Two numbers that belong together: segment / rate of a branch, stride / reach of a level. */
+struct ra__ratio {
+    int64_t a, b;
+};
+
+/* Terms of blocks and options of dilated that were given. */
+enum ra__term {
+    RA__TERM_LOCAL = 1,
+    RA__TERM_GLOBAL = 2,
+    RA__TERM_STRIDED = 4,
+    RA__TERM_DILATED = 8,
+    RA__TERM_LEVELS = 16,
+    RA__TERM_RANDOM = 32,
+    RA__TERM_SEED = 64,
+    RA__TERM_BITMAP = 128,
+    RA__OPTION_DEDUP = 256,
+    RA__OPTION_GROUPS = 512
 };
 
 struct ra_pattern {
     const struct ra__pattern_kind *kind;
-    int64_t args[2]; /* 0 where not given */
+    int64_t args[2]; /* 0 where not given; blocks: the block size */
     int arg_count;
     bool causal;
     int64_t *bounds; /* documents: 0, ..., n; NULL for none */
     int64_t bound_count;
+    unsigned terms; /* enum ra__term */
+    int64_t local, global, strided;
+    struct ra__ratio dilated; /* blocks: rate / reach */
+    struct ra__ratio *ratios; /* branches of dilated, levels of blocks */
+    int ratio_count;
+    double density;
+    uint64_t seed;
+    uint8_t *bitmap; /* [heads][blocks][blocks] */
+    int bitmap_heads;
+    int64_t bitmap_blocks;
+    char *bitmap_file; /* NULL: it came from memory */
 };
 
 /* The rows of pattern.list; NULL behind the last. */
@@ -53,17 +131,37 @@ const struct ra__pattern_kind *ra__pattern_kind_find(const char *name);
 ra_status ra__pattern_create(const struct ra__pattern_kind *kind, ra_pattern **out);
 ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out); /* NULL copies to full */
 ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int64_t count);
+ra_status ra__pattern_set_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
+                                 const uint8_t *active);
+ra_status ra__pattern_read_bitmap(ra_pattern *pattern, struct ra__text file);
 ra_status ra__pattern_parse(const char *text, ra_pattern **out);
+ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word); /* behind a semicolon */
+uint64_t ra__pattern_hash(const ra_pattern *pattern);
 
-/* Does the pattern make sense for these lengths? */
-ra_status ra__pattern_check(const ra_pattern *pattern, int64_t q_len, int64_t k_len);
+/* A list "a/b,a/b,..." into pattern->ratios; every number at least `least`. */
+ra_status ra__pattern_read_ratios(ra_pattern *pattern, struct ra__text list, int64_t least_a,
+                                  int64_t least_b);
 
-/* Calls put for each row of the queries at positions `q` (cut where documents end), in order. */
-struct ra__row_sink {
-    ra_status (*put)(void *context, const struct ra__row *row);
-    void *context;
+/* Does the pattern make sense for this problem? */
+ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
+                            const ra_order *order);
+
+ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len);
+
+/* Calls put for each row of the queries at positions `q`, class of heads after class of heads. */
+struct ra__rows {
+    const ra_pattern *pattern;
+    int64_t k_len;
+    int q_heads;
+    bool ordered;
 };
-ra_status ra__pattern_rows(const ra_pattern *pattern, int64_t k_len, ra_run q,
-                           struct ra__row_sink sink);
+int ra__pattern_classes(const ra_pattern *pattern, int q_heads);
+ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row_sink sink);
+
+/* Under an order: the original positions [*from, *to) that a query at original position p may see,
+ * by causal, prefix and documents. */
+void ra__pattern_reach(const ra_pattern *pattern, int64_t k_len, int64_t p, int64_t *from,
+                       int64_t *to);
+bool ra__pattern_reaches_all(const ra_pattern *pattern); /* that is everything, for every query */
 
 #endif

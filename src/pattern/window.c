@@ -1,10 +1,12 @@
 /* window.c - a query sees the keys from position - L to position + R. */
 #include "pattern/pattern.h"
 
-static int see(const ra_pattern *pattern, ra_run all_keys, struct ra__sight *sights)
+static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
 {
-    sights[0] = (struct ra__sight){ all_keys, { pattern->args[0], pattern->args[1] } };
-    return 1;
+    const int64_t *args = look->pattern->args;
+    ra_run all = { 0, 1, look->k_len };
+    RA__TRY(ra__scene_add(scene, all, (struct ra__band){ args[0], args[1] }));
+    return ra__scene_put(scene, q);
 }
 
 const struct ra__pattern_kind ra__pattern_window = {

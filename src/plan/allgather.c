@@ -14,56 +14,79 @@ static enum ra__slot wave_slot(int wave)
 static enum ra__slot sum_slot(int wave) { return wave % 2 ? RA__GRAD_A : RA__GRAD_B; }
 
 /* The stretch of positions that holds all keys of the rows of this rank. */
-static struct ra__range gathered(const struct ra__builder *b)
+static ra_status widen(void *context, const struct ra__shard_row *row)
 {
-    struct ra__range hull = { RA__FAR, 0 };
-    for (int r = 0; r < b->row_count; r++)
-        for (int i = 0; i < b->rows[r].sight_count; i++) {
-            ra_run keys = b->rows[r].sights[i].keys;
-            hull.lo = ra__min(hull.lo, keys.start);
-            hull.hi = ra__max(hull.hi, ra__run_last(keys) + 1);
-        }
-    return hull.lo < hull.hi ? hull : (struct ra__range){ 0, 0 };
+    struct ra__range *hull = context;
+    for (int i = 0; i < row->row->sight_count; i++) {
+        ra_run keys = row->row->sights[i].keys;
+        hull->lo = ra__min(hull->lo, keys.start);
+        hull->hi = ra__max(hull->hi, ra__run_last(keys) + 1);
+    }
+    return RA_OK;
 }
 
-static ra_status put_copy(struct ra__builder *b, enum ra__op op, int wave, int block,
-                          enum ra__slot from, enum ra__slot to, const struct ra__ranges *ranges)
+static ra_status find_hull(const struct ra__builder *b, struct ra__range *hull)
 {
-    if (ranges->count == 0) return RA_OK;
-    ra__use_slot(b, to, op == RA__OP_PLACE ? 0 : ra__block_rows(b, block));
-    return ra__put_step(
-        b, (struct ra__step){
-               .op = op, .hop = wave, .block = block, .from = from, .to = to, .range = *ranges });
+    *hull = (struct ra__range){ RA__FAR, 0 };
+    RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ widen, hull }));
+    if (hull->lo >= hull->hi) *hull = (struct ra__range){ 0, 0 };
+    return RA_OK;
+}
+
+static ra_status put_copy(struct ra__builder *b, struct ra__step step,
+                          const struct ra__needs *needs)
+{
+    return ra__put_pieces(b, step, needs->pieces, needs->count);
+}
+
+/* The own rows inside the hull: none of them travels. */
+static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra__range hull)
+{
+    const struct ra__sight inside = { { hull.lo, 1, hull.hi - hull.lo }, { RA__FAR, RA__FAR } };
+    struct ra__key_run keys;
+    int64_t cursor = 0;
+    step.block = b->rank;
+    while (inside.keys.count &&
+           ra__layout_next_keys(b->input->k_layout, b->rank, &inside, &cursor, &keys)) {
+        struct ra__piece piece = { RA__ALL_HEADS, { keys.row, 1, keys.count }, keys.row };
+        RA__TRY(ra__put_pieces(b, step, &piece, 1));
+    }
+    return RA_OK;
 }
 
 static ra_status start_key_wave(struct ra__builder *b, int wave)
 {
     if (wave >= b->ranks) return RA_OK;
     int reader = ra__peer(b, wave), owner = ra__peer(b, -wave);
-    const struct ra__ranges *coming = &b->flows[owner].seen;
-    if (coming->count) ra__use_slot(b, wave_slot(wave), ra__block_rows(b, owner));
+    struct ra__step pack = { .op = RA__OP_PACK,
+                             .hop = wave,
+                             .block = b->rank,
+                             .from = RA__SLOT_OWN,
+                             .to = RA__SLOT_PACKED };
+    ra__use_slot(b, RA__SLOT_PACKED, b->outgoing[reader].rows);
+    ra__use_slot(b, wave_slot(wave), b->incoming[owner].rows);
+    RA__TRY(put_copy(b, pack, &b->outgoing[reader]));
     RA__TRY(ra__open_round(b, wave));
-    RA__TRY(ra__send(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->wanted[reader]));
-    RA__TRY(ra__recv(b, owner, RA__TOPIC_KEYS, wave_slot(wave), coming));
+    RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->outgoing[reader]));
+    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, wave_slot(wave), &b->incoming[owner]));
     return ra__put_move(b);
 }
 
-static ra_status gather(struct ra__builder *b)
+static ra_status gather(struct ra__builder *b, struct ra__range *hull)
 {
-    struct ra__range hull = gathered(b);
-    const struct ra__ranges *leaving = &b->flows[b->rank].onward;
-    b->plan->gather_base = hull.lo;
-    ra__use_slot(b, RA__SLOT_GATHER, hull.hi - hull.lo);
-    RA__TRY(put_copy(b, RA__OP_PACK, 0, b->rank, RA__SLOT_OWN, RA__SLOT_PACKED, leaving));
+    struct ra__step place = { .op = RA__OP_PLACE, .from = RA__SLOT_OWN, .to = RA__SLOT_GATHER };
+    RA__TRY(find_hull(b, hull));
+    b->plan->gather_base = hull->lo;
+    ra__use_slot(b, RA__SLOT_GATHER, hull->hi - hull->lo);
     RA__TRY(start_key_wave(b, 1));
-    RA__TRY(put_copy(b, RA__OP_PLACE, 0, b->rank, RA__SLOT_OWN, RA__SLOT_GATHER,
-                     &b->flows[b->rank].seen));
+    RA__TRY(put_own(b, place, *hull));
     for (int wave = 1; wave < b->ranks; wave++) {
-        int owner = ra__peer(b, -wave);
+        place.hop = wave;
+        place.block = ra__peer(b, -wave);
+        place.from = wave_slot(wave);
         RA__TRY(ra__put_wait(b));
         RA__TRY(start_key_wave(b, wave + 1));
-        RA__TRY(put_copy(b, RA__OP_PLACE, wave, owner, wave_slot(wave), RA__SLOT_GATHER,
-                         &b->flows[owner].seen));
+        RA__TRY(put_copy(b, place, &b->incoming[place.block]));
     }
     return RA_OK;
 }
@@ -71,7 +94,8 @@ static ra_status gather(struct ra__builder *b)
 static ra_status forward(struct ra__builder *b)
 {
     if (b->ranks == 1) return ra__put_attend_gathered(b, RA__SLOT_OWN, RA__SLOT_OWN);
-    RA__TRY(gather(b));
+    struct ra__range hull;
+    RA__TRY(gather(b, &hull));
     return ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__SLOT_OWN);
 }
 
@@ -80,39 +104,49 @@ static ra_status forward(struct ra__builder *b)
 static ra_status return_wave(struct ra__builder *b, int wave)
 {
     int owner = ra__peer(b, wave), reader = ra__peer(b, -wave);
-    const struct ra__ranges *leaving = &b->flows[owner].seen;
-    const struct ra__ranges *coming = &b->wanted[reader];
-    RA__TRY(put_copy(b, RA__OP_PICK, wave, owner, RA__GRAD_GATHER, sum_slot(wave), leaving));
-    if (coming->count) ra__use_slot(b, RA__GRAD_ARRIVE, ra__block_rows(b, b->rank));
+    const struct ra__needs *leaving = &b->incoming[owner], *coming = &b->outgoing[reader];
+    struct ra__step pick = { .op = RA__OP_PICK,
+                             .hop = wave,
+                             .block = owner,
+                             .from = RA__GRAD_GATHER,
+                             .to = sum_slot(wave) };
+    struct ra__step add = {
+        .op = RA__OP_ADD, .hop = wave, .block = b->rank, .from = RA__GRAD_ARRIVE, .to = RA__GRAD_OWN
+    };
+    ra__use_slot(b, sum_slot(wave), leaving->rows);
+    ra__use_slot(b, RA__GRAD_ARRIVE, coming->rows);
+    RA__TRY(put_copy(b, pick, leaving));
     RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
-    RA__TRY(ra__send(b, owner, RA__TOPIC_HOME, sum_slot(wave), leaving));
-    RA__TRY(ra__recv(b, reader, RA__TOPIC_HOME, RA__GRAD_ARRIVE, coming));
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, sum_slot(wave), leaving));
+    RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__GRAD_ARRIVE, coming));
     RA__TRY(ra__put_move(b));
     RA__TRY(ra__put_wait(b));
-    return put_copy(b, RA__OP_ADD, wave, b->rank, RA__GRAD_ARRIVE, RA__GRAD_OWN, coming);
+    return put_copy(b, add, coming);
 }
 
 static ra_status put_clear(struct ra__builder *b, enum ra__slot slot, int64_t rows)
 {
     struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = slot };
-    ra__ranges_add(&clear.range, 0, rows);
+    struct ra__ranges all = { 0 };
+    ra__ranges_add(&all, 0, rows);
     ra__use_slot(b, slot, rows);
-    return clear.range.count ? ra__put_step(b, clear) : RA_OK;
+    return ra__put_ranges(b, clear, &all);
 }
 
 static ra_status backward(struct ra__builder *b)
 {
     struct ra__step finish = { .op = RA__OP_FINISH, .block = b->rank };
+    struct ra__step pick = { .op = RA__OP_PICK, .from = RA__GRAD_GATHER, .to = RA__GRAD_OWN };
+    struct ra__range hull;
     RA__TRY(put_clear(b, RA__GRAD_OWN, ra__block_rows(b, b->rank)));
     if (b->ranks == 1) {
         RA__TRY(ra__put_attend_gathered(b, RA__SLOT_OWN, RA__GRAD_OWN));
         return ra__put_step(b, finish);
     }
-    RA__TRY(gather(b));
+    RA__TRY(gather(b, &hull));
     RA__TRY(put_clear(b, RA__GRAD_GATHER, b->plan->slot_rows[RA__SLOT_GATHER]));
     RA__TRY(ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__GRAD_GATHER));
-    RA__TRY(put_copy(b, RA__OP_PICK, 0, b->rank, RA__GRAD_GATHER, RA__GRAD_OWN,
-                     &b->flows[b->rank].seen));
+    RA__TRY(put_own(b, pick, hull));
     for (int wave = 1; wave < b->ranks; wave++) RA__TRY(return_wave(b, wave));
     return ra__put_step(b, finish);
 }
@@ -120,6 +154,7 @@ static ra_status backward(struct ra__builder *b)
 const struct ra__strategy ra__strategy_allgather = {
     .name = "allgather",
     .summary = "all keys a rank sees are collected first; same bits for every rank count",
+    .gathers = true,
     .forward = forward,
     .backward = backward,
 };

@@ -1,19 +1,26 @@
-/* builder.h - what the strategies share while they write a program: who needs which rows of whose
- * block, the rows of this rank against a block, and the appending of steps and messages. */
+/* builder.h - what the strategies share while they write a program: the rows of a rank, who needs
+ * which rows of whose block, and the appending of steps and messages. */
 #ifndef RA__PLAN_BUILDER_H
 #define RA__PLAN_BUILDER_H
 
 #include "plan/plan.h"
 
-/* Rows of one owner's block, as this rank meets them. A block visits the ranks behind its owner one
- * after the other; who they are and what they need is worked out by every rank for itself, from the
- * same numbers in the same order, so that senders and receivers agree without talking. */
+/* Rows of one owner's block round a dense ring, as this rank meets them. A block visits the ranks
+ * behind its owner one after the other; who they are and what they need is worked out by every rank
+ * for itself, from the same numbers in the same order, so that senders and receivers agree without
+ * talking. */
 struct ra__flow {
-    struct ra__ranges seen;   /* what this rank sees of it */
     struct ra__ranges coming; /* what this rank and later visitors see: it must get here */
     struct ra__ranges onward; /* what later visitors see: it must leave here */
     struct ra__ranges before; /* what earlier visitors saw, so have gradients for */
     struct ra__ranges after;  /* what they and this rank saw */
+};
+
+/* Rows of one owner's block that one reader sees, packed: nothing else travels between the two. */
+struct ra__needs {
+    struct ra__piece *pieces; /* by KV head, then ascending */
+    int count;
+    int64_t rows; /* of a slot */
 };
 
 struct ra__builder {
@@ -22,12 +29,16 @@ struct ra__builder {
     struct ra__program *program; /* the one being written */
     struct ra__account *account;
     int ranks, rank;
-    struct ra__row *rows; /* this rank's queries, global positions; every query is in one row */
-    int64_t *row_starts;  /* where in the shard the queries of rows[i] start */
+    bool straight;              /* keys go straight to their readers, by needs; else by flows */
+    bool split_heads;           /* rows have the query heads of one KV head */
+    struct ra__flow *flows;     /* [owner] */
+    struct ra__needs *incoming; /* [owner]: what this rank sees of its block */
+    struct ra__needs *outgoing; /* [reader]: what it sees of this rank's own block */
+    int last_visit;             /* how many ranks on the own block travels; 0 = nobody needs it */
+    struct ra__key_run *found;  /* keys of the row being written */
+    int found_count, found_room;
+    int *first_hop, *last_hop; /* [row of this rank]: hops at which it sees keys; -1 = none */
     int row_count;
-    struct ra__flow *flows;    /* [owner] */
-    struct ra__ranges *wanted; /* [reader]: what it sees of this rank's own block */
-    int last_visit;            /* how many ranks on the own block travels; 0 = nobody needs it */
 };
 
 /* rank + distance, round the ring; distance >= -ranks. */
@@ -40,11 +51,41 @@ static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
     return b->input->k_layout->count[owner];
 }
 
+/* ---- rows.c: the rows of a rank ---- */
+
+/* A row, where its queries lie in the shard, and its number among the rows of its rank. */
+struct ra__shard_row {
+    const struct ra__row *row;
+    int64_t q_row, q_row_step;
+    int index;
+};
+struct ra__shard_row_sink {
+    ra_status (*put)(void *context, const struct ra__shard_row *row);
+    void *context;
+};
+ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink);
+
+/* Does the row see keys of this block? */
+bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner);
+
+/* ---- flows.c, needs.c: who needs what ---- */
+
+ra_status ra__find_flows(struct ra__builder *b);
+ra_status ra__find_needs(struct ra__builder *b);
+void ra__needs_clear(struct ra__needs *needs, int count); /* and frees the array itself */
+
+/* ---- builder.c: appending ---- */
+
 /* Notes that `slot` is used with this many rows. */
 void ra__use_slot(struct ra__builder *b, enum ra__slot slot, int64_t rows);
 
-/* Appends a step. */
+/* Appends a step, alone or over pieces; over no pieces it is dropped. */
 ra_status ra__put_step(struct ra__builder *b, struct ra__step step);
+ra_status ra__put_pieces(struct ra__builder *b, struct ra__step step,
+                         const struct ra__piece *pieces, int count);
+/* The same over ranges of a block that lies in its slot as in its shard. */
+ra_status ra__put_ranges(struct ra__builder *b, struct ra__step step,
+                         const struct ra__ranges *ranges);
 
 /* Opens a round; ra__send and ra__recv add to the newest one. Empty rounds are dropped: the two steps
  * do nothing when the round holds no message. */
@@ -53,8 +94,15 @@ ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum r
                    const struct ra__ranges *ranges);
 ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
                    const struct ra__ranges *ranges);
+/* All rows of a slot that holds needs, as one message. */
+ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
+                         const struct ra__needs *needs);
+ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
+                         const struct ra__needs *needs);
 ra_status ra__put_move(struct ra__builder *b);
 ra_status ra__put_wait(struct ra__builder *b);
+
+/* ---- attend.c: ATTEND ---- */
 
 /* Appends ATTEND over the keys of `owner`'s block that lies in `from`; nothing if no row sees any. */
 ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slot from,
@@ -66,8 +114,16 @@ ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__slot from, enu
 ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__slot from,
                               enum ra__slot to, int half);
 
-/* Sets first and last of every row of the program, adds an ATTEND without keys for queries that see
- * nothing, and notes whether state must outlast a step. Forward programs only. */
-ra_status ra__mark_first_and_last(struct ra__builder *b);
+/* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
+ra_status ra__put_blind_rows(struct ra__builder *b);
+
+/* Works out at which hops each row sees keys, for `first` and `last`: blocks come in the order of the
+ * ring, or all at once. */
+ra_status ra__find_hops(struct ra__builder *b);
+
+/* ---- straight.c: the ring when keys go straight to their readers ---- */
+
+ra_status ra__straight_forward(struct ra__builder *b);
+ra_status ra__straight_backward(struct ra__builder *b);
 
 #endif

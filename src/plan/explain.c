@@ -44,26 +44,48 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
         snprintf(text, sizeof text,
                  "          %s rank %d: rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes",
                  verb, t->peer, t->range.lo, t->range.hi - 1, slot_name(t->slot),
-                 rows * (int64_t)ra__slot_row_bytes(&p->plan->input.shape, t->slot));
+                 rows * (int64_t)ra__slot_row_bytes(p->plan, t->slot));
         p->line(p->context, text);
     }
+}
+
+/* What a family adds to its first row: other heads than all, and how it repeats. */
+static void print_family(const struct printer *p, const struct ra__plan_row *row, char *text,
+                         size_t room)
+{
+    int used = 0;
+    if (row->heads.count != p->plan->input.shape.q_heads)
+        used = snprintf(text, room, ", heads %" PRId64 " step %" PRId64 " count %" PRId64,
+                        row->heads.start, row->heads.step, row->heads.count);
+    if (row->repeat > 1)
+        snprintf(text + used, room - (size_t)used, ", %" PRId64 " times, %" PRId64 " further on",
+                 row->repeat, row->q_pos_advance);
 }
 
 /* "keys 0 to 99 step 2" with what limits them. */
 static void print_rows(const struct printer *p, const struct ra__step *step)
 {
-    char text[200];
+    char text[320];
     for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
         const struct ra__plan_row *row = &p->program->rows[r];
         int64_t keys = 0;
         for (int k = 0; k < row->key_count; k++) keys += p->program->keys[row->first_key + k].count;
-        snprintf(text, sizeof text,
-                 "          queries at %" PRId64 " step %" PRId64 " count %" PRId64
-                 ": %d key runs, %" PRId64 " keys%s%s",
-                 row->q_pos, row->q_step, row->q_count, row->key_count, keys,
-                 row->first ? ", first" : "", row->last ? ", last" : "");
+        int used = snprintf(text, sizeof text,
+                            "          queries at %" PRId64 " step %" PRId64 " count %" PRId64
+                            ": %d key runs, %" PRId64 " keys%s%s",
+                            row->q_pos, row->q_step, row->q_count, row->key_count, keys,
+                            row->first ? ", first" : "", row->last ? ", last" : "");
+        print_family(p, row, text + used, sizeof text - (size_t)used);
         p->line(p->context, text);
     }
+}
+
+static int64_t count_rows(const struct printer *p, const struct ra__step *step)
+{
+    int64_t rows = 0;
+    for (int i = 0; i < step->piece_count; i++)
+        rows += p->program->pieces[step->first_piece + i].rows.count;
+    return rows;
 }
 
 static void print_attend(const struct printer *p, const struct ra__step *step, char *text,
@@ -92,8 +114,7 @@ static void print_step(const struct printer *p, int index)
     else if (step->op == RA__OP_ATTEND) print_attend(p, step, text + used, room);
     else if (step->op != RA__OP_FINISH)
         snprintf(text + used, room, " %" PRId64 " rows of rank %d's block, %s -> %s",
-                 ra__ranges_rows(&step->range), step->block, slot_name(step->from),
-                 slot_name(step->to));
+                 count_rows(p, step), step->block, slot_name(step->from), slot_name(step->to));
     p->line(p->context, text);
     if (step->op == RA__OP_ATTEND) print_rows(p, step);
     if (step->op != RA__OP_MOVE) return;

@@ -141,7 +141,7 @@ ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
     RA__TRY(parse_partition(partition, &rule, &per_document));
     if (per_document && (!pattern || !pattern->bounds))
         return ra__fail(RA_ERR_ARGUMENT, "partition %s: the pattern has no documents", partition);
-    if (per_document) RA__TRY(ra__pattern_check(pattern, length, length));
+    if (per_document) RA__TRY(ra__pattern_check_documents(pattern, length, length));
     ra_layout *layout;
     RA__TRY(create_empty(length, ranks, &layout));
     ra_status status = fill_by_rule(layout, rule, per_document ? pattern : NULL);

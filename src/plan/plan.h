@@ -2,11 +2,14 @@
  * run again and again. Knows no kernel, no transport and no memory; exec brings those.
  *
  * K and V travel in slots: rows of [batch, kv_head, K then V], so that any stretch of rows is one
- * stretch of bytes. A block always lies in a slot as in its owner's shard, row for row; only the rows
- * somebody needs are filled. Gradients of K and V travel in slots of their own, in f32. */
+ * stretch of bytes. Round a dense ring a block lies in a slot as in its owner's shard, row for row, and
+ * only the rows somebody needs are filled. Rows that go straight to a reader lie packed, one piece
+ * behind the other; where KV heads need different rows, a row of such a slot is one KV head. Gradients
+ * of K and V travel in slots of their own, in f32. */
 #ifndef RA__PLAN_PLAN_H
 #define RA__PLAN_PLAN_H
 
+#include "core/terms.h"
 #include "plan/layout.h"
 
 enum ra__slot {
@@ -23,27 +26,18 @@ enum ra__slot {
     RA__GRAD_GATHER, /* allgather: gradients of all gathered keys */
     RA__SLOTS
 };
-/* Numbers in a row of a slot, and where those of one KV head start: K first, V dim behind it. */
-static inline int64_t ra__slot_width(const struct ra__shape *shape)
-{
-    return shape->batch * shape->kv_heads * (shape->dim + shape->value_dim);
-}
-static inline int64_t ra__slot_head(const struct ra__shape *shape, int64_t batch, int kv_head)
-{
-    return (batch * shape->kv_heads + kv_head) * (shape->dim + shape->value_dim);
-}
 static inline bool ra__slot_is_gradient(enum ra__slot slot) { return slot >= RA__GRAD_OWN; }
 
 /* Every operation: name in programs, name for people. */
 #define RA__OP_LIST(X)                                                                             \
-    X(PACK, "pack")     /* own K and V -> `to`, the rows of `range` */                             \
+    X(PACK, "pack")     /* pieces of the own K and V -> `to` */                                    \
     X(MOVE, "move")     /* start a round of messages */                                            \
     X(WAIT, "wait")     /* until that round is done */                                             \
-    X(PLACE, "place")   /* a block in `from` -> its positions in the gathered `to` */              \
-    X(ATTEND, "attend") /* fold rows over the block in `from`; gradients of its keys -> `to` */    \
-    X(CLEAR, "clear")   /* rows of `to` = 0 */                                                     \
-    X(ADD, "add")       /* rows of `from` added to those of `to` */                                \
-    X(PICK, "pick")     /* a block's rows of the gathered `from` -> `to`, as in its shard */       \
+    X(PLACE, "place")   /* pieces in `from` -> their positions in the gathered `to` */             \
+    X(ATTEND, "attend") /* fold rows over the keys in `from`; gradients of these -> `to` */        \
+    X(CLEAR, "clear")   /* pieces in `to` = 0 */                                                   \
+    X(ADD, "add")       /* pieces in `from` added to the block in `to` */                          \
+    X(PICK, "pick")     /* pieces of the gathered `from` -> `to` */                                \
     X(FINISH, "finish") /* sums in f32 -> the caller's gradients */
 
 enum ra__op {
@@ -71,6 +65,15 @@ void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi);
 void ra__ranges_union(struct ra__ranges *ranges, const struct ra__ranges *other);
 int64_t ra__ranges_rows(const struct ra__ranges *ranges);
 
+/* Rows of a block, start, start + step, ..., of all KV heads or of one, and where in a slot they lie:
+ * one behind the other from row `at` on. */
+enum { RA__ALL_HEADS = -1 };
+struct ra__piece {
+    int kv_head;
+    ra_run rows;
+    int64_t at;
+};
+
 /* What messages are about; part of their tag, so that they cannot meet the wrong receive. */
 enum ra__topic { RA__TOPIC_KEYS, RA__TOPIC_CHAIN, RA__TOPIC_HOME, RA__TOPIC_HELLO, RA__TOPICS };
 static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
@@ -88,32 +91,51 @@ struct ra__plan_round {
     int first_recv, recv_count; /* in program.recvs */
 };
 
-/* Queries of this rank, consecutive in its shard, and the keys they see in one block. */
+/* A family of rows: queries of this rank and the keys they see in one block, `repeat` times, each time
+ * moved along by the advances. Most rows of a regular pattern are such; others repeat once. */
 struct ra__plan_row {
-    int64_t q_row, q_count;
-    int64_t q_pos, q_step;
-    int first_key, key_count; /* in program.keys */
-    int origin;               /* the same for rows of the same queries in other steps */
-    bool first, last;         /* starts from empty state; writes the result */
+    int64_t q_row, q_row_step, q_count; /* rows of the shard */
+    int64_t q_pos, q_step;              /* their positions */
+    ra_run heads;                       /* query heads */
+    int first_key, key_count;           /* in program.keys */
+    int64_t repeat, q_row_advance, q_pos_advance;
+    bool first, last; /* starts from empty state; writes the result */
 };
+
+/* How far a key run moves between two rows of a family. */
+struct ra__advance {
+    int64_t row, pos;
+};
+
+/* Key `index` of a family's row `repeat`. */
+static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
+                                                const struct ra__advance *advance, int64_t repeat)
+{
+    struct ra__key_run moved = *run;
+    moved.row += repeat * advance->row;
+    moved.pos += repeat * advance->pos;
+    return moved;
+}
 
 struct ra__step {
     enum ra__op op;
     int hop;
     int block; /* whose keys; -1 where none */
     enum ra__slot from, to;
-    struct ra__ranges range;  /* PACK, CLEAR, ADD, PLACE, PICK: rows of the block */
-    int first_row, row_count; /* ATTEND: in program.rows */
-    int round;                /* MOVE, WAIT: in program.rounds */
+    int first_piece, piece_count; /* PACK, CLEAR, ADD, PLACE, PICK: in program.pieces */
+    int first_row, row_count;     /* ATTEND: in program.rows */
+    int round;                    /* MOVE, WAIT: in program.rounds */
 };
 
 struct ra__program {
     struct ra__step *steps;
     struct ra__plan_row *rows;
     struct ra__key_run *keys;
+    struct ra__advance *advances; /* of keys, one each */
+    struct ra__piece *pieces;
     struct ra__plan_round *rounds;
     struct ra__transfer *sends, *recvs;
-    int step_count, row_count, key_count, round_count, send_count, recv_count;
+    int step_count, row_count, key_count, piece_count, round_count, send_count, recv_count;
 };
 
 struct ra__strategy;
@@ -123,6 +145,8 @@ struct ra__builder;
 struct ra__plan_input {
     struct ra__shape shape;
     const ra_pattern *pattern;
+    const ra_order *order; /* NULL: positions are what they are */
+    const struct ra__problem_terms *terms;
     const ra_layout *q_layout, *k_layout;
     const struct ra__strategy *strategy;
     int ranks, rank;
@@ -132,6 +156,7 @@ struct ra__plan_input {
 struct ra__plan {
     struct ra__plan_input input; /* its pointers belong to the caller and outlive the plan */
     struct ra__program forward, backward;
+    bool by_head;                 /* travelling rows are of one KV head each */
     int64_t slot_rows[RA__SLOTS]; /* rows each slot must hold; 0 = not used */
     int64_t gather_base;          /* allgather: position of the first gathered row */
     int64_t state_rows;           /* queries whose state must outlast a step */
@@ -140,6 +165,7 @@ struct ra__plan {
 struct ra__strategy {
     const char *name;
     const char *summary;
+    bool gathers; /* every row sees all its keys at once */
     /* Write the program of builder->rank. */
     ra_status (*forward)(struct ra__builder *builder);
     ra_status (*backward)(struct ra__builder *builder);
@@ -155,12 +181,14 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
                          struct ra__plan *plan);
 void ra__plan_clear(struct ra__plan *plan); /* accepts a zeroed or half-built plan */
 
-/* Bytes of a row in a slot. */
-size_t ra__slot_row_bytes(const struct ra__shape *shape, enum ra__slot slot);
+/* Numbers in a row of a slot, where those of a KV head start (K first, V dim behind it), and bytes. */
+int64_t ra__slot_width(const struct ra__plan *plan, enum ra__slot slot);
+int64_t ra__slot_head(const struct ra__plan *plan, enum ra__slot slot, int64_t batch, int kv_head);
+size_t ra__slot_row_bytes(const struct ra__plan *plan, enum ra__slot slot);
 
 /* Query-key pairs the program will fold on this rank, over heads and batch. */
-int64_t ra__program_pairs(const struct ra__shape *shape, const struct ra__program *program);
-int64_t ra__program_bytes(const struct ra__shape *shape, const struct ra__transfer *transfers,
+int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program);
+int64_t ra__program_bytes(const struct ra__plan *plan, const struct ra__transfer *transfers,
                           int count);
 
 void ra__plan_explain(const struct ra__plan *plan, const struct ra__program *program,

@@ -1,5 +1,6 @@
 /* ring.c - blocks of K and V go from rank to rank, always to the next one; the last copy of a block
- * dies where nobody behind needs it.
+ * dies where nobody behind needs it. Sparse patterns send rows straight to their readers instead: see
+ * straight.c.
  *
  * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other slot.
  * Backward, the gradients of a block follow it one hop behind: a visitor sums its own part, adds what
@@ -26,17 +27,15 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
 
 static ra_status pack_own(struct ra__builder *b)
 {
-    const struct ra__ranges *rows = &b->flows[b->rank].onward;
-    if (rows->count == 0) return RA_OK;
-    return ra__put_step(b, (struct ra__step){ .op = RA__OP_PACK,
-                                              .block = b->rank,
-                                              .from = RA__SLOT_OWN,
-                                              .to = key_slot(0),
-                                              .range = *rows });
+    struct ra__step pack = {
+        .op = RA__OP_PACK, .block = b->rank, .from = RA__SLOT_OWN, .to = key_slot(0)
+    };
+    return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
 
 static ra_status forward(struct ra__builder *b)
 {
+    if (b->straight) return ra__straight_forward(b);
     RA__TRY(pack_own(b));
     for (int hop = 0; hop < b->ranks; hop++) {
         enum ra__slot from = hop == 0 ? RA__SLOT_OWN : key_slot(hop);
@@ -85,11 +84,8 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arri
 static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__slot from,
                          enum ra__slot to, const struct ra__ranges *rows)
 {
-    if (rows->count == 0) return RA_OK;
-    return ra__put_step(
-        b,
-        (struct ra__step){
-            .op = RA__OP_ADD, .hop = hop, .block = block, .from = from, .to = to, .range = *rows });
+    struct ra__step add = { .op = RA__OP_ADD, .hop = hop, .block = block, .from = from, .to = to };
+    return ra__put_ranges(b, add, rows);
 }
 
 /* Work of one hop on the block that visits: a fresh sum, and gradients into it. */
@@ -99,11 +95,8 @@ static ra_status sum_visitor(struct ra__builder *b, int hop)
     const struct ra__flow *flow = &b->flows[block];
     if (flow->coming.count == 0) return RA_OK; /* it never gets here */
     ra__use_slot(b, sum_slot(hop), ra__block_rows(b, block));
-    RA__TRY(ra__put_step(b, (struct ra__step){ .op = RA__OP_CLEAR,
-                                               .hop = hop,
-                                               .block = block,
-                                               .to = sum_slot(hop),
-                                               .range = flow->after }));
+    struct ra__step clear = { .op = RA__OP_CLEAR, .hop = hop, .block = block, .to = sum_slot(hop) };
+    RA__TRY(ra__put_ranges(b, clear, &flow->after));
     return ra__put_attend(b, hop, block, key_slot(hop), sum_slot(hop));
 }
 
@@ -129,11 +122,13 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
 
 static ra_status backward(struct ra__builder *b)
 {
+    if (b->straight) return ra__straight_backward(b);
     struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = RA__GRAD_OWN };
-    ra__ranges_add(&clear.range, 0, ra__block_rows(b, b->rank));
+    struct ra__ranges own = { 0 };
+    ra__ranges_add(&own, 0, ra__block_rows(b, b->rank));
     ra__use_slot(b, RA__GRAD_OWN, ra__block_rows(b, b->rank));
     RA__TRY(pack_own(b));
-    RA__TRY(ra__put_step(b, clear));
+    RA__TRY(ra__put_ranges(b, clear, &own));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
     return ra__put_step(b, (struct ra__step){ .op = RA__OP_FINISH, .block = b->rank });
@@ -141,7 +136,8 @@ static ra_status backward(struct ra__builder *b)
 
 const struct ra__strategy ra__strategy_ring = {
     .name = "ring",
-    .summary = "blocks of K and V go from rank to rank; two blocks in memory",
+    .summary =
+        "blocks of K and V go from rank to rank, rows of sparse patterns straight to readers",
     .forward = forward,
     .backward = backward,
 };

@@ -1,0 +1,306 @@
+/* blocks.c - block-sparse attention: query block i sees key block j where any given term says so.
+ *
+ * The key blocks of a query block are two lists of intervals: those that stay where they are (global,
+ * strided, random, bitmap) and those that move along with i (local, dilated, levels, the own block).
+ * A key is seen once, so the moving list leaves out what the fixed one holds: the fixed one is then
+ * the same for all query blocks and the moving one repeats, which lets plans keep both once. */
+#include "pattern/pattern.h"
+
+#include <inttypes.h>
+
+#include "core/philox.h"
+
+/* ---- Active blocks --------------------------------------------------------------------------- */
+
+/* What a query block is asked about. */
+struct view {
+    const struct ra__look *look;
+    const ra_pattern *p;
+    int64_t i, blocks; /* the query block; how many there are */
+};
+
+static bool has(const struct view *v, unsigned term) { return v->p->terms & term; }
+
+static bool random_active(const struct view *v, int64_t j)
+{
+    struct ra__philox word = ra__philox(v->p->seed, (uint32_t)j, (uint32_t)v->i,
+                                        (uint32_t)v->look->heads.start, UINT32_MAX);
+    return v->i == j || word.word[0] < ra__philox_limit(v->p->density);
+}
+
+static bool bitmap_active(const struct view *v, int64_t j)
+{
+    int64_t head = v->p->bitmap_heads == 1 ? 0 : v->look->heads.start;
+    return v->p->bitmap[(head * v->p->bitmap_blocks + v->i) * v->p->bitmap_blocks + j] != 0;
+}
+
+/* Is j in the fixed list? */
+static bool fixed_active(const struct view *v, int64_t j)
+{
+    const ra_pattern *p = v->p;
+    return (has(v, RA__TERM_GLOBAL) && (v->i < p->global || j < p->global)) ||
+           (has(v, RA__TERM_STRIDED) && j % p->strided == 0) ||
+           (has(v, RA__TERM_RANDOM) && random_active(v, j)) ||
+           (has(v, RA__TERM_BITMAP) && bitmap_active(v, j));
+}
+
+static bool moving_active(const struct view *v, int64_t j)
+{
+    const ra_pattern *p = v->p;
+    int64_t distance = v->i > j ? v->i - j : j - v->i;
+    if (has(v, RA__TERM_LOCAL) && distance <= p->local) return true;
+    if (has(v, RA__TERM_STRIDED) && distance == 0) return true;
+    if (has(v, RA__TERM_DILATED) && distance % p->dilated.a == 0 &&
+        distance / p->dilated.a <= p->dilated.b)
+        return true;
+    if (!has(v, RA__TERM_LEVELS)) return false;
+    if (distance == 0) return true;
+    for (int k = 0; k < p->ratio_count; k++)
+        if (v->i % p->ratios[k].a == 0 && distance <= p->ratios[k].b) return true;
+    return false;
+}
+
+/* ---- Lists ----------------------------------------------------------------------------------- */
+
+/* Key blocks [from, to) as one sight. */
+static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, struct ra__scene *scene)
+{
+    int64_t size = v->p->args[0], start = from * size;
+    ra_run keys = { start, 1, ra__min(to * size, v->look->k_len) - start };
+    return ra__scene_add(scene, keys, (struct ra__band){ RA__FAR, RA__FAR });
+}
+
+/* The stretches of [from, to) in which `active` holds at every block, in steps of `step`. */
+static ra_status add_active(const struct view *v, bool (*active)(const struct view *, int64_t),
+                            ra_run candidates, struct ra__scene *scene)
+{
+    int64_t open = -1, end = -1; /* the stretch under way */
+    for (int64_t n = 0; n < candidates.count; n++) {
+        int64_t j = candidates.start + n * candidates.step;
+        if (!active(v, j)) continue;
+        if (open >= 0 && j == end) {
+            end++;
+            continue;
+        }
+        if (open >= 0) RA__TRY(add_blocks(v, open, end, scene));
+        open = j;
+        end = j + 1;
+    }
+    return open >= 0 ? add_blocks(v, open, end, scene) : RA_OK;
+}
+
+/* Only multiples of the stride are worth a look where nothing else is fixed. */
+static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
+{
+    const ra_pattern *p = v->p;
+    bool scattered = has(v, RA__TERM_RANDOM | RA__TERM_BITMAP);
+    bool everything = has(v, RA__TERM_GLOBAL) && v->i < p->global;
+    int64_t first = has(v, RA__TERM_GLOBAL) ? ra__min(p->global, v->blocks) : 0;
+    if (everything) return add_blocks(v, 0, v->blocks, scene);
+    if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, scene);
+    if (first > 0) RA__TRY(add_blocks(v, 0, first, scene));
+    if (!has(v, RA__TERM_STRIDED) || first == v->blocks) return RA_OK;
+    int64_t start = ra__ceil_div(first, p->strided) * p->strided;
+    if (start >= v->blocks) return RA_OK;
+    ra_run multiples = { start, p->strided, (v->blocks - 1 - start) / p->strided + 1 };
+    return add_active(v, fixed_active, multiples, scene);
+}
+
+static bool only_moving(const struct view *v, int64_t j)
+{
+    return moving_active(v, j) && !fixed_active(v, j);
+}
+
+/* How far from its own block a query block sees by the moving terms. */
+static int64_t moving_reach(const struct view *v)
+{
+    const ra_pattern *p = v->p;
+    int64_t reach = 0;
+    if (has(v, RA__TERM_LOCAL)) reach = ra__max(reach, p->local);
+    if (has(v, RA__TERM_DILATED))
+        reach = ra__max(reach, p->dilated.b > v->blocks / p->dilated.a
+                                   ? v->blocks
+                                   : p->dilated.a * p->dilated.b);
+    for (int k = 0; k < p->ratio_count && has(v, RA__TERM_LEVELS); k++)
+        if (v->i % p->ratios[k].a == 0) reach = ra__max(reach, p->ratios[k].b);
+    return ra__min(reach, v->blocks);
+}
+
+static ra_status add_moving(const struct view *v, struct ra__scene *scene)
+{
+    bool any = has(v, RA__TERM_LOCAL | RA__TERM_STRIDED | RA__TERM_DILATED | RA__TERM_LEVELS);
+    bool everything = has(v, RA__TERM_GLOBAL) && v->i < v->p->global;
+    if (!any || everything) return RA_OK;
+    int64_t reach = moving_reach(v);
+    int64_t from = ra__max(v->i - reach, 0), to = ra__min(v->i + reach + 1, v->blocks);
+    return add_active(v, only_moving, (ra_run){ from, 1, to - from }, scene);
+}
+
+static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+{
+    int64_t size = look->pattern->args[0];
+    struct view view = { look, look->pattern, q.start / size, ra__ceil_div(look->k_len, size) };
+    RA__TRY(add_fixed(&view, scene));
+    RA__TRY(add_moving(&view, scene));
+    return ra__scene_put(scene, q);
+}
+
+static int64_t cut(const ra_pattern *pattern, int64_t position)
+{
+    int64_t size = pattern->args[0];
+    return position - position % size + size;
+}
+
+/* The moving list has the same shape again where i is the same modulo every stride. */
+static int64_t period(const ra_pattern *pattern)
+{
+    int64_t blocks = pattern->terms & RA__TERM_STRIDED ? pattern->strided : 1;
+    for (int k = 0; k < pattern->ratio_count; k++)
+        blocks = ra__common_multiple(blocks, pattern->ratios[k].a);
+    return blocks > RA__FAR / pattern->args[0] ? 0 : blocks * pattern->args[0];
+}
+
+/* ---- Heads ----------------------------------------------------------------------------------- */
+
+static int head_classes(const ra_pattern *pattern, int q_heads)
+{
+    bool by_head = pattern->terms & RA__TERM_RANDOM || pattern->bitmap_heads > 1;
+    return by_head ? q_heads : 1;
+}
+
+static ra_run head_class(const ra_pattern *pattern, int q_heads, int index)
+{
+    return head_classes(pattern, q_heads) == 1 ? (ra_run){ 0, 1, q_heads }
+                                               : (ra_run){ index, 1, 1 };
+}
+
+/* ---- Text ------------------------------------------------------------------------------------ */
+
+static ra_status refuse(const ra_pattern *pattern, struct ra__text word)
+{
+    return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: \"%.*s\" is not understood; write %s",
+                    (int)ra__min((int64_t)word.length, 80), word.start, pattern->kind->syntax);
+}
+
+static ra_status add_number(ra_pattern *pattern, struct ra__text value, struct ra__text word,
+                            int64_t least, int64_t *number)
+{
+    if (!ra__text_number(value, number) || *number < least) return refuse(pattern, word);
+    return RA_OK;
+}
+
+static ra_status add_dilated(ra_pattern *pattern, struct ra__text value, struct ra__text word)
+{
+    struct ra__text reach = value, rate = ra__text_take(&reach, '/');
+    if (rate.length == value.length) return refuse(pattern, word);
+    RA__TRY(add_number(pattern, rate, word, 1, &pattern->dilated.a));
+    return add_number(pattern, reach, word, 0, &pattern->dilated.b);
+}
+
+static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text value,
+                           struct ra__text word)
+{
+    int64_t seed;
+    switch (term) {
+    case RA__TERM_LOCAL: return add_number(pattern, value, word, 0, &pattern->local);
+    case RA__TERM_GLOBAL: return add_number(pattern, value, word, 0, &pattern->global);
+    case RA__TERM_STRIDED: return add_number(pattern, value, word, 1, &pattern->strided);
+    case RA__TERM_DILATED: return add_dilated(pattern, value, word);
+    case RA__TERM_LEVELS: return ra__pattern_read_ratios(pattern, value, 1, 0);
+    case RA__TERM_RANDOM:
+        return ra__text_share(value, &pattern->density) ? RA_OK : refuse(pattern, word);
+    case RA__TERM_SEED:
+        RA__TRY(add_number(pattern, value, word, 0, &seed));
+        pattern->seed = (uint64_t)seed;
+        return RA_OK;
+    default: return ra__pattern_read_bitmap(pattern, value);
+    }
+}
+
+static const struct {
+    const char *word;
+    unsigned term;
+} terms[] = {
+    { "local=", RA__TERM_LOCAL },     { "global=", RA__TERM_GLOBAL },
+    { "strided=", RA__TERM_STRIDED }, { "dilated=", RA__TERM_DILATED },
+    { "levels=", RA__TERM_LEVELS },   { "random=", RA__TERM_RANDOM },
+    { "seed=", RA__TERM_SEED },       { "bitmap=", RA__TERM_BITMAP },
+};
+
+static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
+{
+    for (int i = 0; i < RA__COUNT(terms); i++) {
+        struct ra__text value = word;
+        if (!ra__text_starts(&value, terms[i].word)) continue;
+        if (pattern->terms & terms[i].term)
+            return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: %.*s is given twice",
+                            (int)ra__text_of(terms[i].word).length - 1, terms[i].word);
+        RA__TRY(read_term(pattern, terms[i].term, value, word));
+        pattern->terms |= terms[i].term;
+        *known = true;
+        return RA_OK;
+    }
+    return RA_OK;
+}
+
+/* The shortest text that reads back the same. */
+static void write_density(const ra_pattern *pattern, struct ra__writer *w)
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        char text[40];
+        struct ra__writer number = { text, sizeof text, 0 };
+        double back;
+        ra__write(&number, "%.*g", digits, pattern->density);
+        if (!ra__text_share(ra__text_of(text), &back) || back != pattern->density) continue;
+        ra__write(w, ";random=%s", text);
+        return;
+    }
+}
+
+static void write(const ra_pattern *p, struct ra__writer *w)
+{
+    if (p->terms & RA__TERM_LOCAL) ra__write(w, ";local=%" PRId64, p->local);
+    if (p->terms & RA__TERM_GLOBAL) ra__write(w, ";global=%" PRId64, p->global);
+    if (p->terms & RA__TERM_STRIDED) ra__write(w, ";strided=%" PRId64, p->strided);
+    if (p->terms & RA__TERM_DILATED)
+        ra__write(w, ";dilated=%" PRId64 "/%" PRId64, p->dilated.a, p->dilated.b);
+    for (int k = 0; k < p->ratio_count; k++)
+        ra__write(w, "%s%" PRId64 "/%" PRId64, k ? "," : ";levels=", p->ratios[k].a,
+                  p->ratios[k].b);
+    if (p->terms & RA__TERM_RANDOM) write_density(p, w);
+    if (p->terms & RA__TERM_SEED) ra__write(w, ";seed=%" PRIu64, p->seed);
+    if (p->bitmap) ra__write(w, ";bitmap=%s", p->bitmap_file ? p->bitmap_file : "(memory)");
+}
+
+static ra_status check(const ra_pattern *pattern, const struct ra__shape *shape)
+{
+    (void)shape;
+    if (pattern->args[0] < 1)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: a block has at least 1 position");
+    if (pattern->terms & RA__TERM_SEED && !(pattern->terms & RA__TERM_RANDOM))
+        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: seed= is of use only with random=");
+    if (pattern->terms) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: no term is given; write %s",
+                    pattern->kind->syntax);
+}
+
+const struct ra__pattern_kind ra__pattern_blocks = {
+    .name = "blocks",
+    .syntax = "blocks:B;TERM[;TERM...] with local=G, global=G, strided=S, dilated=R/G, "
+              "levels=S/G,..., random=DENSITY;seed=K, bitmap=FILE.npy",
+    .summary = "blocks of B positions; query block i sees key block j where a term says so",
+    .samples = "blocks:4;local=1 blocks:5;global=1;local=0 blocks:4;strided=3 blocks:3;dilated=2/2 "
+               "blocks:4;levels=1/1,4/3 blocks:6;random=0.3;seed=7 "
+               "blocks:7;local=1;strided=4;dilated=3/1;global=1;causal",
+    .min_args = 1,
+    .max_args = 1,
+    .sparse = true,
+    .add = add,
+    .write = write,
+    .check = check,
+    .head_classes = head_classes,
+    .head_class = head_class,
+    .cut = cut,
+    .period = period,
+    .see = see,
+};

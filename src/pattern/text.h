@@ -1,0 +1,35 @@
+/* text.h - pieces of a pattern's text, read without copies, and text written piece by piece. */
+#ifndef RA__PATTERN_TEXT_H
+#define RA__PATTERN_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Part of a longer text: no copies, so that long document lists cost nothing. */
+struct ra__text {
+    const char *start;
+    size_t length;
+};
+
+struct ra__text ra__text_of(const char *text);
+
+/* Everything before `stop`, which is skipped; all of it where there is none. */
+struct ra__text ra__text_take(struct ra__text *from, char stop);
+bool ra__text_is(struct ra__text text, const char *word);
+bool ra__text_starts(struct ra__text *text, const char *word); /* and skips the word */
+
+/* All of a text as digits; false for anything else or for numbers beyond RA__FAR. */
+bool ra__text_number(struct ra__text text, int64_t *number);
+/* From 0 to 1, like 0.25 or 1e-3. */
+bool ra__text_share(struct ra__text text, double *share);
+
+/* snprintf that goes on where the last call ended. */
+struct ra__writer {
+    char *text;
+    size_t capacity, used;
+};
+__attribute__((format(printf, 2, 3))) void ra__write(struct ra__writer *writer, const char *format,
+                                                     ...);
+
+#endif

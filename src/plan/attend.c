@@ -1,0 +1,283 @@
+/* attend.c - ATTEND steps: rows cut to the keys that lie in one place, and folded into families where
+ * they repeat with constant advances. */
+#include <limits.h>
+
+#include "plan/builder.h"
+
+enum { WHOLE = -1 }; /* instead of a half */
+
+/* Which keys a step works on, and how they lie. */
+struct source {
+    int hop, owner;
+    enum { AS_IN_SHARD, PACKED, GATHERED } lie;
+    int half;
+};
+
+/* ---- Keys of a row --------------------------------------------------------------------------- */
+
+static ra_status add_keys(struct ra__builder *b, struct ra__key_run keys)
+{
+    if (b->found_count == b->found_room) {
+        int room = b->found_room ? 2 * b->found_room : 64;
+        struct ra__key_run *larger = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)room,
+                                                     sizeof *larger);
+        if (!larger) return ra__fail(RA_ERR_MEMORY, "plan: %d key runs of a row", room);
+        for (int i = 0; i < b->found_count; i++) larger[i] = b->found[i];
+        ra__free(b->found);
+        b->found = larger;
+        b->found_room = room;
+    }
+    b->found[b->found_count++] = keys;
+    return RA_OK;
+}
+
+/* The first piece that can hold rows from `row` on of this KV head. */
+static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
+{
+    int low = 0, high = needs->count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        const struct ra__piece *piece = &needs->pieces[middle];
+        bool before = piece->kv_head != RA__ALL_HEADS && piece->kv_head < kv_head;
+        bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
+        if (before || (same && ra__run_last(piece->rows) < row)) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Keys that lie in pieces: where in the slot they are. */
+static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs, int kv_head,
+                            const struct ra__key_run *keys)
+{
+    ra_run wanted = { keys->row, keys->row_step, keys->count };
+    for (int i = find_piece(needs, kv_head, wanted.start); i < needs->count; i++) {
+        const struct ra__piece *piece = &needs->pieces[i];
+        bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
+        if (!same || piece->rows.start > ra__run_last(wanted)) break;
+        ra_run shared = ra__run_intersect(piece->rows, wanted);
+        if (shared.count == 0) continue;
+        struct ra__key_run part = *keys;
+        part.row = piece->at + (shared.start - piece->rows.start) / piece->rows.step;
+        part.row_step = ra__max(shared.step / piece->rows.step, 1);
+        part.pos += (shared.start - wanted.start) / wanted.step * keys->pos_step;
+        part.pos_step = ra__max(shared.step / wanted.step, 1) * keys->pos_step;
+        part.count = shared.count;
+        RA__TRY(add_keys(b, part));
+    }
+    return RA_OK;
+}
+
+static ra_status add_sight(struct ra__builder *b, const struct source *from,
+                           const struct ra__row *row, const struct ra__sight *sight)
+{
+    const struct ra__shape *shape = &b->input->shape;
+    ra_run all = sight->keys;
+    struct ra__key_run keys = {
+        all.start - b->plan->gather_base, all.step, all.start, all.step, all.count, sight->band
+    };
+    if (from->lie == GATHERED) return add_keys(b, keys);
+    int kv_head = (int)(row->heads.start / (shape->q_heads / shape->kv_heads));
+    int64_t cursor = 0;
+    while (ra__layout_next_keys(b->input->k_layout, from->owner, sight, &cursor, &keys))
+        RA__TRY(from->lie == PACKED ? add_packed(b, &b->incoming[from->owner], kv_head, &keys)
+                                    : add_keys(b, keys));
+    return RA_OK;
+}
+
+/* ---- Families -------------------------------------------------------------------------------- */
+
+static bool same_shape(const struct ra__plan_row *a, const struct ra__plan_row *b)
+{
+    return a->q_row_step == b->q_row_step && a->q_count == b->q_count && a->q_step == b->q_step &&
+           a->heads.start == b->heads.start && a->heads.step == b->heads.step &&
+           a->heads.count == b->heads.count && a->key_count == b->key_count &&
+           a->first == b->first && a->last == b->last;
+}
+
+static bool same_keys(const struct ra__key_run *a, const struct ra__key_run *b)
+{
+    return a->row_step == b->row_step && a->pos_step == b->pos_step && a->count == b->count &&
+           a->band.left == b->band.left && a->band.right == b->band.right;
+}
+
+/* Is the new row the next one of the family? The second row of a family says how it advances. */
+static bool extends(const struct ra__program *p, const struct ra__plan_row *family,
+                    const struct ra__plan_row *row, const struct ra__key_run *keys)
+{
+    int64_t n = family->repeat;
+    if (!same_shape(family, row)) return false;
+    if (n > 1 && (row->q_row != family->q_row + n * family->q_row_advance ||
+                  row->q_pos != family->q_pos + n * family->q_pos_advance))
+        return false;
+    for (int i = 0; i < row->key_count; i++) {
+        const struct ra__key_run *base = &p->keys[family->first_key + i];
+        struct ra__key_run next = ra__key_run_at(base, &p->advances[family->first_key + i], n);
+        if (!same_keys(base, &keys[i])) return false;
+        if (n > 1 && (next.row != keys[i].row || next.pos != keys[i].pos)) return false;
+    }
+    return true;
+}
+
+static void extend(struct ra__program *p, struct ra__plan_row *family,
+                   const struct ra__plan_row *row, const struct ra__key_run *keys)
+{
+    if (family->repeat++ > 1) return;
+    family->q_row_advance = row->q_row - family->q_row;
+    family->q_pos_advance = row->q_pos - family->q_pos;
+    for (int i = 0; i < row->key_count; i++) {
+        const struct ra__key_run *base = &p->keys[family->first_key + i];
+        p->advances[family->first_key + i] = (struct ra__advance){ keys[i].row - base->row,
+                                                                   keys[i].pos - base->pos };
+    }
+}
+
+static ra_status append_keys(struct ra__builder *b, const struct ra__key_run *keys, int count)
+{
+    struct ra__program *p = b->program;
+    for (int i = 0; i < count; i++) {
+        size_t used = (size_t)p->key_count;
+        if (p->key_count == INT_MAX) return ra__fail(RA_ERR_MEMORY, "plan: too many key runs");
+        void *runs = ra__grow(b->account, p->keys, used, sizeof *p->keys);
+        if (!runs) return ra__fail(RA_ERR_MEMORY, "plan: %d key runs", p->key_count);
+        p->keys = runs;
+        void *advances = ra__grow(b->account, p->advances, used, sizeof *p->advances);
+        if (!advances) return ra__fail(RA_ERR_MEMORY, "plan: %d key runs", p->key_count);
+        p->advances = advances;
+        p->keys[used] = keys[i];
+        p->advances[used] = (struct ra__advance){ 0, 0 };
+        p->key_count++;
+    }
+    return RA_OK;
+}
+
+/* Appends a row and the keys in b->found to the step whose rows start at `first_row`. */
+static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int first_row)
+{
+    struct ra__program *p = b->program;
+    if (p->row_count > first_row) {
+        struct ra__plan_row *family = &p->rows[p->row_count - 1];
+        if (extends(p, family, &row, b->found)) {
+            extend(p, family, &row, b->found);
+            return RA_OK;
+        }
+    }
+    row.first_key = p->key_count;
+    RA__TRY(append_keys(b, b->found, b->found_count));
+    void *rows = p->row_count < INT_MAX
+                     ? ra__grow(b->account, p->rows, (size_t)p->row_count, sizeof *p->rows)
+                     : NULL;
+    if (!rows) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", p->row_count);
+    p->rows = rows;
+    p->rows[p->row_count++] = row;
+    return RA_OK;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+struct writing {
+    struct ra__builder *builder;
+    struct source source;
+    int first_row;
+    bool blind; /* rows without keys, and no others */
+};
+
+static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
+{
+    struct writing *writing = context;
+    struct ra__builder *b = writing->builder;
+    const struct ra__row *row = shard_row->row;
+    const struct source *from = &writing->source;
+    bool forward = b->program == &b->plan->forward;
+    int64_t middle = row->q.count / 2;
+    int64_t lo = from->half == 1 ? middle : 0, hi = from->half == 0 ? middle : row->q.count;
+    b->found_count = 0;
+    if (lo == hi) return RA_OK;
+    for (int i = 0; i < row->sight_count && !writing->blind; i++)
+        RA__TRY(add_sight(b, from, row, &row->sights[i]));
+    if (writing->blind ? b->first_hop[shard_row->index] >= 0 : b->found_count == 0) return RA_OK;
+    struct ra__plan_row out = {
+        .q_row = shard_row->q_row + lo * shard_row->q_row_step,
+        .q_row_step = shard_row->q_row_step,
+        .q_count = hi - lo,
+        .q_pos = row->q.start + lo * row->q.step,
+        .q_step = row->q.step,
+        .heads = row->heads,
+        .key_count = b->found_count,
+        .repeat = 1,
+        .first = writing->blind || (forward && b->first_hop[shard_row->index] == from->hop),
+        .last = writing->blind || (forward && b->last_hop[shard_row->index] == from->hop),
+    };
+    if (forward && !(out.first && out.last))
+        b->plan->state_rows = b->input->q_layout->count[b->rank];
+    return put_row(b, out, writing->first_row);
+}
+
+static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct source source,
+                            bool blind)
+{
+    struct writing writing = { b, source, b->program->row_count, blind };
+    RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
+    step.op = RA__OP_ATTEND;
+    step.first_row = writing.first_row;
+    step.row_count = b->program->row_count - writing.first_row;
+    return step.row_count ? ra__put_step(b, step) : RA_OK;
+}
+
+ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__slot from,
+                              enum ra__slot to, int half)
+{
+    struct ra__step step = { .hop = hop, .block = owner, .from = from, .to = to };
+    bool packed = b->straight && owner != b->rank;
+    return put_attend(b, step, (struct source){ hop, owner, packed ? PACKED : AS_IN_SHARD, half },
+                      false);
+}
+
+ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slot from,
+                         enum ra__slot to)
+{
+    return ra__put_attend_half(b, hop, owner, from, to, WHOLE);
+}
+
+ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__slot from, enum ra__slot to)
+{
+    struct ra__step step = { .block = -1, .from = from, .to = to };
+    return put_attend(b, step, (struct source){ 0, -1, GATHERED, WHOLE }, false);
+}
+
+ra_status ra__put_blind_rows(struct ra__builder *b)
+{
+    struct ra__step step = { .block = -1 };
+    return put_attend(b, step, (struct source){ 0, -1, GATHERED, WHOLE }, true);
+}
+
+/* ---- First and last -------------------------------------------------------------------------- */
+
+static ra_status find_row_hops(void *context, const struct ra__shard_row *shard_row)
+{
+    struct ra__builder *b = context;
+    size_t count = (size_t)b->row_count;
+    int *first = ra__grow(NULL, b->first_hop, count, sizeof *first);
+    if (first) b->first_hop = first;
+    int *last = ra__grow(NULL, b->last_hop, count, sizeof *last);
+    if (last) b->last_hop = last;
+    if (!first || !last) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", b->row_count);
+    first[count] = last[count] = -1;
+    int hops = b->input->strategy->gathers ? 1 : b->ranks;
+    for (int hop = 0; hop < hops && first[count] < 0; hop++)
+        if (hops == 1 ? shard_row->row->sight_count > 0
+                      : ra__row_sees(b, shard_row->row, ra__peer(b, -hop)))
+            first[count] = last[count] = hop;
+    for (int hop = hops - 1; hop > first[count] && first[count] >= 0; hop--)
+        if (ra__row_sees(b, shard_row->row, ra__peer(b, -hop))) {
+            last[count] = hop;
+            break;
+        }
+    b->row_count++;
+    return RA_OK;
+}
+
+ra_status ra__find_hops(struct ra__builder *b)
+{
+    return ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ find_row_hops, b });
+}

@@ -1,0 +1,174 @@
+/* needs.c - which rows of a block a reader sees, exactly: rows are marked bit by bit, KV head by KV
+ * head where these differ, and what is marked becomes as few pieces as a left-to-right look finds.
+ * Owner and reader both work it out, in the same way, so they agree without talking. */
+#include <inttypes.h>
+
+#include "plan/builder.h"
+
+/* A bit per row of a block, `heads` times. */
+struct marks {
+    uint64_t *bits;
+    int64_t rows;
+    int heads; /* 1: all KV heads alike */
+};
+
+static int64_t words_of(int64_t rows) { return (rows + 63) / 64; }
+
+static void mark(const struct marks *marks, int head, const struct ra__key_run *keys)
+{
+    uint64_t *bits = marks->bits + head * words_of(marks->rows);
+    int64_t row = keys->row, end = keys->row + keys->count;
+    if (keys->row_step != 1) {
+        for (int64_t i = 0; i < keys->count; i++, row += keys->row_step)
+            bits[row / 64] |= UINT64_C(1) << row % 64;
+        return;
+    }
+    for (; row < end && row % 64; row++) bits[row / 64] |= UINT64_C(1) << row % 64;
+    for (; row + 64 <= end; row += 64) bits[row / 64] = UINT64_MAX;
+    for (; row < end; row++) bits[row / 64] |= UINT64_C(1) << row % 64;
+}
+
+/* The next marked row from `row` on; `rows` where there is none. */
+static int64_t next_marked(const uint64_t *bits, int64_t row, int64_t rows)
+{
+    if (row >= rows) return rows;
+    uint64_t word = bits[row / 64] >> row % 64;
+    if (word) return row + __builtin_ctzll(word);
+    for (int64_t w = row / 64 + 1; w < words_of(rows); w++)
+        if (bits[w]) return w * 64 + __builtin_ctzll(bits[w]);
+    return rows;
+}
+
+/* ---- From marks to pieces -------------------------------------------------------------------- */
+
+static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
+{
+    struct ra__piece *pieces = ra__grow(NULL, needs->pieces, (size_t)needs->count, sizeof *pieces);
+    if (!pieces) return ra__fail(RA_ERR_MEMORY, "plan: %d pieces", needs->count);
+    needs->pieces = pieces;
+    pieces[needs->count++] = (struct ra__piece){ kv_head, rows, needs->rows };
+    needs->rows += rows.count;
+    return RA_OK;
+}
+
+/* Marked rows as runs: each goes on as long as the next marked row is one step on. */
+static ra_status add_head(struct ra__needs *needs, const struct marks *marks, int head)
+{
+    const uint64_t *bits = marks->bits + head * words_of(marks->rows);
+    int kv_head = marks->heads == 1 ? RA__ALL_HEADS : head;
+    int64_t row = next_marked(bits, 0, marks->rows);
+    while (row < marks->rows) {
+        int64_t next = next_marked(bits, row + 1, marks->rows);
+        ra_run run = { row, next < marks->rows ? next - row : 1, 1 };
+        while (next < marks->rows && next - row == run.step) {
+            run.count++;
+            row = next;
+            next = next_marked(bits, row + 1, marks->rows);
+        }
+        if (run.count == 1) run.step = 1;
+        RA__TRY(add_piece(needs, kv_head, run));
+        row = next;
+    }
+    return RA_OK;
+}
+
+static ra_status add_marks(struct ra__needs *needs, const struct marks *marks)
+{
+    for (int head = 0; head < marks->heads; head++) RA__TRY(add_head(needs, marks, head));
+    return RA_OK;
+}
+
+/* ---- From rows to marks ---------------------------------------------------------------------- */
+
+/* Marks what the rows of a reader see of the blocks of owners [first, first + count). */
+struct reading {
+    const struct ra__builder *builder;
+    int reader, first, count;
+    struct marks *marks; /* [count] */
+};
+
+static void mark_sight(const struct reading *reading, const struct ra__row *row,
+                       const struct ra__sight *sight, int owner)
+{
+    const struct ra__shape *shape = &reading->builder->input->shape;
+    const struct marks *marks = &reading->marks[owner - reading->first];
+    int64_t group = shape->q_heads / shape->kv_heads, cursor = 0;
+    struct ra__key_run keys;
+    while (ra__layout_next_keys(reading->builder->input->k_layout, owner, sight, &cursor, &keys)) {
+        if (marks->heads == 1) {
+            mark(marks, 0, &keys);
+            continue;
+        }
+        int64_t done = -1;
+        for (int64_t i = 0; i < row->heads.count; i++) {
+            int64_t kv_head = (row->heads.start + i * row->heads.step) / group;
+            if (kv_head != done) mark(marks, (int)kv_head, &keys);
+            done = kv_head;
+        }
+    }
+}
+
+static ra_status mark_row(void *context, const struct ra__shard_row *row)
+{
+    const struct reading *reading = context;
+    for (int i = 0; i < row->row->sight_count; i++)
+        for (int n = 0; n < reading->count; n++)
+            if (reading->first + n != reading->reader)
+                mark_sight(reading, row->row, &row->row->sights[i], reading->first + n);
+    return RA_OK;
+}
+
+/* Marks, then pieces, of all `count` blocks. */
+static ra_status read_blocks(const struct ra__builder *b, struct reading *reading,
+                             struct ra__needs *needs)
+{
+    int heads = b->plan->by_head ? b->input->shape.kv_heads : 1;
+    int64_t words = 0;
+    for (int n = 0; n < reading->count; n++)
+        words += words_of(ra__block_rows(b, reading->first + n)) * heads;
+    uint64_t *bits = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)words, sizeof *bits);
+    if (!bits) return ra__fail(RA_ERR_MEMORY, "plan: marks of %" PRId64 " rows", words * 64);
+    uint64_t *next = bits;
+    for (int n = 0; n < reading->count; n++) {
+        int64_t rows = ra__block_rows(b, reading->first + n);
+        reading->marks[n] = (struct marks){ next, rows, heads };
+        next += words_of(rows) * heads;
+    }
+    ra_status status = ra__rows_of_rank(b, reading->reader,
+                                        (struct ra__shard_row_sink){ mark_row, reading });
+    for (int n = 0; n < reading->count && status == RA_OK; n++)
+        status = add_marks(&needs[n], &reading->marks[n]);
+    ra__free(bits);
+    return status;
+}
+
+static ra_status find_all(struct ra__builder *b, struct marks *marks)
+{
+    struct reading mine = { b, b->rank, 0, b->ranks, marks };
+    RA__TRY(read_blocks(b, &mine, b->incoming));
+    for (int reader = 0; reader < b->ranks; reader++) {
+        struct reading theirs = { b, reader, b->rank, 1, marks };
+        if (reader != b->rank) RA__TRY(read_blocks(b, &theirs, &b->outgoing[reader]));
+    }
+    return RA_OK;
+}
+
+ra_status ra__find_needs(struct ra__builder *b)
+{
+    size_t ranks = (size_t)b->ranks;
+    struct marks *marks = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *marks);
+    b->incoming = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *b->incoming);
+    b->outgoing = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *b->outgoing);
+    ra_status status = marks && b->incoming && b->outgoing
+                           ? RA_OK
+                           : ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
+    if (status == RA_OK && b->ranks > 1) status = find_all(b, marks);
+    ra__free(marks);
+    return status;
+}
+
+void ra__needs_clear(struct ra__needs *needs, int count)
+{
+    for (int i = 0; needs && i < count; i++) ra__free(needs[i].pieces);
+    ra__free(needs);
+}

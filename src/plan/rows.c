@@ -1,0 +1,72 @@
+/* rows.c - the rows of a rank's queries, one after the other. They are made anew whenever they are
+ * asked for: a sparse pattern can have more of them than a plan should keep. */
+#include "plan/builder.h"
+
+struct stream {
+    const struct ra__builder *builder;
+    const struct ra__shard_run *run; /* the queries come from it */
+    int64_t shift;                   /* index -> position */
+    struct ra__shard_row_sink sink;
+    int index;
+};
+
+static ra_status hand_on(struct stream *stream, const struct ra__row *row)
+{
+    const ra_run *at = &stream->run->at;
+    int64_t index = row->q.start - stream->shift;
+    struct ra__shard_row shard_row = { .row = row,
+                                       .q_row = stream->run->row + (index - at->start) / at->step,
+                                       .q_row_step = row->q.step / at->step,
+                                       .index = stream->index++ };
+    if (shard_row.q_row_step == 0) shard_row.q_row_step = 1; /* a single query has any step */
+    return stream->sink.put(stream->sink.context, &shard_row);
+}
+
+/* A row for the query heads of each KV head. */
+static ra_status split_row(struct stream *stream, const struct ra__row *row)
+{
+    const struct ra__shape *shape = &stream->builder->input->shape;
+    int64_t group = shape->q_heads / shape->kv_heads, skipped;
+    int64_t first = row->heads.start / group, last = ra__run_last(row->heads) / group;
+    for (int64_t kv_head = first; kv_head <= last; kv_head++) {
+        struct ra__row part = *row;
+        part.heads = ra__run_clip(row->heads, kv_head * group, (kv_head + 1) * group, &skipped);
+        if (part.heads.count > 0) RA__TRY(hand_on(stream, &part));
+    }
+    return RA_OK;
+}
+
+static ra_status take_row(void *context, const struct ra__row *row)
+{
+    struct stream *stream = context;
+    return stream->builder->split_heads ? split_row(stream, row) : hand_on(stream, row);
+}
+
+ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink)
+{
+    const struct ra__plan_input *input = b->input;
+    const ra_layout *layout = input->q_layout;
+    struct ra__rows rows = { input->pattern, input->shape.k_len, input->shape.q_heads,
+                             input->order != NULL };
+    struct stream stream = { .builder = b,
+                             .shift = input->shape.k_len - input->shape.q_len,
+                             .sink = sink };
+    for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
+        stream.run = &layout->runs[i];
+        ra_run q = stream.run->at;
+        q.start += stream.shift;
+        RA__TRY(ra__pattern_rows(&rows, q, (struct ra__row_sink){ take_row, &stream }));
+    }
+    return RA_OK;
+}
+
+bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner)
+{
+    struct ra__key_run keys;
+    for (int i = 0; i < row->sight_count; i++) {
+        int64_t cursor = 0;
+        if (ra__layout_next_keys(b->input->k_layout, owner, &row->sights[i], &cursor, &keys))
+            return true;
+    }
+    return false;
+}
