@@ -9,22 +9,27 @@ struct ra__philox {
     uint32_t word[4];
 };
 
+enum { RA__PHILOX_ROUNDS = 10 };
+
+/* One round, the n-th from 0: for those who run many counters side by side. */
+static inline struct ra__philox ra__philox_round(uint64_t key, int n, struct ra__philox c)
+{
+    /* golden ratio and sqrt(3) - 1, as the generator is defined */
+    uint32_t k0 = (uint32_t)key + (uint32_t)n * 0x9E3779B9u;
+    uint32_t k1 = (uint32_t)(key >> 32) + (uint32_t)n * 0xBB67AE85u;
+    uint64_t a = (uint64_t)c.word[0] * 0xD2511F53u, b = (uint64_t)c.word[2] * 0xCD9E8D57u;
+    uint32_t high_a = (uint32_t)(a >> 32), high_b = (uint32_t)(b >> 32);
+    return (struct ra__philox){ { high_b ^ c.word[1] ^ k0, (uint32_t)b, high_a ^ c.word[3] ^ k1,
+                                  (uint32_t)a } };
+}
+
 /* Ten rounds on one counter. The key is 64 bits, low half first. */
 static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
                                            uint32_t c3)
 {
-    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-    for (int round = 0; round < 10; round++) {
-        uint64_t a = (uint64_t)c0 * 0xD2511F53u, b = (uint64_t)c2 * 0xCD9E8D57u;
-        uint32_t high_a = (uint32_t)(a >> 32), high_b = (uint32_t)(b >> 32);
-        c0 = high_b ^ c1 ^ k0;
-        c2 = high_a ^ c3 ^ k1;
-        c1 = (uint32_t)b;
-        c3 = (uint32_t)a;
-        k0 += 0x9E3779B9u; /* golden ratio and sqrt(3) - 1, as the generator is defined */
-        k1 += 0xBB67AE85u;
-    }
-    return (struct ra__philox){ { c0, c1, c2, c3 } };
+    struct ra__philox c = { { c0, c1, c2, c3 } };
+    for (int n = 0; n < RA__PHILOX_ROUNDS; n++) c = ra__philox_round(key, n, c);
+    return c;
 }
 
 /* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are hit. */
