@@ -121,7 +121,7 @@ ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *ls
         int64_t query = i / s->q_heads;
         struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
                                               (int)(i % s->q_heads));
-        ra__state_finish_row(row_at(state, i), s->value_dim, s->dtype, row.data,
+        ra__state_finish_row(row_at(state, i), s->value_dim, -INFINITY, s->dtype, row.data,
                              lse ? &lse[i] : NULL);
     }
     return RA_OK;

@@ -22,6 +22,7 @@
 #ifndef RA__KERNEL_KERNEL_H
 #define RA__KERNEL_KERNEL_H
 
+#include <math.h>
 #include <stdbool.h>
 
 #include "core/shape.h"
@@ -56,6 +57,12 @@ struct ra__view {
     void (*breathe)(void *context); /* NULL, or to be called every few milliseconds of work */
     void *context;                  /* of breathe */
 };
+
+/* The logit of the sink of head h of a job, in natural units; -inf where there is none. */
+static inline float ra__sink(const struct ra__view *view, int h)
+{
+    return view->terms && view->terms->sinks ? view->terms->sinks[view->head + h] : -INFINITY;
+}
 
 /* Kernels call this between key blocks: a job may be long, and somebody may wait for a sign. */
 static inline void ra__breathe(const struct ra__view *view)
@@ -112,7 +119,8 @@ void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
                       struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
                       struct ra__column delta);
 
-/* dsinks[h] -= sum over rows of exp(sinks[h] - lse) delta, for all query heads; 0 where lse = -inf. */
+/* dsinks[h] -= the sum over q_count rows of exp(sinks[h] - lse) delta, for all query heads; delta as
+ * above, lse with the sinks in it. Rows of lse = -inf add nothing. */
 void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const float *sinks,
                        struct ra__column lse, struct ra__column delta, double *dsinks);
 

@@ -15,18 +15,25 @@ void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, i
     *into.m = m;
 }
 
-float ra__state_lse(float m, float l)
+/* In double, so that neither an m far above the sink nor one far below overflows what is kept: where
+ * the divisor does, out is 0 to all its digits. */
+struct ra__state_end ra__state_end(float m, float l, float sink)
 {
-    if (l == 0.0f) return -INFINITY;
-    return (float)((m + log2((double)l)) * RA__LN_2);
+    if (l == 0.0f) return (struct ra__state_end){ 1.0f, sink };
+    double sum = m + log2((double)l);
+    if (sink == -INFINITY) return (struct ra__state_end){ l, (float)(sum * RA__LN_2) };
+    double logit = sink * RA__LOG2_E, high = logit > sum ? logit : sum;
+    double both = high + log2(exp2(sum - high) + exp2(logit - high));
+    return (struct ra__state_end){ (float)(l + exp2(logit - m)), (float)(both * RA__LN_2) };
 }
 
-void ra__state_finish_row(struct ra__state_row row, int value_dim, ra_dtype dtype, void *out,
-                          float *lse)
+void ra__state_finish_row(struct ra__state_row row, int value_dim, float sink, ra_dtype dtype,
+                          void *out, float *lse)
 {
-    float l = *row.l;
-    for (int d = 0; d < value_dim; d++) ra__store(dtype, out, d, l == 0.0f ? 0.0f : row.acc[d] / l);
-    if (lse) *lse = ra__state_lse(*row.m, l);
+    struct ra__state_end end = ra__state_end(*row.m, *row.l, sink);
+    for (int d = 0; d < value_dim; d++)
+        ra__store(dtype, out, d, *row.l == 0.0f ? 0.0f : row.acc[d] / end.divisor);
+    if (lse) *lse = end.lse;
 }
 
 void ra__partial_merge_row(float *out, float *lse, const float *other_out, float other_lse, int dim)

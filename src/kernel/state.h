@@ -17,12 +17,18 @@ struct ra__state_row {
 /* into += from, for states that folded different keys. `from` is only read. */
 void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim);
 
-/* m + ln l; -inf for the empty state. */
-float ra__state_lse(float m, float l);
+/* How a row ends: out = acc / divisor. */
+struct ra__state_end {
+    float divisor; /* l and the sink's weight in units of 2^m; never 0 */
+    float lse;     /* natural; -inf for the empty state without a sink, the sink for one with */
+};
 
-/* out = acc / l in `dtype`, or 0 for the empty state, and the LSE (NULL = not wanted). */
-void ra__state_finish_row(struct ra__state_row row, int value_dim, ra_dtype dtype, void *out,
-                          float *lse);
+/* `sink` is the logit of one more key, of value 0, in natural units; -inf = none. */
+struct ra__state_end ra__state_end(float m, float l, float sink);
+
+/* out in `dtype`, 0 for the empty state, and the LSE (NULL = not wanted). */
+void ra__state_finish_row(struct ra__state_row row, int value_dim, float sink, ra_dtype dtype,
+                          void *out, float *lse);
 
 /* Two finished rows into the first: L = logaddexp(L1, L2), o = exp(L1 - L) o1 + exp(L2 - L) o2. */
 void ra__partial_merge_row(float *out, float *lse, const float *other_out, float other_lse,

@@ -1154,7 +1154,7 @@ static void states_merge(void **state)
         }
         for (int64_t row = 0; row < w.rows; row++)
             ra__state_finish_row((struct ra__state_row){ m + row, l + row, acc + row * 72 }, 72,
-                                 RA_F32, (float *)w.out.data + row * 72, w.lse + row);
+                                 -INFINITY, RA_F32, (float *)w.out.data + row * 72, w.lse + row);
         expect_forward(&w);
         free(m);
         free(l);
@@ -1171,7 +1171,7 @@ static void empty_states_merge_and_finish(void **state)
     ra__state_merge_row(into, from, 1);
     assert_true(m1 == -INFINITY && l1 == 0.0f && acc1 == 0.0f);
     float out = 7.0f, lse = 7.0f;
-    ra__state_finish_row(into, 1, RA_F32, &out, &lse);
+    ra__state_finish_row(into, 1, -INFINITY, RA_F32, &out, &lse);
     assert_true(out == 0.0f && lse == -INFINITY);
     m2 = 10.0f, l2 = 2.0f, acc2 = 5.0f;
     ra__state_merge_row(into, from, 1);

@@ -23,6 +23,13 @@ static inline vec vec_mul(vec a, vec b) { return _mm256_mul_ps(a, b); }
 static inline vec vec_div(vec a, vec b) { return _mm256_div_ps(a, b); }
 static inline vec vec_fma(vec a, vec b, vec c) { return _mm256_fmadd_ps(a, b, c); } /* a b + c */
 static inline vec vec_max(vec a, vec b) { return _mm256_max_ps(a, b); } /* b where one is NaN */
+static inline vec vec_min(vec a, vec b) { return _mm256_min_ps(a, b); } /* likewise */
+
+/* x where a < b, otherwise, and where one is NaN, y. */
+static inline vec vec_below(vec a, vec b, vec x, vec y)
+{
+    return _mm256_blendv_ps(y, x, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+}
 
 static inline float vec_first(vec x) { return _mm256_cvtss_f32(x); }
 

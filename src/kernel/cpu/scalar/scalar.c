@@ -4,20 +4,31 @@
 
 #include "core/dtype.h"
 #include "kernel/block.h"
+#include "kernel/cpu/scalar/terms.h"
 #include "kernel/kernel.h"
 #include "kernel/state.h"
 
 /* Keys folded between two looks at the running maximum. */
 enum { BLOCK = 64 };
 
+/* A key to a row, all terms counted. */
+struct score {
+    float x;     /* in units of log2 */
+    float slope; /* of x in scale q.k log2(e) */
+    float kept;  /* what its weight counts in acc */
+    bool hidden; /* from this row: then x is -inf, and k and v do not matter */
+};
+
 /* The numbers of one query row, in f32. */
 struct row {
+    int64_t i; /* the query, and the head of it, in the job */
+    int h;
     float *q;     /* [dim] */
     float *k, *v; /* [dim] and [value_dim], one key at a time */
     float *acc;   /* [value_dim], with m and l the state; forward only */
     float m, l;
-    float *scores; /* [BLOCK]; forward only */
-    float *dout;   /* [value_dim]; backward only, as are the next three */
+    struct score *scores; /* [BLOCK]; forward only */
+    float *dout;          /* [value_dim]; backward only, as are the next three */
     float lse, delta;
     float *dq; /* where the row's gradient goes, in the job */
 };
@@ -25,7 +36,8 @@ struct row {
 static size_t workspace(const struct ra__shape *shape, bool backward)
 {
     (void)backward;
-    return sizeof(float) * (2 * (size_t)shape->dim + 3 * (size_t)shape->value_dim + BLOCK);
+    return sizeof(float) * (2 * (size_t)shape->dim + 3 * (size_t)shape->value_dim) +
+           sizeof(struct score) * BLOCK;
 }
 
 static struct row row_make(const struct ra__shape *shape, void *memory)
@@ -35,7 +47,7 @@ static struct row row_make(const struct ra__shape *shape, void *memory)
     row.v = row.k + shape->dim;
     row.acc = row.v + shape->value_dim;
     row.dout = row.acc + shape->value_dim;
-    row.scores = row.dout + shape->value_dim;
+    row.scores = (struct score *)(row.dout + shape->value_dim);
     return row;
 }
 
@@ -79,6 +91,34 @@ static void load_value(const struct ra__view *view, const struct ra__key_run *ru
     load(view->shape, &view->v, index, view->shape->value_dim, to);
 }
 
+/* Keys [lo, hi) of a run, less those an order's mask hides from query i. */
+static int64_t count_keys(const struct ra__view *view, const struct ra__key_run *run, int64_t i,
+                          int64_t lo, int64_t hi)
+{
+    int64_t count = hi - lo;
+    if (!view->terms || !view->terms->see_from) return count;
+    for (int64_t j = lo; j < hi; j++) count -= pair_masked(view, pair_make(view, i, 0, run, j));
+    return count;
+}
+
+/* The score of the j-th key of a run, which is loaded for it. */
+static struct score score_key(const struct row *row, const struct ra__view *view,
+                              const struct ra__key_run *run, int64_t j)
+{
+    const struct ra__shape *shape = view->shape;
+    load_key(view, run, j, row->k);
+    float qk = dot(row->q, row->k, shape->dim);
+    if (!has_terms(view))
+        return (struct score){ qk * (shape->scale * (float)RA__LOG2_E), 1.0f, 1.0f, false };
+    struct pair pair = pair_make(view, row->i, row->h, run, j);
+    float addend = (float)RA__LOG2_E *
+                   (pair_masked(view, pair) ? -INFINITY : pair_addend(view, pair));
+    if (addend == -INFINITY) return (struct score){ .x = -INFINITY, .hidden = true };
+    struct score score = { .kept = pair_kept(view, pair) };
+    score.x = capped(view, qk, &score.slope) + addend;
+    return score;
+}
+
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 /* Raises the running maximum to m and makes what was summed so far relative to it. */
@@ -95,22 +135,23 @@ static void fold(struct row *row, const struct ra__view *view, const struct ra__
                  int64_t from, int64_t to)
 {
     const struct ra__shape *shape = view->shape;
-    float factor = shape->scale * (float)RA__LOG2_E, largest = -INFINITY;
+    float largest = -INFINITY;
     for (int64_t j = from; j < to; j++) {
-        load_key(view, run, j, row->k);
-        float x = dot(row->q, row->k, shape->dim) * factor;
-        row->scores[j - from] = x;
-        if (x > largest) largest = x;
+        struct score score = score_key(row, view, run, j);
+        row->scores[j - from] = score;
+        if (score.x > largest) largest = score.x;
     }
     if (largest > row->m) raise_maximum(row, largest, shape->value_dim);
 
     /* m is still -inf where the row has seen no scores but -inf, whose weights are 0. */
     float shift = row->m == -INFINITY ? 0.0f : row->m;
     for (int64_t j = from; j < to; j++) {
-        float p = exp2f(row->scores[j - from] - shift);
+        struct score score = row->scores[j - from];
+        if (score.hidden) continue; /* its value may be NaN */
+        float p = exp2f(score.x - shift);
         load_value(view, run, j, row->v);
         row->l += p;
-        add_scaled(row->acc, p, row->v, shape->value_dim);
+        add_scaled(row->acc, p * score.kept, row->v, shape->value_dim);
     }
 }
 
@@ -148,7 +189,8 @@ static void end(struct row *row, const struct ra__forward_job *job, int64_t i, i
         void *out = (char *)job->out.data + index * (int64_t)ra__dtype_bytes(shape->dtype);
         float *lse = job->lse.data ? job->lse.data + i * job->lse.row_stride + h : NULL;
         struct ra__state_row state = { .m = &row->m, .l = &row->l, .acc = row->acc };
-        ra__state_finish_row(state, shape->value_dim, shape->dtype, out, lse);
+        ra__state_finish_row(state, shape->value_dim, ra__sink(&job->view, h), shape->dtype, out,
+                             lse);
         return;
     }
     float *acc = job->acc + i * job->acc_row_stride + h * shape->value_dim;
@@ -160,13 +202,15 @@ static void end(struct row *row, const struct ra__forward_job *job, int64_t i, i
 static void forward_row(struct ra__forward_job *job, struct row *row, int64_t i, int h)
 {
     const struct ra__view *view = &job->view;
+    row->i = i;
+    row->h = h;
     load_query(view, i, h, row->q);
     begin(row, job, i, h);
     for (int n = 0; n < view->run_count; n++) {
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
         fold_run(row, view, &view->runs[n], lo, hi);
-        job->pairs += hi - lo;
+        job->pairs += count_keys(view, &view->runs[n], i, lo, hi);
     }
     end(row, job, i, h);
 }
@@ -180,20 +224,21 @@ static void forward(struct ra__forward_job *job, void *memory)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* One query row and the j-th key of a run:
- *     p = exp(scale q.k - lse)    ds = p (dout.v - delta)
- *     dv += p dout    dk += scale ds q    dq += scale ds k */
+/* One query row and the j-th key of a run, with x, its slope and what is kept as the terms say:
+ *     p = exp(x - lse)    ds = slope p (kept dout.v - delta)
+ *     dv += kept p dout    dk += scale ds q    dq += scale ds k */
 static void differentiate(struct ra__backward_job *job, const struct row *row,
                           const struct ra__key_run *run, int64_t j)
 {
     const struct ra__shape *shape = job->view.shape;
     int64_t key = run->row + j * run->row_step;
-    load_key(&job->view, run, j, row->k);
+    struct score score = score_key(row, &job->view, run, j);
+    if (score.hidden) return;
     load_value(&job->view, run, j, row->v);
-    float x = dot(row->q, row->k, shape->dim) * (shape->scale * (float)RA__LOG2_E);
-    float p = exp2f(x - row->lse * (float)RA__LOG2_E);
-    float ds = p * (dot(row->dout, row->v, shape->value_dim) - row->delta);
-    add_scaled(job->dv + key * job->dv_row_stride, p, row->dout, shape->value_dim);
+    float p = exp2f(score.x - row->lse * (float)RA__LOG2_E);
+    float dp = score.kept * dot(row->dout, row->v, shape->value_dim);
+    float ds = score.slope * (p * (dp - row->delta));
+    add_scaled(job->dv + key * job->dv_row_stride, score.kept * p, row->dout, shape->value_dim);
     add_scaled(job->dk + key * job->dk_row_stride, shape->scale * ds, row->q, shape->dim);
     add_scaled(row->dq, shape->scale * ds, row->k, shape->dim);
 }
@@ -202,6 +247,8 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
 {
     const struct ra__view *view = &job->view;
     const struct ra__shape *shape = view->shape;
+    row->i = i;
+    row->h = h;
     row->lse = job->lse.data[i * job->lse.row_stride + h];
     row->delta = job->delta.data[i * job->delta.row_stride + h];
     row->dq = job->dq + i * job->dq_row_stride + h * shape->dim;
@@ -211,7 +258,7 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
     for (int n = 0; n < view->run_count; n++) {
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
-        job->pairs += hi - lo;
+        job->pairs += count_keys(view, &view->runs[n], i, lo, hi);
         if (row->lse == -INFINITY) continue; /* no weights */
         for (int64_t j = lo; j < hi; j++) {
             differentiate(job, row, &view->runs[n], j);

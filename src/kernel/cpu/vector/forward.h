@@ -1,9 +1,10 @@
 /* forward.h - folds key runs into the running softmax of the rows of a job. Written in the words of
- * an ISA's vec.h, on top of gemm.h, exp2.h, rows.h and pack.h.
+ * an ISA's vec.h, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
  *
  * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
  * keys transposed, and then a few rows at a time take it up:
  *     scores = scale log2(e) q kt    p = exp2(scores - m)    acc += p v
+ * Terms, where a job has any, come behind the scores, dropout behind p and its sum.
  * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and
  * adding zeros changes no bit, so neighbours may see more or less. */
 #ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
@@ -13,6 +14,7 @@
 #include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
+#include "kernel/cpu/vector/terms.h"
 #include "kernel/state.h"
 
 struct forward {
@@ -27,6 +29,8 @@ struct forward {
     float *scores;            /* [TILE_ROWS][BLOCK], then the weights p */
     struct span *spans;       /* [rows]: what each sees of the run */
     struct lanes *seen;       /* [rows]: and of the block */
+    bool finite;              /* all values of the block */
+    struct terms terms;
 };
 
 static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
@@ -42,6 +46,7 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
     f.scores = carve(arena, TILE_ROWS * BLOCK, sizeof(float));
     f.spans = carve(arena, ROWS, sizeof(struct span));
     f.seen = carve(arena, ROWS, sizeof(struct lanes));
+    f.terms = terms_make(arena, false);
     return f;
 }
 
@@ -80,7 +85,7 @@ static void weigh_row(struct forward *f, int row, float *x, struct lanes all)
 }
 
 /* Folds the packed block into `count` rows, TILE_ROWS at most. */
-static void fold_rows(struct forward *f, int row, int count)
+static void fold_rows(struct forward *f, const struct key_block *block, int row, int count)
 {
     struct lanes hull = lanes_hull(f->seen + row, count), all = lanes_whole(hull);
     if (lanes_none(hull)) return;
@@ -90,9 +95,17 @@ static void fold_rows(struct forward *f, int row, int count)
                             .a = { row_of(f->q, row, f->dim), f->dim, 1 },
                             .b = { f->kt + all.from, BLOCK },
                             .c = { f->scores + all.from, BLOCK },
-                            .factor = f->job->view.shape->scale * (float)RA__LOG2_E });
+                            .factor = f->terms.factor });
+    if (f->terms.any)
+        for (int r = 0; r < count; r++)
+            term_scores(&f->terms, row + r, f->seen[row + r], f->scores + r * BLOCK);
     for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
     for (int r = 0; r < count; r++) weigh_row(f, row + r, f->scores + r * BLOCK, all);
+    if (f->terms.dropout)
+        for (int r = 0; r < count; r++)
+            drop_row(&f->terms, row + r, f->seen[row + r], f->scores + r * BLOCK);
+    if (!f->finite && f->terms.any)
+        pack_shown(&f->terms, &f->job->view.v, block, hull, f->job->view.shape->value_dim, f->v);
     gemm(&(struct product){ .m = count,
                             .n = f->value_dim,
                             .depth = hull.to - hull.from,
@@ -103,7 +116,7 @@ static void fold_rows(struct forward *f, int row, int count)
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
- * folded one by one, over the lanes each sees and no others. */
+ * folded one by one, over the lanes each sees and no others, less what terms hide among them. */
 static void fold_block(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
@@ -111,9 +124,10 @@ static void fold_block(struct forward *f, const struct key_block *block)
     pack_block(shape->dtype, &view->k, block, shape->dim, f->k);
     pack_block(shape->dtype, &view->v, block, shape->value_dim, f->v);
     transpose_block(f->k, block, shape->dim, f->kt);
-    int step = block_finite(f->v, block, shape->value_dim) ? TILE_ROWS : 1;
+    f->finite = block_finite(f->v, block, shape->value_dim);
+    int step = f->finite ? TILE_ROWS : 1;
     for (int row = 0; row < f->rows; row += step)
-        fold_rows(f, row, (int)ra__min(step, f->rows - row));
+        fold_rows(f, block, row, (int)ra__min(step, f->rows - row));
 }
 
 static void fold_run(struct forward *f, const struct ra__key_run *run)
@@ -121,6 +135,7 @@ static void fold_run(struct forward *f, const struct ra__key_run *run)
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
         struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
+        if (f->terms.any) terms_see(&f->terms, &block, f->seen, &f->job->pairs);
         if (!lanes_none(block.seen)) fold_block(f, &block);
         ra__breathe(&f->job->view);
     }
@@ -157,12 +172,13 @@ static void store_output(const struct forward *f, int row, int64_t i, int h)
     const struct ra__forward_job *job = f->job;
     const struct ra__shape *shape = job->view.shape;
     float *acc = row_of(f->acc, row, f->value_dim);
-    vec l = vec_all(f->l[row] == 0.0f ? 1.0f : f->l[row]); /* acc is 0 where nothing was folded */
-    for (int d = 0; d < f->value_dim; d += LANES) vec_store(acc + d, vec_div(vec_load(acc + d), l));
+    struct ra__state_end end = ra__state_end(f->m[row], f->l[row], ra__sink(&job->view, h));
+    vec divisor = vec_all(end.divisor); /* acc is 0 where nothing was folded */
+    for (int d = 0; d < f->value_dim; d += LANES)
+        vec_store(acc + d, vec_div(vec_load(acc + d), divisor));
     int64_t index = i * job->out.row_stride + h * job->out.head_stride;
     narrow(shape->dtype, acc, shape->value_dim, element(shape->dtype, job->out.data, index));
-    if (job->lse.data)
-        job->lse.data[i * job->lse.row_stride + h] = ra__state_lse(f->m[row], f->l[row]);
+    if (job->lse.data) job->lse.data[i * job->lse.row_stride + h] = end.lse;
 }
 
 static void forward(struct ra__forward_job *job, void *workspace)
@@ -172,6 +188,7 @@ static void forward(struct ra__forward_job *job, void *workspace)
     struct forward f = forward_make(shape, &(struct arena){ .base = workspace });
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
+    terms_begin(&f.terms, view);
     pack_rows(view, &view->q, shape->dim, f.q);
     for (int row = 0; row < f.rows; row++)
         load_state(&f, row, row / view->heads, row % view->heads);

@@ -1,0 +1,292 @@
+/* terms.h - the score terms of core/terms.h, one row and one key block at a time, between the matrix
+ * products and the softmax of forward and backward. Written in the words of an ISA's vec.h and in
+ * plain loops that a compiler turns into vectors.
+ *
+ * What is added to a score is first gathered per lane, -inf where the key is hidden; so one pass
+ * both adds and hides, and a hidden key's score is -inf whatever q.k was. Each lane is worked on by
+ * itself: a row's bits do not depend on its neighbours. */
+#ifndef RA__KERNEL_CPU_VECTOR_TERMS_H
+#define RA__KERNEL_CPU_VECTOR_TERMS_H
+
+#include <float.h>
+#include <math.h>
+
+#include "kernel/cpu/vector/dropout.h"
+#include "kernel/cpu/vector/pack.h"
+#include "kernel/cpu/vector/rows.h"
+#include "kernel/cpu/vector/tanh.h"
+
+struct terms {
+    const struct ra__view *view;
+    bool any;     /* something below is there; otherwise nobody need ask */
+    bool adds;    /* a bias or slopes */
+    bool masks;   /* see_from and see_to of an order */
+    bool dropout; /* weights are drawn */
+    float cap;    /* 0 = none */
+    float factor; /* for q.k: gives the tangent's argument where there is a cap, else log2 units */
+
+    int64_t *at;         /* [BLOCK] original positions of the block's keys */
+    int64_t least, most; /* of them */
+    bool consecutive;    /* they count up by one */
+    bool *partly;        /* [ROWS] does a mask hide some of the lanes the row sees? */
+
+    bool added;    /* addend is in use; of one row, as are the next three */
+    float *addend; /* [BLOCK] log2 units; -inf hides */
+    float *slope;  /* [BLOCK] derivative of the cap; backward only, otherwise NULL */
+    float *kept;   /* [BLOCK] what a weight counts in acc */
+    struct dropout draws;
+};
+
+/* Carves what any problem may need; terms_begin() says what a job does need. */
+static struct terms terms_make(struct arena *arena, bool backward)
+{
+    struct terms t = { .at = carve(arena, BLOCK, sizeof(int64_t)) };
+    t.partly = carve(arena, ROWS, sizeof(bool));
+    t.addend = carve(arena, BLOCK, sizeof(float));
+    if (backward) t.slope = carve(arena, BLOCK, sizeof(float));
+    float *kept = carve(arena, BLOCK + 2 * LANES, sizeof(float));
+    if (kept) t.kept = kept + LANES; /* keep_consecutive() writes a few on either side */
+    t.draws.word = carve(arena, 4 * BLOCK, sizeof(uint32_t));
+    return t;
+}
+
+static void terms_begin(struct terms *t, const struct ra__view *view)
+{
+    const struct ra__terms *terms = view->terms;
+    t->view = view;
+    t->factor = view->shape->scale * (float)RA__LOG2_E;
+    t->adds = view->bias.data || (terms && terms->alibi);
+    t->any = t->adds;
+    memset(t->partly, 0, sizeof(bool) * ROWS);
+    if (!terms) return;
+    t->masks = terms->see_from;
+    t->dropout = terms->dropout;
+    t->cap = terms->softcap;
+    t->any = t->adds || t->masks || t->dropout || t->cap != 0.0f;
+    if (t->cap != 0.0f) t->factor = view->shape->scale / t->cap;
+    if (t->dropout) t->draws = dropout_make(terms, t->draws.word);
+}
+
+static int64_t query_index(const struct terms *t, int row)
+{
+    return t->view->q_pos + row / t->view->heads * t->view->q_pos_step;
+}
+
+/* ---- Who is where, and masks of an order: once per block --------------------------------------- */
+
+static void place_block(struct terms *t, const struct key_block *block)
+{
+    const struct ra__terms *terms = t->view->terms;
+    const struct ra__key_run *run = block->run;
+    t->consecutive = run->pos_step == 1 && !(terms && terms->origin);
+    t->least = INT64_MAX;
+    t->most = INT64_MIN;
+    for (int lane = block->seen.from; lane < block->seen.to; lane++) {
+        int64_t at = ra__origin(terms, run->pos + (block->first + lane) * run->pos_step);
+        t->at[lane] = at;
+        t->least = ra__min(t->least, at);
+        t->most = ra__max(t->most, at);
+    }
+}
+
+/* How many of the lanes `own` a mask hides that shows positions [from, to). Where the block lies
+ * wholly on one side of its ends, nobody counts. */
+static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, int64_t to)
+{
+    if (from <= t->least && t->most < to) return 0;
+    if (t->most < from || to <= t->least) return own.to - own.from;
+    int64_t hidden = 0;
+    for (int i = own.from; i < own.to; i++) hidden += (t->at[i] < from) | (t->at[i] >= to);
+    return (int)hidden;
+}
+
+/* Takes the block from the rows that see none of its keys, and what is masked from *pairs. */
+static void mask_block(struct terms *t, struct key_block *block, struct lanes *seen, int64_t *pairs)
+{
+    const struct ra__view *view = t->view;
+    const int heads = view->heads, rows = (int)view->q_count * heads;
+    for (int row = 0; row < rows; row += heads) {
+        struct lanes own = seen[row];
+        if (lanes_none(own)) continue;
+        int64_t index = query_index(t, row);
+        int hidden = masked_lanes(t, own, view->terms->see_from[index], view->terms->see_to[index]);
+        bool all = hidden == own.to - own.from;
+        *pairs -= (int64_t)heads * hidden;
+        for (int h = 0; h < heads; h++) {
+            t->partly[row + h] = hidden && !all;
+            if (all) seen[row + h] = (struct lanes){ 0, 0 };
+        }
+    }
+    block->seen = lanes_hull(seen, rows);
+}
+
+/* To be called for each block that see_block() found. */
+static void terms_see(struct terms *t, struct key_block *block, struct lanes *seen, int64_t *pairs)
+{
+    place_block(t, block);
+    if (t->masks) mask_block(t, block, seen, pairs);
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------ */
+
+/* Bias of the lanes a row sees; 0 where there is none. */
+static void start_addend(struct terms *t, int row, struct lanes own)
+{
+    const struct ra__bias *bias = &t->view->bias;
+    const int64_t *at = t->at + own.from;
+    const int count = own.to - own.from;
+    const bool consecutive = t->consecutive;
+    float *to = t->addend + own.from;
+    int64_t index = row / t->view->heads * bias->row_stride +
+                    row % t->view->heads * bias->head_stride;
+    if (!bias->data) {
+        for (int n = 0; n < count; n++) to[n] = 0.0f;
+    } else if (bias->mask) {
+        const uint8_t *from = (const uint8_t *)bias->data + index;
+        for (int n = 0; n < count; n++)
+            to[n] = from[consecutive ? at[0] + n : at[n]] ? 0.0f : -INFINITY;
+    } else {
+        const float *from = (const float *)bias->data + index;
+        for (int n = 0; n < count; n++) to[n] = from[consecutive ? at[0] + n : at[n]];
+    }
+}
+
+/* Less slope |p - j|. The difference is taken in integers: of 32 bits where the block is near
+ * enough, which becomes a vector on every CPU. */
+static void lean_addend(struct terms *t, int row, struct lanes own)
+{
+    const float slope = t->view->terms->alibi[t->view->head + row % t->view->heads];
+    const int64_t *at = t->at, p = ra__origin(t->view->terms, query_index(t, row));
+    float *to = t->addend;
+    if (p - t->least <= INT32_MAX && t->most - p <= INT32_MAX)
+        for (int i = own.from; i < own.to; i++) {
+            int32_t away = (int32_t)((uint32_t)p - (uint32_t)at[i]);
+            to[i] -= slope * (float)(away < 0 ? -away : away);
+        }
+    else
+        for (int i = own.from; i < own.to; i++) {
+            int64_t away = p - at[i];
+            to[i] -= slope * (float)(away < 0 ? -away : away);
+        }
+}
+
+static void mask_addend(struct terms *t, int row, struct lanes own)
+{
+    const int64_t index = query_index(t, row);
+    const int64_t from = t->view->terms->see_from[index], to = t->view->terms->see_to[index];
+    for (int i = own.from; i < own.to; i++)
+        t->addend[i] = (t->at[i] < from) | (t->at[i] >= to) ? -INFINITY : t->addend[i];
+}
+
+static void add_row(struct terms *t, int row, struct lanes own, float *x)
+{
+    const struct lanes busy = lanes_whole(own);
+    fill(t->addend, (struct lanes){ busy.from, own.from }, -INFINITY);
+    fill(t->addend, (struct lanes){ own.to, busy.to }, -INFINITY);
+    start_addend(t, row, own);
+    if (t->view->terms && t->view->terms->alibi) lean_addend(t, row, own);
+    if (t->partly[row]) mask_addend(t, row, own);
+    const vec log2_e = vec_all((float)RA__LOG2_E), none = vec_all(-INFINITY);
+    for (int i = busy.from; i < busy.to; i += LANES) {
+        vec addend = vec_mul(vec_load(t->addend + i), log2_e);
+        vec_store(t->addend + i, addend);
+        vec sum = vec_add(vec_load(x + i), addend);
+        vec_store(x + i, vec_below(addend, vec_all(-FLT_MAX), none, sum));
+    }
+}
+
+static void cap_row(const struct terms *t, struct lanes own, float *x)
+{
+    const struct lanes busy = lanes_whole(own);
+    const vec cap = vec_all(t->cap * (float)RA__LOG2_E);
+    for (int i = busy.from; i < busy.to; i += LANES) {
+        vec slope;
+        vec_store(x + i, vec_mul(cap, vec_tanh(vec_load(x + i), &slope)));
+        if (t->slope) vec_store(t->slope + i, slope);
+    }
+}
+
+/* Turns the products of a row, q.k times t->factor, into scores, over the lanes `own` that it sees
+ * and up to whole vectors around them. */
+static void term_scores(struct terms *t, int row, struct lanes own, float *x)
+{
+    t->added = t->adds || t->partly[row];
+    if (lanes_none(own)) return;
+    if (t->cap != 0.0f) cap_row(t, own, x);
+    if (t->added) add_row(t, row, own, x);
+}
+
+/* Is a lane that the row of the last term_scores() sees hidden by a mask or a bias? */
+static inline bool lane_hidden(const struct terms *t, int lane)
+{
+    return t->added && t->addend[lane] == -INFINITY;
+}
+
+/* ---- Weights ----------------------------------------------------------------------------------- */
+
+/* Draws what the weights of a row count in acc, to t->kept: over the lanes it sees, and 0 up to
+ * whole vectors around them. */
+static void draw_row(struct terms *t, int row, struct lanes own)
+{
+    const struct ra__view *view = t->view;
+    const struct lanes busy = lanes_whole(own);
+    const struct dropout_row draws = {
+        (uint32_t)ra__origin(view->terms, query_index(t, row)),
+        (uint32_t)(view->head + row % view->heads),
+        (uint32_t)view->batch,
+    };
+    if (t->consecutive) keep_consecutive(&t->draws, draws, t->at[own.from], own, t->kept);
+    else keep_scattered(&t->draws, draws, t->at, own, t->kept);
+    fill(t->kept, (struct lanes){ busy.from, own.from }, 0.0f);
+    fill(t->kept, (struct lanes){ own.to, busy.to }, 0.0f);
+}
+
+/* x *= factor over the lanes `own`, up to whole vectors. */
+static void multiply_row(struct lanes own, const float *factor, float *x)
+{
+    const struct lanes busy = lanes_whole(own);
+    for (int i = busy.from; i < busy.to; i += LANES)
+        vec_store(x + i, vec_mul(vec_load(x + i), vec_load(factor + i)));
+}
+
+/* Drops weights of a row. */
+static void drop_row(struct terms *t, int row, struct lanes own, float *p)
+{
+    if (lanes_none(own)) return;
+    draw_row(t, row, own);
+    multiply_row(own, t->kept, p);
+}
+
+/* 0 in the lanes that are hidden, whatever was there. */
+static void clear_hidden(const struct terms *t, struct lanes own, float *x)
+{
+    const struct lanes busy = lanes_whole(own);
+    for (int i = busy.from; i < busy.to; i += LANES) {
+        vec addend = vec_load(t->addend + i);
+        vec_store(x + i, vec_below(addend, vec_all(-FLT_MAX), vec_zero(), vec_load(x + i)));
+    }
+}
+
+/* ---- Hidden keys that are not finite ----------------------------------------------------------- */
+
+/* pack_block() for one row: zeros in place of keys hidden from it, so that a weight of 0 meets no
+ * NaN. Slow, and as rare as a NaN. */
+static void pack_shown(const struct terms *t, const struct ra__matrix *from,
+                       const struct key_block *block, struct lanes own, int dim, float *to)
+{
+    pack_block(t->view->shape->dtype, from, block, dim, to);
+    for (int lane = own.from; lane < own.to; lane++)
+        if (lane_hidden(t, lane))
+            memset(row_of(to, lane, padded(dim)), 0, sizeof(float) * (size_t)padded(dim));
+}
+
+/* The first stretch of `own` without hidden lanes; none if there is none. */
+static struct lanes shown_lanes(const struct terms *t, struct lanes own)
+{
+    while (!lanes_none(own) && lane_hidden(t, own.from)) own.from++;
+    int to = own.from;
+    while (to < own.to && !lane_hidden(t, to)) to++;
+    return (struct lanes){ own.from, to };
+}
+
+#endif
