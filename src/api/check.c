@@ -127,3 +127,17 @@ ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struc
     *out = t;
     return RA_OK;
 }
+
+ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count)
+{
+    if (!arrays && count != 0) return ra__fail(RA_ERR_ARGUMENT, "%s: NULL argument", what);
+    if (count < 0) return ra__fail(RA_ERR_ARGUMENT, "%s: %d arrays", what, count);
+    for (int i = 0; i < count; i++) {
+        if (arrays[i].batch < 0)
+            return ra__fail(RA_ERR_ARGUMENT, "%s: array %d has a batch of %" PRId64, what, i,
+                            arrays[i].batch);
+        if ((!arrays[i].from || !arrays[i].to) && length > 0 && arrays[i].batch > 0)
+            return ra__fail(RA_ERR_ARGUMENT, "%s: array %d has no data", what, i);
+    }
+    return RA_OK;
+}

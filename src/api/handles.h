@@ -42,4 +42,7 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
 
+/* Checks arrays of `length` positions that are to be moved between two orders; `what` moves them. */
+ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count);
+
 #endif

@@ -83,17 +83,8 @@ static void copy_shard(const ra_layout *layout, const ra_array *array, struct sh
 
 static ra_status check_arrays(const ra_layout *layout, const ra_array *arrays, int count)
 {
-    if (!layout || (!arrays && count != 0))
-        return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
-    if (count < 0) return ra__fail(RA_ERR_ARGUMENT, "layout: %d arrays", count);
-    for (int i = 0; i < count; i++) {
-        if (arrays[i].batch < 0)
-            return ra__fail(RA_ERR_ARGUMENT, "layout: array %d has a batch of %" PRId64, i,
-                            arrays[i].batch);
-        if ((!arrays[i].from || !arrays[i].to) && layout->length > 0 && arrays[i].batch > 0)
-            return ra__fail(RA_ERR_ARGUMENT, "layout: array %d has no data", i);
-    }
-    return RA_OK;
+    if (!layout) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
+    return ra__check_arrays("layout", layout->length, arrays, count);
 }
 
 static ra_status copy_all(const ra_layout *layout, const ra_array *arrays, int count, bool to_shard)

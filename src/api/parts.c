@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "pattern/order.h"
 
 #define TEXT_OF(x) TEXT_OF_(x)
 #define TEXT_OF_(x) #x
@@ -52,6 +53,15 @@ static bool pattern_at(int index, ra_part *part)
     return true;
 }
 
+static bool order_at(int index, ra_part *part)
+{
+    const struct ra__order_kind *row = ra__order_kind_at(index);
+    if (!row) return false;
+    *part = plain(row->syntax, row->summary, index == 0);
+    part->samples = row->samples;
+    return true;
+}
+
 static bool partition_at(int index, ra_part *part)
 {
     const struct ra__partition *row = ra__partition_at(index);
@@ -77,8 +87,9 @@ static const struct {
     const char *kind;
     bool (*at)(int index, ra_part *part);
 } tables[] = {
-    { "kernel", kernel_at },   { "device", device_at },       { "transport", transport_at },
-    { "pattern", pattern_at }, { "partition", partition_at }, { "strategy", strategy_at },
+    { "kernel", kernel_at },     { "device", device_at }, { "transport", transport_at },
+    { "pattern", pattern_at },   { "order", order_at },   { "partition", partition_at },
+    { "strategy", strategy_at },
 };
 
 ra_status ra_part_at(const char *kind, int index, ra_part *out)

@@ -44,8 +44,8 @@ static void the_version_is_that_of_the_header(void **state)
 static void every_kind_of_part_has_rows(void **state)
 {
     (void)state;
-    static const char *const kinds[] = { "kernel",  "device",    "transport",
-                                         "pattern", "partition", "strategy" };
+    static const char *const kinds[] = { "kernel", "device",    "transport", "pattern",
+                                         "order",  "partition", "strategy" };
     for (int k = 0; k < TEST_COUNT(kinds); k++) {
         ra_part part;
         int rows = 0, chosen = 0;

@@ -1,0 +1,9 @@
+/* sequential.c - positions as they come. */
+#include "pattern/order.h"
+
+const struct ra__order_kind ra__order_sequential = {
+    .name = "sequential",
+    .syntax = "sequential",
+    .summary = "positions as they come",
+    .samples = "sequential",
+};

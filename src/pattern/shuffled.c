@@ -1,0 +1,45 @@
+/* shuffled.c - positions in no order at all, the same for the same seed: what locality is worth can
+ * be seen by comparison. */
+#include "core/philox.h"
+#include "pattern/order.h"
+
+/* The last word of the counter: dropout has its batch items there and random blocks 2^32 - 1. */
+#define SHUFFLE 0xfffffffeu
+
+static bool take_seed(const char *text, uint64_t *seed)
+{
+    uint64_t value = 0;
+    if (!text || !*text) return false;
+    for (; *text; text++) {
+        unsigned digit = (unsigned)(*text - '0');
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
+        value = value * 10 + digit;
+    }
+    *seed = value;
+    return true;
+}
+
+/* Fisher-Yates. 64 bits make the remainder even to one part in 2^33. */
+static ra_status fill(const char *args, int64_t length, int32_t *origin)
+{
+    uint64_t seed;
+    if (!take_seed(args, &seed)) return ra__order_misread(&ra__order_shuffled, args);
+    for (int64_t i = 0; i < length; i++) origin[i] = (int32_t)i;
+    for (int64_t i = length - 1; i > 0; i--) {
+        struct ra__philox random = ra__philox(seed, (uint32_t)i, 0, 0, SHUFFLE);
+        uint64_t number = (uint64_t)random.word[1] << 32 | random.word[0];
+        int64_t other = (int64_t)(number % (uint64_t)(i + 1));
+        int32_t position = origin[i];
+        origin[i] = origin[other];
+        origin[other] = position;
+    }
+    return RA_OK;
+}
+
+const struct ra__order_kind ra__order_shuffled = {
+    .name = "shuffled",
+    .syntax = "shuffled:SEED",
+    .summary = "positions at random, for comparison",
+    .samples = "shuffled:7",
+    .fill = fill,
+};
