@@ -7,6 +7,10 @@
 
 #include "api/handles.h"
 
+/* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew the
+ * line at the same place. */
+#define POOL_THRESHOLD ((size_t)16 << 20)
+
 /* RINGATTN_THREADS, or the cores shared out among the ranks of this process. */
 static ra_status default_threads(int local_ranks, int *threads)
 {
@@ -36,6 +40,7 @@ static ra_status take_options(const ra_group_options *given, int local_ranks,
     if (!(options->timeout >= 0 && options->timeout <= 1e9))
         return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
     if (options->timeout == 0) options->timeout = 60;
+    if (options->pool_threshold == 0) options->pool_threshold = POOL_THRESHOLD;
     return options->threads ? RA_OK : default_threads(local_ranks, &options->threads);
 }
 
@@ -63,7 +68,11 @@ static ra_status create(const struct ra__rank *rank, const ra_group_options *opt
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;
+    const struct ra__device *device = ra__device_at(0);
+    struct ra__buffer_source source = { device->alloc, device->free };
     ra_status status = ra__pool_create(options->threads, &group->rank.pool);
+    if (status == RA_OK)
+        status = ra__buffers_create(options->pool_threshold, source, &group->rank.buffers);
     if (status != RA_OK) {
         ra_group_destroy(group);
         return status;
@@ -164,6 +173,21 @@ int ra_group_threads(const ra_group *group)
     return group ? ra__pool_threads(group->rank.pool) : 0;
 }
 
+ra_status ra_group_pool(const ra_group *group, ra_pool *out)
+{
+    ra_pool pool;
+    if (!group) return ra__fail(RA_ERR_ARGUMENT, "pool: NULL argument");
+    ra__buffers_count(group->rank.buffers, &pool);
+    return ra__give_struct("ra_pool", out, &pool, sizeof pool);
+}
+
+ra_status ra_group_trim(ra_group *group)
+{
+    if (!group) return ra__fail(RA_ERR_ARGUMENT, "pool: NULL argument");
+    ra__buffers_trim(group->rank.buffers);
+    return RA_OK;
+}
+
 void ra_group_abort(ra_group *group, const char *reason)
 {
     if (group)
@@ -175,6 +199,7 @@ void ra_group_destroy(ra_group *group)
 {
     if (!group) return;
     ra__pool_destroy(group->rank.pool);
+    ra__buffers_destroy(group->rank.buffers);
     group->rank.transport->close(group->rank.link);
     ra__free(group);
 }

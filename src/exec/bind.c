@@ -127,11 +127,11 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
     return RA_OK;
 }
 
-/* Takes memory from the device; nothing for 0 bytes. */
+/* Takes memory of the device from the rank's pool; nothing for 0 bytes. */
 static ra_status take(struct ra__exec *exec, enum ra__purpose purpose, size_t bytes, void **out)
 {
     if (bytes == 0) return RA_OK;
-    *out = exec->device->alloc(exec->account, purpose, bytes);
+    *out = ra__buffers_take(exec->rank->buffers, exec->account, purpose, bytes);
     if (*out) return RA_OK;
     return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->input.rank,
                     bytes);
@@ -333,11 +333,17 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->job_starts);
 }
 
+static void give_buffers(struct ra__exec *exec)
+{
+    struct ra__buffers *pool = exec->rank->buffers;
+    for (int i = 0; i < RA__SLOTS; i++) ra__buffers_give(pool, exec->account, exec->slots[i]);
+    void *buffers[] = { exec->m, exec->l, exec->acc, exec->dq, exec->delta, exec->workspace };
+    for (int i = 0; i < RA__COUNT(buffers); i++) ra__buffers_give(pool, exec->account, buffers[i]);
+}
+
 void ra__exec_destroy(struct ra__exec *exec)
 {
-    for (int slot = 0; slot < RA__SLOTS; slot++) exec->device->free(exec->slots[slot]);
-    void *buffers[] = { exec->m, exec->l, exec->acc, exec->dq, exec->delta, exec->workspace };
-    for (int i = 0; i < RA__COUNT(buffers); i++) exec->device->free(buffers[i]);
+    if (exec->rank) give_buffers(exec);
     unbind(&exec->forward);
     unbind(&exec->backward);
     ra__free(exec->moved);

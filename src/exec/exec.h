@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 
+#include "core/buffers.h"
 #include "core/pool.h"
 #include "device/device.h"
 #include "exec/job.h"
@@ -28,6 +29,7 @@ struct ra__io {
 struct ra__rank {
     int rank, ranks;
     struct ra__pool *pool;
+    struct ra__buffers *buffers; /* large ones, shared by its plans */
     const struct ra__transport *transport;
     void *link;
     ra_trace_fn trace;

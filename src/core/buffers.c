@@ -1,0 +1,155 @@
+/* buffers.c - see buffers.h. A handful of buffers per plan: lists are searched from end to end. */
+#include "core/buffers.h"
+
+/* A holder of a buffer, and what it asked for. */
+struct lease {
+    struct lease *next;
+    struct ra__account *account;
+    enum ra__purpose purpose;
+    size_t bytes;
+};
+
+struct buffer {
+    struct buffer *next;
+    void *memory;
+    size_t bytes;
+    struct lease *leases; /* none: it is idle */
+};
+
+struct ra__buffers {
+    size_t threshold;
+    struct ra__buffer_source source;
+    struct buffer *first;
+    int64_t hits, misses;
+};
+
+/* A buffer more than so many times too large is not given away. To refuse it costs at most a quarter
+ * of its size, in a buffer that fits; to hand it out for little may cost all of it once more, when
+ * the same plan then asks for something that large. */
+enum { LOOSEST_FIT = 4 };
+
+ra_status ra__buffers_create(size_t threshold, struct ra__buffer_source source,
+                             struct ra__buffers **out)
+{
+    struct ra__buffers *buffers = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *buffers);
+    if (!buffers) return ra__fail(RA_ERR_MEMORY, "pool: %zu bytes", sizeof *buffers);
+    buffers->threshold = threshold;
+    buffers->source = source;
+    *out = buffers;
+    return RA_OK;
+}
+
+void ra__buffers_destroy(struct ra__buffers *buffers)
+{
+    if (!buffers) return;
+    ra__buffers_trim(buffers);
+    ra__free(buffers);
+}
+
+/* Where the lease of this holder hangs, or the end of the list. */
+static struct lease **find_lease(struct buffer *buffer, const struct ra__account *account)
+{
+    struct lease **at = &buffer->leases;
+    while (*at && (*at)->account != account) at = &(*at)->next;
+    return at;
+}
+
+/* The smallest that is large enough and not held by this one already; NULL if there is none. */
+static struct buffer *best_fit(struct ra__buffers *buffers, const struct ra__account *account,
+                               size_t bytes)
+{
+    struct buffer *best = NULL;
+    for (struct buffer *buffer = buffers->first; buffer; buffer = buffer->next) {
+        bool fits = buffer->bytes >= bytes && buffer->bytes / LOOSEST_FIT <= bytes;
+        bool better = !best || buffer->bytes < best->bytes;
+        if (fits && better && !*find_lease(buffer, account)) best = buffer;
+    }
+    return best;
+}
+
+/* Idle buffers make room for a new one if there is no memory otherwise. */
+static void *get_memory(struct ra__buffers *buffers, enum ra__purpose purpose, size_t bytes)
+{
+    void *memory = buffers->source.alloc(NULL, purpose, bytes);
+    if (memory) return memory;
+    ra__buffers_trim(buffers);
+    return buffers->source.alloc(NULL, purpose, bytes);
+}
+
+static struct buffer *add_buffer(struct ra__buffers *buffers, enum ra__purpose purpose,
+                                 size_t bytes)
+{
+    struct buffer *buffer = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *buffer);
+    void *memory = buffer ? get_memory(buffers, purpose, bytes) : NULL;
+    if (!memory) {
+        ra__free(buffer);
+        return NULL;
+    }
+    *buffer = (struct buffer){ .next = buffers->first, .memory = memory, .bytes = bytes };
+    return buffers->first = buffer;
+}
+
+void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
+                       enum ra__purpose purpose, size_t bytes)
+{
+    if (bytes < buffers->threshold) return buffers->source.alloc(account, purpose, bytes);
+    struct lease *lease = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *lease);
+    if (!lease) return NULL;
+    struct buffer *buffer = best_fit(buffers, account, bytes);
+    bool hit = buffer != NULL;
+    if (!hit) buffer = add_buffer(buffers, purpose, bytes);
+    if (!buffer) {
+        ra__free(lease);
+        return NULL;
+    }
+    *(hit ? &buffers->hits : &buffers->misses) += 1;
+    *lease = (struct lease){ buffer->leases, account, purpose, bytes };
+    buffer->leases = lease;
+    account->bytes[purpose] += bytes;
+    return buffer->memory;
+}
+
+void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *account, void *memory)
+{
+    struct buffer *buffer = buffers->first;
+    if (!memory) return;
+    while (buffer && buffer->memory != memory) buffer = buffer->next;
+    if (!buffer) { /* below the threshold */
+        buffers->source.free(memory);
+        return;
+    }
+    struct lease **at = find_lease(buffer, account), *lease = *at;
+    if (!lease) return; /* given back already */
+    lease->account->bytes[lease->purpose] -= lease->bytes;
+    *at = lease->next;
+    ra__free(lease);
+}
+
+void ra__buffers_trim(struct ra__buffers *buffers)
+{
+    struct buffer **at = &buffers->first;
+    while (*at) {
+        struct buffer *buffer = *at;
+        if (buffer->leases) {
+            at = &buffer->next;
+            continue;
+        }
+        *at = buffer->next;
+        buffers->source.free(buffer->memory);
+        ra__free(buffer);
+    }
+}
+
+void ra__buffers_count(const struct ra__buffers *buffers, ra_pool *out)
+{
+    ra_pool pool = ra_pool_default();
+    pool.threshold = buffers->threshold;
+    pool.hits = buffers->hits;
+    pool.misses = buffers->misses;
+    for (const struct buffer *buffer = buffers->first; buffer; buffer = buffer->next) {
+        pool.buffers++;
+        pool.bytes += buffer->bytes;
+        if (!buffer->leases) pool.bytes_idle += buffer->bytes;
+    }
+    *out = pool;
+}
