@@ -49,7 +49,7 @@ static ra_status check_range(const char *name, int64_t value, int64_t least, int
                     least, most);
 }
 
-static ra_status check_shape(const struct ra__shape *s)
+ra_status ra__check_shape(const struct ra__shape *s)
 {
     if (s->dtype != RA_F32 && s->dtype != RA_BF16 && s->dtype != RA_F16)
         return ra__fail(RA_ERR_ARGUMENT, "problem: %d is no dtype", (int)s->dtype);
@@ -104,7 +104,7 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
         .value_dim = p.value_dim ? p.value_dim : p.dim,
         .scale = p.scale,
     };
-    RA__TRY(check_shape(&s));
+    RA__TRY(ra__check_shape(&s));
     RA__TRY(check_terms(&p));
     if (s.scale == 0.0f) s.scale = (float)(1.0 / sqrt((double)s.dim));
     *shape = s;

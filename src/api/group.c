@@ -188,6 +188,15 @@ ra_status ra_group_trim(ra_group *group)
     return RA_OK;
 }
 
+ra_status ra__tell_others(const ra_group *group, ra_status status)
+{
+    if (status == RA_OK || !group || group->rank.ranks == 1) return status;
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
+    group->rank.transport->abort(group->rank.link, status, sentence);
+    return ra__fail(status, "%s", sentence);
+}
+
 void ra_group_abort(ra_group *group, const char *reason)
 {
     if (group)

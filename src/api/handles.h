@@ -28,12 +28,19 @@ struct ra_plan {
 __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,
                                                    const char *format, ...);
 
+/* A rank that gives up leaves the others waiting: tells them why and returns `status`, with the same
+ * sentence. Accepts RA_OK and does nothing. `group` may be NULL. */
+ra_status ra__tell_others(const ra_group *group, ra_status status);
+
 /* Copies a caller-filled struct of another version's size into ours: fields the caller did not know
  * stay default; fields we do not know must be zero. `what` names it in errors. */
 ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs);
 
 /* Copies a result into the caller's struct, as much as it has room for; `size` stays the caller's. */
 ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size);
+
+/* Are these numbers within the limits of the library? */
+ra_status ra__check_shape(const struct ra__shape *shape);
 
 /* Checks a problem and fills in its defaults. What *taken points to stays the caller's. */
 ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, ra_problem *taken);

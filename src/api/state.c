@@ -1,26 +1,30 @@
 /* state.c - attention in pieces: a state that the caller folds keys into, in any order. */
+#include "api/state.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "api/handles.h"
 #include "exec/fold.h"
-#include "kernel/state.h"
-
-struct ra_state {
-    struct ra__shape shape;
-    ra_pattern *pattern;
-    const struct ra__kernel *kernel;
-    float *data;  /* m, then l, then acc: what ra_state_data() shows */
-    int64_t rows; /* batch x queries x heads */
-    size_t bytes;
-    void *workspace;
-};
+#include "pattern/order.h"
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
-    return (struct ra__state_row){ state->data + row, state->data + state->rows + row,
-                                   state->data + 2 * state->rows + row * state->shape.value_dim };
+    return ra__row_of(state, state->data, row);
+}
+
+/* Keys come to a state as the caller finds them: in original order, and none of them dropped. */
+static ra_status refuse_terms(const ra_problem *given)
+{
+    ra_problem problem = ra_problem_default();
+    RA__TRY(ra__take_struct("ra_problem", &problem, sizeof problem, given));
+    if (problem.order && problem.order->origin)
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "state: a problem with an order is for plans; a state folds keys in "
+                        "original order");
+    if (problem.dropout != 0)
+        return ra__fail(RA_ERR_UNSUPPORTED, "state: a problem with dropout is for plans");
+    return RA_OK;
 }
 
 static ra_status fill_state(ra_state *state, const ra_problem *problem, const char *kernel)
@@ -28,6 +32,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     struct ra__shape *s = &state->shape;
     ra_problem given;
     RA__TRY(ra__problem_from(problem, s, &given));
+    RA__TRY(refuse_terms(&given));
     RA__TRY(ra__kernel_choose(kernel, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
@@ -61,6 +66,7 @@ ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_stat
 void ra_state_destroy(ra_state *state)
 {
     if (!state) return;
+    ra__meeting_clear(&state->meeting);
     ra_pattern_destroy(state->pattern);
     ra__free(state->data);
     ra__free(state->workspace);
@@ -99,32 +105,75 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
     return ra__fold_run(&fold);
 }
 
+ra_status ra_state_set_keys(ra_state *state, int64_t keys)
+{
+    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    struct ra__shape shape = state->shape;
+    shape.k_len = keys;
+    RA__TRY(ra__check_shape(&shape));
+    RA__TRY(ra__pattern_check(state->pattern, shape.q_len, shape.k_len));
+    state->shape = shape;
+    return RA_OK;
+}
+
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    const struct ra__shape *a = &into->shape, *b = &from->shape;
-    if (a->batch != b->batch || a->q_len != b->q_len || a->q_heads != b->q_heads ||
-        a->value_dim != b->value_dim)
-        return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes");
+    struct ra__form a = ra__form_of(into), b = ra__form_of(from);
+    if (ra__form_difference(&a, &b))
+        return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
+                        ra__form_difference(&a, &b));
     for (int64_t i = 0; i < into->rows; i++)
-        ra__state_merge_row(row_at(into, i), row_at(from, i), a->value_dim);
+        ra__state_merge_row(row_at(into, i), row_at(from, i), into->shape.value_dim);
+    return RA_OK;
+}
+
+/* ln(exp(a) + exp(b)), safe where one or both are infinite. */
+static float log_add(float a, float b)
+{
+    double high = a > b ? a : b, low = a > b ? b : a;
+    return isinf(high) ? (float)high : (float)(high + log1p(exp(low - high)));
+}
+
+/* One more key with logit `sink` and value 0: l grows, acc does not. */
+static void finish_row(const ra_state *state, int64_t row, const float *sink, void *out, float *lse)
+{
+    struct ra__state_row at = row_at(state, row);
+    float l = *at.l;
+    if (sink && *at.m != -INFINITY) l += (float)exp2(*sink * RA__LOG2_E - *at.m);
+    if (lse) *lse = ra__state_lse(*at.m, *at.l);
+    if (lse && sink) *lse = log_add(*lse, *sink);
+    at.l = &l;
+    ra__state_finish_row(at, state->shape.value_dim, state->shape.dtype, out, NULL);
+}
+
+/* `sinks` may be NULL. */
+static ra_status finish(const ra_state *state, const float *sinks, const ra_tensor *out, float *lse)
+{
+    const struct ra__shape *s = &state->shape;
+    ra_tensor t;
+    RA__TRY(ra__tensor_from("out", out, s, s->q_len, s->q_heads, s->value_dim, &t));
+    for (int64_t i = 0; i < state->rows; i++) {
+        int64_t query = i / s->q_heads;
+        int head = (int)(i % s->q_heads);
+        struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
+                                              head);
+        finish_row(state, i, sinks ? &sinks[head] : NULL, row.data, lse ? &lse[i] : NULL);
+    }
     return RA_OK;
 }
 
 ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse)
 {
     if (!state || !out) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    const struct ra__shape *s = &state->shape;
-    ra_tensor t;
-    RA__TRY(ra__tensor_from("out", out, s, s->q_len, s->q_heads, s->value_dim, &t));
-    for (int64_t i = 0; i < state->rows; i++) {
-        int64_t query = i / s->q_heads;
-        struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
-                                              (int)(i % s->q_heads));
-        ra__state_finish_row(row_at(state, i), s->value_dim, -INFINITY, s->dtype, row.data,
-                             lse ? &lse[i] : NULL);
-    }
-    return RA_OK;
+    return finish(state, NULL, out, lse);
+}
+
+ra_status ra_state_finish_sinks(const ra_state *state, const float *sinks, const ra_tensor *out,
+                                float *lse)
+{
+    if (!state || !sinks || !out) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    return finish(state, sinks, out, lse);
 }
 
 void *ra_state_data(ra_state *state, size_t *bytes)

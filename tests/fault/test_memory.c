@@ -105,6 +105,18 @@ static ra_status run_twice(ra_plan *plan)
     return RA_OK;
 }
 
+/* The second sum of a state allocates nothing. */
+static ra_status add_up(ra_group *group, const struct scenario *scenario)
+{
+    ra_problem problem = make_problem(scenario);
+    ra_state *state;
+    TRY(ra_state_create(&problem, NULL, &state));
+    ra_status status = ra_state_reduce(state, group);
+    if (status == RA_OK) status = ra_state_reduce(state, group);
+    ra_state_destroy(state);
+    return status;
+}
+
 static ra_status rank_body(ra_group *group, void *context)
 {
     const struct scenario *scenario = context;
@@ -118,7 +130,7 @@ static ra_status rank_body(ra_group *group, void *context)
     TRY(ra_plan_create(group, &problem, &options, &plan));
     ra_status status = run_twice(plan);
     ra_plan_destroy(plan);
-    return status;
+    return status == RA_OK ? add_up(group, scenario) : status;
 }
 
 static ra_status run_local(const struct scenario *scenario)
@@ -126,6 +138,7 @@ static ra_status run_local(const struct scenario *scenario)
     ra_group *groups[RANKS];
     ra_group_options options = ra_group_options_default();
     options.threads = 2;
+    options.pool_threshold = 1;
     TRY(ra_group_create_local(RANKS, &options, groups));
     ra_status status = ra_group_run(groups, RANKS, rank_body, (void *)scenario);
     for (int rank = 0; rank < RANKS; rank++) ra_group_destroy(groups[rank]);
@@ -183,6 +196,17 @@ static ra_status run_states(const struct scenario *scenario)
     return status;
 }
 
+static ra_status make_orders(void)
+{
+    static const int64_t positions[] = { 2, 0, 1 };
+    ra_order *order;
+    TRY(ra_order_parse("hilbert:4x5", TOKENS, &order));
+    ra_order_destroy(order);
+    TRY(ra_order_custom(positions, 3, &order));
+    ra_order_destroy(order);
+    return RA_OK;
+}
+
 static ra_status make_custom_layout(void)
 {
     static const ra_run runs[] = { { 0, 2, 10 }, { 1, 4, 5 }, { 3, 4, 4 } };
@@ -198,6 +222,7 @@ static ra_status run_with_pattern(struct scenario *scenario, ra_pattern *pattern
     static const int64_t bounds[] = { 0, 5, 5, TOKENS };
     TRY(ra_pattern_set_documents(pattern, bounds, 4));
     TRY(make_custom_layout());
+    TRY(make_orders());
     scenario->pattern = pattern;
     TRY(run_states(scenario));
     return run_group(scenario);

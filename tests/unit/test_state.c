@@ -337,6 +337,145 @@ static void partials_merge_by_hand(void **state)
     }
 }
 
+/* ---- A cache that grows ----------------------------------------------------------------------- */
+
+/* One state for every length gives the bits of a state made for that length. */
+static void keys_may_grow(void **state)
+{
+    (void)state;
+    struct pieces p;
+    pieces_open(&p, "causal n=3 nk=40 h=4/2 d=8 dv=5");
+    ra_state *growing = make_state(&p);
+    for (int64_t keys = 3; keys <= 40; keys++) {
+        size_t bytes;
+        assert_ok(ra_state_init(growing));
+        assert_ok(ra_state_set_keys(growing, keys));
+        p.problem.k_len = keys;
+        ra_state *fixed = make_state(&p);
+        assert_ok(fold(&p, growing, 0, keys));
+        assert_ok(fold(&p, fixed, 0, keys));
+        void *got = ra_state_data(growing, &bytes);
+        assert_memory_equal(got, ra_state_data(fixed, &bytes), bytes);
+        ra_state_destroy(fixed);
+    }
+    ra_state_destroy(growing);
+    pieces_close(&p);
+}
+
+/* What was folded stays: full attention takes more keys at any time. */
+static void what_was_folded_stays(void **state)
+{
+    (void)state;
+    struct pieces p;
+    pieces_open(&p, "full n=2 nk=30 h=2 d=8");
+    p.problem.k_len = 11;
+    ra_state *growing = make_state(&p);
+    assert_ok(fold(&p, growing, 0, 11));
+    assert_fails(RA_ERR_ARGUMENT, "19 keys from key 11 on, of 11", fold(&p, growing, 11, 19));
+    assert_ok(ra_state_set_keys(growing, 30));
+    assert_ok(fold(&p, growing, 11, 19));
+    expect_same(&p, growing);
+    ra_state_destroy(growing);
+    pieces_close(&p);
+}
+
+static void keys_that_make_no_sense(void **state)
+{
+    (void)state;
+    struct pieces p;
+    pieces_open(&p, "causal;docs=0,7,20 n=20 h=2 d=8");
+    ra_state *made = make_state(&p);
+    assert_fails(RA_ERR_ARGUMENT, "k_len is -1", ra_state_set_keys(made, -1));
+    assert_fails(RA_ERR_ARGUMENT, "k_len", ra_state_set_keys(made, INT64_C(1) << 41));
+    assert_fails(RA_ERR_UNSUPPORTED, "documents", ra_state_set_keys(made, 21));
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_state_set_keys(NULL, 20));
+    assert_ok(fold(&p, made, 0, 20)); /* and nothing has changed */
+    expect_same(&p, made);
+    ra_state_destroy(made);
+    pieces_close(&p);
+}
+
+/* ---- Sinks ------------------------------------------------------------------------------------ */
+
+/* A sink is a partial with LSE z and output 0. */
+static void sinks_are_one_more_key(void **state)
+{
+    (void)state;
+    static const float sinks[] = { 0.3f, -5.0f, 200.0f, -INFINITY };
+    struct pieces p;
+    pieces_open(&p, "causal n=9 nk=5 h=4/2 d=8 dv=5 seed=3"); /* the first four see nothing */
+    ra_state *made = make_state(&p);
+    assert_ok(fold(&p, made, 0, 5));
+    float out[9 * 4 * 5], lse[9 * 4], nothing[5] = { 0 };
+    ra_tensor to = ra_tensor_packed(out);
+    finish(&p, made);
+    assert_ok(ra_state_finish_sinks(made, sinks, &to, lse));
+    for (int i = 0; i < 36; i++) {
+        float want[5], want_lse = p.lse[i], sink = sinks[i % 4];
+        memcpy(want, p.out + 5 * i, sizeof want);
+        assert_ok(ra_partial_merge(1, 5, want, &want_lse, nothing, &sink));
+        if (isinf(want_lse)) assert_true(lse[i] == want_lse);
+        else assert_true(fabs((double)lse[i] - (double)want_lse) < 2e-5);
+        if (i < 16) assert_true(lse[i] == sink && out[5 * i] == 0.0f);
+        for (int d = 0; d < 5; d++)
+            assert_true(fabs((double)out[5 * i + d] - (double)want[d]) < 1e-6);
+    }
+    /* LSE is not wanted; the state stays as it is. */
+    assert_ok(ra_state_finish_sinks(made, sinks, &to, NULL));
+    expect_same(&p, made);
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_state_finish_sinks(made, NULL, &to, lse));
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_state_finish_sinks(NULL, sinks, &to, lse));
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_state_finish_sinks(made, sinks, NULL, lse));
+    ra_state_destroy(made);
+    pieces_close(&p);
+}
+
+/* Logits that no float holds an exponential of: one side takes all, and nothing is NaN. */
+static void extreme_sinks_are_safe(void **state)
+{
+    (void)state;
+    static const float sinks[] = { 5e3f, -5e3f, INFINITY, -INFINITY };
+    struct pieces p;
+    pieces_open(&p, "full n=2 h=4 d=8");
+    ra_state *made = make_state(&p);
+    assert_ok(fold(&p, made, 0, 2));
+    float out[2 * 4 * 8], lse[2 * 4];
+    ra_tensor to = ra_tensor_packed(out);
+    finish(&p, made);
+    assert_ok(ra_state_finish_sinks(made, sinks, &to, lse));
+    for (int i = 0; i < 8; i++) {
+        bool takes_all = sinks[i % 4] > 0;
+        assert_true(lse[i] == (takes_all ? sinks[i % 4] : p.lse[i]));
+        for (int d = 0; d < 8; d++)
+            assert_true(out[8 * i + d] == (takes_all ? 0.0f : p.out[8 * i + d]));
+    }
+    ra_state_destroy(made);
+    pieces_close(&p);
+}
+
+/* ---- What is for plans ------------------------------------------------------------------------ */
+
+static void orders_and_dropout_are_refused(void **state)
+{
+    (void)state;
+    ra_problem problem = ra_problem_default();
+    ra_state *made = NULL;
+    ra_order *order;
+    problem.q_len = 16;
+    problem.q_heads = 1;
+    problem.dim = 8;
+    assert_ok(ra_order_parse("hilbert", 16, &order));
+    problem.order = order;
+    assert_fails(RA_ERR_UNSUPPORTED, "a problem with an order",
+                 ra_state_create(&problem, NULL, &made));
+    ra_order_destroy(order);
+    problem.order = NULL;
+    problem.dropout = 0.1;
+    assert_fails(RA_ERR_UNSUPPORTED, "a problem with dropout",
+                 ra_state_create(&problem, NULL, &made));
+    assert_null(made);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -352,6 +491,12 @@ int main(void)
         cmocka_unit_test(finishing_is_not_the_end),
         cmocka_unit_test(partials_merge),
         cmocka_unit_test(partials_merge_by_hand),
+        cmocka_unit_test(keys_may_grow),
+        cmocka_unit_test(what_was_folded_stays),
+        cmocka_unit_test(keys_that_make_no_sense),
+        cmocka_unit_test(sinks_are_one_more_key),
+        cmocka_unit_test(extreme_sinks_are_safe),
+        cmocka_unit_test(orders_and_dropout_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

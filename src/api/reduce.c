@@ -1,0 +1,119 @@
+/* reduce.c - adds up the states that the ranks of a group have folded from their own keys.
+ *
+ * Every rank sends its state to every other and adds up all of them itself, in the order of ranks: a
+ * state is small where this is used (a few queries against a long cache), and so all ranks get the
+ * same bits after one exchange. */
+#include "api/state.h"
+
+#include <string.h>
+
+static const char *const field_names[] = {
+#define NAME(name, text) text,
+    RA__FORM_LIST(NAME)
+#undef NAME
+};
+
+struct ra__form ra__form_of(const ra_state *state)
+{
+    struct ra__form form = {
+#define VALUE(name, text) .name = state->shape.name,
+        RA__FORM_LIST(VALUE)
+#undef VALUE
+    };
+    return form;
+}
+
+const char *ra__form_difference(const struct ra__form *a, const struct ra__form *b)
+{
+    for (int i = 0; i < RA__COUNT(field_names); i++)
+        if (((const int64_t *)a)[i] != ((const int64_t *)b)[i]) return field_names[i];
+    return NULL;
+}
+
+void ra__meeting_clear(struct ra__meeting *meeting)
+{
+    ra__free(meeting->messages);
+    ra__free(meeting->forms);
+    ra__free(meeting->states);
+    *meeting = (struct ra__meeting){ .others = 0 };
+}
+
+/* Greetings of plans are hop 0; fingerprint 0 keeps all of them apart from the messages of plans. */
+enum { TAG_HOP_FORM = 1, TAG_HOP_STATE = 2 };
+
+static ra_status make_room(ra_state *state, const struct ra__rank *rank)
+{
+    struct ra__meeting *meeting = &state->meeting;
+    int others = rank->ranks - 1;
+    if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
+    if (others <= meeting->others) return RA_OK;
+    ra__meeting_clear(meeting);
+    size_t n = (size_t)others, bytes = state->bytes;
+    if (!ra__size_mul(&bytes, others))
+        return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
+    meeting->messages = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * n,
+                                        sizeof *meeting->messages);
+    meeting->forms = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n, sizeof *meeting->forms);
+    meeting->states = ra__alloc(NULL, RA__FOR_TRAVEL, bytes);
+    if (!meeting->messages || !meeting->forms || !meeting->states) {
+        ra__meeting_clear(meeting);
+        return ra__fail(RA_ERR_MEMORY, "state: rank %d could not get %zu bytes", rank->rank, bytes);
+    }
+    meeting->others = others;
+    return RA_OK;
+}
+
+/* Sizes of messages follow from the form, so it goes ahead of them. */
+static ra_status compare_forms(ra_state *state, const struct ra__rank *rank)
+{
+    struct ra__meeting *meeting = &state->meeting;
+    meeting->mine = ra__form_of(state);
+    RA__TRY(ra__exec_share(rank, meeting->messages, ra__tag(TAG_HOP_FORM, RA__TOPIC_HELLO),
+                           &meeting->mine, meeting->forms, sizeof meeting->mine));
+    for (int i = 0; i < rank->ranks - 1; i++) {
+        const char *other = ra__form_difference(&meeting->mine, &meeting->forms[i]);
+        if (other)
+            return ra__fail(RA_ERR_MISMATCH, "rank %d, hop 0: the state of rank %d has another %s",
+                            rank->rank, i < rank->rank ? i : i + 1, other);
+    }
+    return RA_OK;
+}
+
+/* Rank 0's state, plus rank 1's, and so on, on every rank: the same sums in the same order. */
+static ra_status add_up(ra_state *state, const struct ra__rank *rank)
+{
+    enum { ROWS = 1024 }; /* between two signs of life */
+    size_t floats = state->bytes / sizeof(float);
+    float *sum = rank->rank == 0 ? state->data : state->meeting.states;
+    for (int i = 1; i < rank->ranks; i++) {
+        float *next = i == rank->rank
+                          ? state->data
+                          : state->meeting.states + (size_t)(i < rank->rank ? i : i - 1) * floats;
+        for (int64_t row = 0; row < state->rows; row++) {
+            ra__state_merge_row(ra__row_of(state, sum, row), ra__row_of(state, next, row),
+                                state->shape.value_dim);
+            if (row % ROWS == 0) RA__TRY(rank->transport->poll(rank->link));
+        }
+    }
+    if (sum != state->data) memcpy(state->data, sum, state->bytes);
+    return RA_OK;
+}
+
+static ra_status reduce(ra_state *state, const struct ra__rank *rank)
+{
+    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(rank->transport->poll(rank->link)); /* an aborted group is good for nothing */
+    if (rank->ranks == 1) return RA_OK;
+    RA__TRY(make_room(state, rank));
+    RA__TRY(compare_forms(state, rank));
+    if (state->bytes == 0) return RA_OK;
+    RA__TRY(ra__exec_share(rank, state->meeting.messages, ra__tag(TAG_HOP_STATE, RA__TOPIC_HELLO),
+                           state->data, state->meeting.states, state->bytes));
+    return add_up(state, rank);
+}
+
+ra_status ra_state_reduce(ra_state *state, ra_group *group)
+{
+    if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    return ra__tell_others(group, reduce(state, &group->rank));
+}
