@@ -71,8 +71,7 @@ static struct buffer *best_fit(struct ra__buffers *buffers, const struct ra__acc
 static void *get_memory(struct ra__buffers *buffers, enum ra__purpose purpose, size_t bytes)
 {
     void *memory = buffers->source.alloc(NULL, purpose, bytes);
-    if (memory) return memory;
-    ra__buffers_trim(buffers);
+    if (memory || !ra__buffers_trim(buffers)) return memory;
     return buffers->source.alloc(NULL, purpose, bytes);
 }
 
@@ -125,8 +124,9 @@ void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *acc
     ra__free(lease);
 }
 
-void ra__buffers_trim(struct ra__buffers *buffers)
+bool ra__buffers_trim(struct ra__buffers *buffers)
 {
+    bool any = false;
     struct buffer **at = &buffers->first;
     while (*at) {
         struct buffer *buffer = *at;
@@ -137,7 +137,9 @@ void ra__buffers_trim(struct ra__buffers *buffers)
         *at = buffer->next;
         buffers->source.free(buffer->memory);
         ra__free(buffer);
+        any = true;
     }
+    return any;
 }
 
 void ra__buffers_count(const struct ra__buffers *buffers, ra_pool *out)

@@ -27,8 +27,8 @@ void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
 /* What the holder of `account` took; accepts NULL memory. A buffer nobody holds stays, idle. */
 void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *account, void *memory);
 
-/* Gives idle buffers back to where they came from. */
-void ra__buffers_trim(struct ra__buffers *buffers);
+/* Gives idle buffers back to where they came from; false if there were none. */
+bool ra__buffers_trim(struct ra__buffers *buffers);
 
 void ra__buffers_count(const struct ra__buffers *buffers, ra_pool *out);
 
