@@ -20,7 +20,7 @@ void ra__set_error(const char *format, ...)
 void ra__set_unknown(const char *what, const char *name, size_t length,
                      const char *(*name_at)(int index))
 {
-    char known[256] = "";
+    char known[800] = "";
     size_t used = 0;
     for (int i = 0; name_at(i) && used < sizeof known; i++)
         used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
