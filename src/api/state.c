@@ -14,16 +14,27 @@ static struct ra__state_row row_at(const ra_state *state, int64_t row)
 }
 
 /* Keys come to a state as the caller finds them: in original order, and none of them dropped. */
-static ra_status refuse_terms(const ra_problem *given)
+static ra_status refuse_terms(const ra_problem *problem)
 {
-    ra_problem problem = ra_problem_default();
-    RA__TRY(ra__take_struct("ra_problem", &problem, sizeof problem, given));
-    if (problem.order && problem.order->origin)
+    if (problem->order && problem->order->origin)
         return ra__fail(RA_ERR_UNSUPPORTED,
                         "state: a problem with an order is for plans; a state folds keys in "
                         "original order");
-    if (problem.dropout != 0)
+    if (problem->dropout != 0)
         return ra__fail(RA_ERR_UNSUPPORTED, "state: a problem with dropout is for plans");
+    return RA_OK;
+}
+
+/* Softcap and ALiBi work on scores, wherever keys come from. */
+static ra_status take_terms(ra_state *state, const ra_problem *problem)
+{
+    size_t bytes = (size_t)state->shape.q_heads * sizeof(float);
+    state->terms.softcap = problem->softcap;
+    if (!problem->alibi) return RA_OK;
+    state->alibi = ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes);
+    if (!state->alibi) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
+    memcpy(state->alibi, problem->alibi, bytes);
+    state->terms.alibi = state->alibi;
     return RA_OK;
 }
 
@@ -33,6 +44,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     ra_problem given;
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
+    RA__TRY(take_terms(state, &given));
     RA__TRY(ra__kernel_choose(kernel, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
@@ -68,6 +80,7 @@ void ra_state_destroy(ra_state *state)
     if (!state) return;
     ra__meeting_clear(&state->meeting);
     ra_pattern_destroy(state->pattern);
+    ra__free(state->alibi);
     ra__free(state->data);
     ra__free(state->workspace);
     ra__free(state);
@@ -97,6 +110,8 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
                              .l = state->data + state->rows,
                              .acc = state->data + 2 * state->rows,
                              .workspace = state->workspace,
+                             .terms = state->terms.softcap > 0.0f || state->alibi ? &state->terms
+                                                                                  : NULL,
                              .first_key = first_key,
                              .keys = keys };
     RA__TRY(ra__tensor_from("q", q, s, s->q_len, s->q_heads, s->dim, &fold.q));
@@ -111,7 +126,7 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
     struct ra__shape shape = state->shape;
     shape.k_len = keys;
     RA__TRY(ra__check_shape(&shape));
-    RA__TRY(ra__pattern_check(state->pattern, shape.q_len, shape.k_len));
+    RA__TRY(ra__pattern_check(state->pattern, &shape, NULL));
     state->shape = shape;
     return RA_OK;
 }
@@ -128,25 +143,6 @@ ra_status ra_state_merge(ra_state *into, const ra_state *from)
     return RA_OK;
 }
 
-/* ln(exp(a) + exp(b)), safe where one or both are infinite. */
-static float log_add(float a, float b)
-{
-    double high = a > b ? a : b, low = a > b ? b : a;
-    return isinf(high) ? (float)high : (float)(high + log1p(exp(low - high)));
-}
-
-/* One more key with logit `sink` and value 0: l grows, acc does not. */
-static void finish_row(const ra_state *state, int64_t row, const float *sink, void *out, float *lse)
-{
-    struct ra__state_row at = row_at(state, row);
-    float l = *at.l;
-    if (sink && *at.m != -INFINITY) l += (float)exp2(*sink * RA__LOG2_E - *at.m);
-    if (lse) *lse = ra__state_lse(*at.m, *at.l);
-    if (lse && sink) *lse = log_add(*lse, *sink);
-    at.l = &l;
-    ra__state_finish_row(at, state->shape.value_dim, state->shape.dtype, out, NULL);
-}
-
 /* `sinks` may be NULL. */
 static ra_status finish(const ra_state *state, const float *sinks, const ra_tensor *out, float *lse)
 {
@@ -158,7 +154,8 @@ static ra_status finish(const ra_state *state, const float *sinks, const ra_tens
         int head = (int)(i % s->q_heads);
         struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
                                               head);
-        finish_row(state, i, sinks ? &sinks[head] : NULL, row.data, lse ? &lse[i] : NULL);
+        ra__state_finish_row(row_at(state, i), s->value_dim, sinks ? sinks[head] : -INFINITY,
+                             s->dtype, row.data, lse ? &lse[i] : NULL);
     }
     return RA_OK;
 }

@@ -35,6 +35,8 @@ struct ra_state {
     int64_t rows; /* batch x queries x heads */
     size_t bytes;
     void *workspace;
+    float *alibi; /* its own copy, or NULL */
+    struct ra__terms terms;
     struct ra__meeting meeting;
 };
 

@@ -19,7 +19,7 @@ static bool take_seed(const char *text, uint64_t *seed)
     return true;
 }
 
-/* Fisher-Yates. 64 bits make the remainder even to one part in 2^33. */
+/* Fisher-Yates; lengths below 2^31 make the remainder of a word even enough for a comparison. */
 static ra_status fill(const char *args, int64_t length, int32_t *origin)
 {
     uint64_t seed;
@@ -27,8 +27,7 @@ static ra_status fill(const char *args, int64_t length, int32_t *origin)
     for (int64_t i = 0; i < length; i++) origin[i] = (int32_t)i;
     for (int64_t i = length - 1; i > 0; i--) {
         struct ra__philox random = ra__philox(seed, (uint32_t)i, 0, 0, SHUFFLE);
-        uint64_t number = (uint64_t)random.word[1] << 32 | random.word[0];
-        int64_t other = (int64_t)(number % (uint64_t)(i + 1));
+        int64_t other = (int64_t)random.word[0] % (i + 1);
         int32_t position = origin[i];
         origin[i] = origin[other];
         origin[other] = position;
