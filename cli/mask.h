@@ -1,28 +1,49 @@
 /* mask.h - who sees whom, by the formulas of the pattern, one pair at a time. Part of the
- * oracle: it reads the pattern's text itself and shares no code with the library. */
+ * oracle: it reads the pattern's text itself and shares no code with the library.
+ *
+ * Positions are original ones throughout. Under an order, windows, segments and blocks go by the
+ * index of a position; causal, prefix and documents by the position itself. */
 #ifndef CLI_MASK_H
 #define CLI_MASK_H
 
+#include "blocks.h"
 #include "cli.h"
+#include "dilation.h"
+
+enum mask_rule { MASK_FULL, MASK_CAUSAL, MASK_WINDOW, MASK_PREFIX, MASK_DILATED, MASK_BLOCKS };
 
 struct mask {
-    bool all_keys;       /* full */
-    int64_t left, right; /* window: position - left to position + right; causal: right = 0 */
-    int64_t prefix;      /* the first so many keys for all */
-    bool causal;         /* ;causal */
-    int64_t *bounds;     /* documents, or NULL */
+    enum mask_rule rule;
+    int64_t left, right; /* window */
+    int64_t prefix;
+    struct dilation dilation;
+    struct blocks blocks;
+    bool causal;     /* ;causal */
+    int64_t *bounds; /* documents, or NULL */
     int64_t bound_count;
+    int64_t heads;    /* query heads, which groups are made of */
+    int64_t *indices; /* of every position, or NULL: they are the same */
 };
 
-/* The text must be one that the library accepts. EXIT_FAULT, with a sentence, if it is not
- * understood here. */
+/* The text must be one that the library accepts. One head, sequential order. EXIT_FAULT, with a
+ * sentence, if it is not understood here. */
 int mask_open(struct mask *mask, const char *pattern);
 void mask_close(struct mask *mask);
+
+/* The same with so many query heads, and `length` positions in an order (NULL = sequential). */
+struct mask_setup {
+    const char *pattern, *order;
+    int64_t heads, length;
+};
+int mask_open_for(struct mask *mask, const struct mask_setup *setup);
+
+/* How often the query of `head` at `position` sees this key. */
+int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key);
 
 /* The document of a position, as [*first, *end); everything where there are no documents. */
 void mask_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end);
 
-/* Does a query at `position` see this key? Documents are left to mask_document(). */
+/* Does head 0 see the key at all? */
 bool mask_sees(const struct mask *mask, int64_t position, int64_t key);
 
 #endif

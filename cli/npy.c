@@ -22,6 +22,7 @@ static const char magic[6] = { '\x93', 'N', 'U', 'M', 'P', 'Y' };
 /* The file being read, for the sentences. */
 struct reading {
     const char *flag, *path;
+    enum npy_kind kind;
     int descriptor;
     char *header;  /* the dictionary, ends with 0 */
     size_t offset; /* of the data */
@@ -43,25 +44,50 @@ static const char *expect(const char *at, const char *word)
     return strncmp(at, word, strlen(word)) ? NULL : at + strlen(word);
 }
 
+/* The types that are read, and how many bytes a value has. */
+static const struct {
+    const char *code;
+    size_t bytes;
+} types[NPY_TYPES] = {
+    [NPY_F32] = { "<f4", 4 }, [NPY_F16] = { "<f2", 2 }, [NPY_BOOL] = { "|b1", 1 },
+    [NPY_U8] = { "|u1", 1 },  [NPY_I32] = { "<i4", 4 }, [NPY_I64] = { "<i8", 8 },
+};
+
+/* Which of them a kind of file may hold, as bits. */
+static const struct {
+    unsigned types;
+    const char *needed;
+} kinds[NPY_KINDS] = {
+    [NPY_OF_NUMBERS] = { 1u << NPY_F32 | 1u << NPY_F16, "f32 or f16 is needed" },
+    [NPY_OF_F32] = { 1u << NPY_F32, "f32 is needed" },
+    [NPY_OF_BIAS] = { 1u << NPY_F32 | 1u << NPY_BOOL | 1u << NPY_U8,
+                      "f32, bool or uint8 is needed" },
+    [NPY_OF_MASK] = { 1u << NPY_BOOL | 1u << NPY_U8, "bool or uint8 is needed" },
+    [NPY_OF_POSITIONS] = { 1u << NPY_I64 | 1u << NPY_I32, "int64 or int32 is needed" },
+};
+
+/* Names for the sentence that refuses a type. */
 static const struct {
     const char *code, *name;
-} refused_types[] = {
-    { "f8", "float64" },     { "f16", "float128" }, { "b1", "bool" },      { "i1", "int8" },
-    { "i2", "int16" },       { "i4", "int32" },     { "i8", "int64" },     { "u1", "uint8" },
-    { "u2", "uint16" },      { "u4", "uint32" },    { "u8", "uint64" },    { "c8", "complex64" },
-    { "c16", "complex128" }, { "O", "objects" },    { "V2", "raw bytes" },
+} type_names[] = {
+    { "f8", "float64" },   { "f16", "float128" },   { "f4", "float32" }, { "f2", "float16" },
+    { "b1", "bool" },      { "i1", "int8" },        { "i2", "int16" },   { "i4", "int32" },
+    { "i8", "int64" },     { "u1", "uint8" },       { "u2", "uint16" },  { "u4", "uint32" },
+    { "u8", "uint64" },    { "c8", "complex64" },   { "O", "objects" },  { "V2", "raw bytes" },
+    { "c16", "complex128" },
 };
 
 static int refuse_type(const struct reading *r, const char *code)
 {
-    const char *name = code;
+    const char *name = code, *needed = kinds[r->kind].needed;
     const char *letters = strchr("<>|=", *code) ? code + 1 : code;
-    if (*code == '>' && (!strcmp(letters, "f4") || !strcmp(letters, "f2")))
-        return refuse("%s: %s holds big-endian numbers (%s); little-endian f32 or f16 is needed",
-                      r->flag, r->path, code);
-    for (int i = 0; i < COUNT(refused_types); i++)
-        if (!strcmp(letters, refused_types[i].code)) name = refused_types[i].name;
-    return refuse("%s: %s holds %s; f32 or f16 is needed", r->flag, r->path, name);
+    for (int i = 0; i < NPY_TYPES; i++)
+        if (*code == '>' && kinds[r->kind].types & 1u << i && !strcmp(letters, types[i].code + 1))
+            return refuse("%s: %s holds big-endian numbers (%s); little-endian %s", r->flag,
+                          r->path, code, needed);
+    for (int i = 0; i < COUNT(type_names); i++)
+        if (!strcmp(letters, type_names[i].code)) name = type_names[i].name;
+    return refuse("%s: %s holds %s; %s", r->flag, r->path, name, needed);
 }
 
 /* 'descr': '<f4' */
@@ -70,17 +96,21 @@ static int read_type(const struct reading *r, const char **at, struct npy *out)
     const char *text = skip_space(*at);
     char code[16];
     if (*text == '[')
-        return refuse("%s: %s holds a structured type; f32 or f16 is needed", r->flag, r->path);
+        return refuse("%s: %s holds a structured type; %s", r->flag, r->path,
+                      kinds[r->kind].needed);
     size_t length = *text == '\'' || *text == '"' ? strcspn(text + 1, "'\"") : 0;
     if (!length || length >= sizeof code || !text[1 + length])
         return refuse("%s: the type in the header of %s is not understood", r->flag, r->path);
     memcpy(code, text + 1, length);
     code[length] = 0;
     *at = text + length + 2;
-    if (!strcmp(code, "<f4")) out->dtype = RA_F32;
-    else if (!strcmp(code, "<f2")) out->dtype = RA_F16;
-    else return refuse_type(r, code);
-    return EXIT_PASS;
+    for (int i = 0; i < NPY_TYPES; i++) {
+        if (!(kinds[r->kind].types & 1u << i) || strcmp(code, types[i].code)) continue;
+        out->type = (enum npy_type)i;
+        out->dtype = i == NPY_F16 ? RA_F16 : RA_F32;
+        return EXIT_PASS;
+    }
+    return refuse_type(r, code);
 }
 
 /* 'fortran_order': False */
@@ -204,7 +234,7 @@ static int check_length(const struct reading *r, off_t file_bytes, struct npy *o
             return refuse("%s: %s is empty: axis %d has length 0", r->flag, r->path, i);
         fits = fits && number_multiply(values, (size_t)out->shape[i], &values);
     }
-    fits = fits && number_multiply(values, half_bytes(out->dtype), &bytes);
+    fits = fits && number_multiply(values, types[out->type].bytes, &bytes);
     if (!fits || bytes > (size_t)INT64_MAX - r->offset)
         return refuse("%s: the shape of %s needs more than 2^63 bytes", r->flag, r->path);
     if ((size_t)file_bytes != bytes + r->offset)
@@ -240,7 +270,7 @@ static int read_open(struct reading *r, struct npy *out)
 
 static int read_data(const struct reading *r, struct npy *out)
 {
-    size_t bytes = (size_t)out->values * half_bytes(out->dtype);
+    size_t bytes = (size_t)out->values * types[out->type].bytes;
     if (bytes > machine_memory())
         return refuse("%s: %s needs %s, more than this machine has (%s)", r->flag, r->path,
                       text_bytes((double)bytes).s, text_bytes((double)machine_memory()).s);
@@ -251,9 +281,9 @@ static int read_data(const struct reading *r, struct npy *out)
     return status;
 }
 
-int npy_read(const char *flag, const char *path, struct npy *out)
+int npy_read_kind(const char *flag, const char *path, enum npy_kind kind, struct npy *out)
 {
-    struct reading r = { .flag = flag, .path = path, .descriptor = -1 };
+    struct reading r = { .flag = flag, .path = path, .kind = kind, .descriptor = -1 };
     struct npy npy = { .axes = 0 };
     int status = read_open(&r, &npy);
     if (!status) status = read_data(&r, &npy);
@@ -261,6 +291,11 @@ int npy_read(const char *flag, const char *path, struct npy *out)
     free(r.header);
     if (!status) *out = npy;
     return status;
+}
+
+int npy_read(const char *flag, const char *path, struct npy *out)
+{
+    return npy_read_kind(flag, path, NPY_OF_NUMBERS, out);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */

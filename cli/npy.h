@@ -1,7 +1,8 @@
 /* npy.h - .npy files, read and written without trust.
  *
- * Read: versions 1 and 2, little-endian f32 and f16, C order, and a file exactly as long as its
- * header says. Everything else is refused by name. Written: f32 or uint8, version 1. */
+ * Read: versions 1 and 2, little-endian, C order, of a type that makes sense for the flag, and a
+ * file exactly as long as its header says. Everything else is refused by name. Written: f32 or
+ * uint8, version 1. */
 #ifndef CLI_NPY_H
 #define CLI_NPY_H
 
@@ -10,8 +11,21 @@
 
 #define NPY_MOST_AXES 4
 
+enum npy_type { NPY_F32, NPY_F16, NPY_BOOL, NPY_U8, NPY_I32, NPY_I64, NPY_TYPES };
+
+/* What a file is for, and so which types it may hold. */
+enum npy_kind {
+    NPY_OF_NUMBERS,   /* f32 or f16 */
+    NPY_OF_F32,       /* f32 */
+    NPY_OF_BIAS,      /* f32, bool or uint8 */
+    NPY_OF_MASK,      /* bool or uint8 */
+    NPY_OF_POSITIONS, /* int64 or int32 */
+    NPY_KINDS
+};
+
 struct npy {
-    ra_dtype dtype; /* RA_F32 or RA_F16 */
+    enum npy_type type;
+    ra_dtype dtype; /* of numbers: RA_F32 or RA_F16 */
     int axes;
     int64_t shape[NPY_MOST_AXES];
     int64_t values;
@@ -19,7 +33,8 @@ struct npy {
 };
 
 /* `flag` names the file in sentences. *out is written only on success. */
-int npy_read(const char *flag, const char *path, struct npy *out);
+int npy_read_kind(const char *flag, const char *path, enum npy_kind kind, struct npy *out);
+int npy_read(const char *flag, const char *path, struct npy *out); /* NPY_OF_NUMBERS */
 
 /* Writes header and values, converted to f32, but leaves the file uncommitted. */
 struct npy_output {

@@ -1,0 +1,57 @@
+/* dilation.c - the dilated pattern for the oracle, by its formulas, one pair at a time. */
+#include "dilation.h"
+
+#include <stdlib.h>
+
+#include "scan.h"
+
+int dilation_open(struct dilation *d, const char **at)
+{
+    size_t count = scan_parts(*at);
+    *d = (struct dilation){ .branches = calloc(count, sizeof *d->branches) };
+    if (!d->branches) return fault("the oracle is out of memory: %zu branches", count);
+    do {
+        struct dilation_branch *branch = &d->branches[d->count++];
+        branch->segment = scan_whole(at);
+        if (scan_word(at, "/")) branch->rate = scan_whole(at);
+        if (branch->segment < 1 || branch->rate < 1)
+            return fault("the oracle does not understand branch %d", d->count);
+    } while (scan_word(at, ","));
+    return EXIT_PASS;
+}
+
+void dilation_close(struct dilation *d)
+{
+    free(d->branches);
+    *d = (struct dilation){ .count = 0 };
+}
+
+/* Both in one segment, and both on the branch's grid inside it? */
+static bool branch_sees(const struct dilation_branch *b, int64_t offset, int64_t query, int64_t key)
+{
+    int64_t start = query - query % b->segment;
+    if (key < start || key >= start + b->segment) return false;
+    int64_t from_query = query - start - offset, from_key = key - start - offset;
+    return from_query >= 0 && from_key >= 0 && from_query % b->rate == 0 && from_key % b->rate == 0;
+}
+
+/* The group of a head: the first heads mod groups of them are one head larger. */
+static int group_of(int64_t heads, int64_t groups, int64_t head)
+{
+    int64_t small = heads / groups, larger = heads % groups;
+    if (head < larger * (small + 1)) return (int)(head / (small + 1));
+    return (int)(larger + (head - larger * (small + 1)) / small);
+}
+
+int dilation_count(const struct dilation *d, int64_t heads, int64_t head, int64_t query,
+                   int64_t key)
+{
+    int count = 0;
+    if (d->groups) {
+        int own = group_of(heads, d->count, head);
+        return branch_sees(&d->branches[own], own % d->branches[own].rate, query, key);
+    }
+    for (int i = 0; i < d->count; i++)
+        count += branch_sees(&d->branches[i], head % d->branches[i].rate, query, key);
+    return d->dedup && count > 1 ? 1 : count;
+}
