@@ -19,7 +19,7 @@ struct blocks {
     struct block_term {
         enum block_rule rule;
         int64_t a, b;
-    } *terms; /* owned; a level each */
+    } * terms; /* owned; a level each */
     int count;
     double density; /* of random */
     uint64_t seed;

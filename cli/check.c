@@ -14,13 +14,14 @@
 #include "tally.h"
 
 #define FULL_WORK 3e8 /* pairs x dims that take about a second */
+#define MASK_WORK 4.0 /* of asking who sees whom, against one pair and dim */
 #define SAMPLED_ROWS 32
 #define SAMPLED_KEYS 8
 
 /* ---- Everything a worker found --------------------------------------------------------------- */
 
-enum { TALLY_OUT, TALLY_LSE, TALLY_DQ, TALLY_DK, TALLY_DV, TALLIES };
-static const char *const tally_names[TALLIES] = { "out", "lse", "dq", "dk", "dv" };
+enum { TALLY_OUT, TALLY_LSE, TALLY_DQ, TALLY_DK, TALLY_DV, TALLY_DSINKS, TALLIES };
+static const char *const tally_names[TALLIES] = { "out", "lse", "dq", "dk", "dv", "dsinks" };
 
 struct tallies {
     struct tally tally[TALLIES];
@@ -32,7 +33,8 @@ static struct tallies tallies_start(const struct trial *trial)
 {
     struct tallies tallies = { .rows = 0 };
     for (int i = 0; i < TALLIES; i++)
-        tallies.tally[i].dtype = i == TALLY_LSE ? RA_F32 : (ra_dtype)trial->dtype;
+        tallies.tally[i].dtype = i == TALLY_LSE || i == TALLY_DSINKS ? RA_F32
+                                                                     : (ra_dtype)trial->dtype;
     return tallies;
 }
 
@@ -156,7 +158,7 @@ static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t 
         tally_row(&found->tally[TALLY_DQ], w->got, &w->row.dq, 0, t->dim, score_terms);
     }
     found->score_terms = fmax(found->score_terms, score_terms);
-    found->pairs += w->row.seen;
+    found->pairs += w->row.pairs;
     found->rows++;
 }
 
@@ -286,12 +288,39 @@ static int compare_sample(struct checker *checker)
     return status;
 }
 
+/* ---- Sinks ----------------------------------------------------------------------------------- */
+
+/* All of them always, from the run's own out and LSE. */
+static int compare_sinks(struct checker *checker)
+{
+    const struct engine *engine = checker->engine;
+    struct oracle_row row;
+    struct tally *tally = &checker->all.tally[TALLY_DSINKS];
+    if (!engine->dsinks) return EXIT_PASS;
+    int status = oracle_row_open(&row, engine->trial);
+    for (int64_t h = 0; h < engine->trial->q_heads && !status; h++) {
+        struct number dsink = oracle_sink(&checker->oracle, h, &row);
+        tally_add(tally, engine->dsinks[h], dsink.exact, dsink.naive, dsink.terms,
+                  checker->all.score_terms);
+        if (machine_interrupted()) status = fault("interrupted; nothing was written");
+    }
+    oracle_row_close(&row);
+    return status;
+}
+
 /* ---- Verdict --------------------------------------------------------------------------------- */
+
+static bool is_compared(const struct trial *trial, int tally)
+{
+    if (tally == TALLY_DSINKS) return trial->backward && trial->sinks;
+    return tally < TALLY_DQ || trial->backward;
+}
 
 static void judge(const struct trial *trial, const struct tallies *all, struct check *check)
 {
     check->passed = true;
-    for (int i = 0; i < TALLIES && (i < TALLY_DQ || trial->backward); i++) {
+    for (int i = 0; i < TALLIES; i++) {
+        if (!is_compared(trial, i)) continue;
         const struct tally *tally = &all->tally[i];
         struct check_line *line = &check->lines[check->count++];
         *line = (struct check_line){ tally_names[i], tally->largest.error,
@@ -312,12 +341,13 @@ static int check_with(const struct engine *engine, bool sampled, struct check *c
     struct checker checker = { .engine = engine,
                                .lock = PTHREAD_MUTEX_INITIALIZER,
                                .all = tallies_start(engine->trial) };
-    struct source source = { source_row, &checker };
+    struct source source = { source_row, &checker, &engine->terms };
     *check = (struct check){ .sampled = sampled };
     int status = oracle_open(&checker.oracle, engine->trial, source);
     if (status) return status;
     progress_begin("checking ", engine->setup.quiet);
     status = sampled ? compare_sample(&checker) : compare_all(&checker);
+    if (!status) status = compare_sinks(&checker);
     if (!engine->setup.quiet) progress_end();
     if (!status) judge(engine->trial, &checker.all, check);
     for (int i = 0; i < TENSOR_COUNT; i++) free(checker.packed[i]);
@@ -334,7 +364,9 @@ int check_engine(const struct engine *engine, struct check *check)
 {
     const struct trial *t = engine->trial;
     double pairs = (double)engine->forecast.pairs * (t->backward ? 3.0 : 1.0);
-    return check_with(engine, pairs * (double)(t->dim + t->value_dim) > FULL_WORK, check);
+    double questions = (double)(t->batch * t->q_heads) * (double)t->q_len * (double)t->k_len;
+    double work = pairs * (double)(t->dim + t->value_dim) + MASK_WORK * questions;
+    return check_with(engine, work > FULL_WORK, check);
 }
 
 bool check_ones(const struct engine *engine, double *error)

@@ -11,7 +11,7 @@ struct check_line {
 };
 
 struct check {
-    struct check_line lines[5]; /* out, lse, dq, dk, dv */
+    struct check_line lines[6]; /* out, lse, dq, dk, dv, dsinks */
     int count;
     bool sampled;       /* some rows and keys; otherwise all */
     int64_t rows, keys; /* compared: (batch, query, head) and (batch, key, KV head) */

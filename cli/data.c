@@ -171,6 +171,13 @@ void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int6
         for (int64_t i = 0; i < dim; i++) to[i] = half_round(dtype, to[i]);
 }
 
+float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,
+                 int64_t key)
+{
+    uint64_t place = row_key(trial, TENSOR_COUNT, batch, position, head);
+    return normal(scramble(place + (uint64_t)key * ROOT_2));
+}
+
 static void fill_position(const struct trial *trial, enum tensor tensor, int64_t position,
                           int64_t local, const struct view *view, float *row)
 {
@@ -181,15 +188,24 @@ static void fill_position(const struct trial *trial, enum tensor tensor, int64_t
         }
 }
 
-int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
-              const struct view *view)
+int data_fill_places(const struct trial *trial, enum tensor tensor, const struct shard *shard,
+                     const struct view *view)
 {
     float *row = malloc((size_t)view->dim * sizeof *row);
     if (!row) return EXIT_FAULT;
     int64_t local = 0;
-    for (int64_t r = 0; r < run_count; r++)
-        for (int64_t i = 0; i < runs[r].count; i++)
-            fill_position(trial, tensor, runs[r].start + i * runs[r].step, local++, view, row);
+    for (int64_t r = 0; r < shard->run_count; r++)
+        for (int64_t i = 0; i < shard->runs[r].count; i++) {
+            int64_t index = shard->runs[r].start + i * shard->runs[r].step;
+            int64_t position = shard->origin ? shard->origin[index] : index;
+            fill_position(trial, tensor, position, local++, view, row);
+        }
     free(row);
     return EXIT_PASS;
+}
+
+int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
+              const struct view *view)
+{
+    return data_fill_places(trial, tensor, &(struct shard){ runs, run_count, NULL }, view);
 }

@@ -50,8 +50,22 @@ ra_tensor view_tensor(const struct view *view);
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
               int64_t head, float *to);
 
-/* Fills a view with the positions of `runs`, one behind the other. */
+/* One nearly normal number of a place in a bias, or of a sink (position -1). */
+float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,
+                 int64_t key);
+
+/* Which positions a shard holds: those at the indices of `runs`, one behind the other. `origin` is
+ * the original position of every index; NULL where they are the same. */
+struct shard {
+    const ra_run *runs;
+    int64_t run_count;
+    const int64_t *origin;
+};
+
+/* Fills a view with the positions of a shard. */
+int data_fill_places(const struct trial *trial, enum tensor tensor, const struct shard *shard,
+                     const struct view *view);
 int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
-              const struct view *view);
+              const struct view *view); /* without an order */
 
 #endif

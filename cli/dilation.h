@@ -7,7 +7,7 @@
 struct dilation {
     struct dilation_branch {
         int64_t segment, rate;
-    } *branches; /* owned */
+    } * branches; /* owned */
     int count;
     bool dedup;  /* a key counts once */
     bool groups; /* each group of heads has one branch */

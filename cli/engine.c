@@ -8,10 +8,25 @@
 
 #include "half.h"
 #include "machine.h"
+#include "order.h"
+#include "places.h"
 #include "progress.h"
 #include "text.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */
+
+/* The order, as a handle and as arrays both ways. */
+static int open_order(struct engine *engine)
+{
+    int64_t length = engine->trial->k_len;
+    int status = order_open(engine->trial, &engine->order);
+    if (status || !engine->order) return status;
+    engine->origin = malloc((size_t)length * sizeof *engine->origin);
+    if (engine->origin) status = library_failed(ra_order_positions(engine->order, engine->origin));
+    if (engine->origin && !status) engine->indices = places_invert(engine->origin, length);
+    if (status || engine->indices) return status;
+    return fault("out of memory: %" PRId64 " positions", length);
+}
 
 static int open_layouts(struct engine *engine)
 {
@@ -47,10 +62,42 @@ static int open_runs(struct engine *engine, int rank)
     return EXIT_PASS;
 }
 
-/* One rank alone works on the inputs where they are. */
+/* One rank alone has everything in place. */
+static bool in_place(const struct engine *engine) { return engine->ranks == 1 && !engine->order; }
+
+/* So it works on the inputs where they are. */
 static bool is_borrowed(const struct engine *engine, enum tensor tensor)
 {
-    return engine->ranks == 1 && engine->setup.inputs && engine->setup.inputs->data[tensor];
+    return in_place(engine) && engine->setup.inputs && engine->setup.inputs->data[tensor];
+}
+
+/* The original position of every query of a rank; NULL if memory ran out. */
+static int64_t *list_queries(const struct engine *engine, const struct engine_rank *r)
+{
+    int64_t *queries = malloc(((size_t)r->counts[0] + 1) * sizeof *queries), count = 0;
+    for (int64_t i = 0; queries && i < r->run_counts[0]; i++)
+        for (int64_t j = 0; j < r->runs[0][i].count; j++) {
+            int64_t index = r->runs[0][i].start + j * r->runs[0][i].step;
+            queries[count++] = engine->origin ? engine->origin[index] : index;
+        }
+    return queries;
+}
+
+/* The bias of a rank's queries, and room for the gradient of the sinks. */
+static int open_terms(struct engine *engine, int rank)
+{
+    struct engine_rank *r = &engine->rank[rank];
+    const struct terms *terms = &engine->terms;
+    r->dsinks = calloc((size_t)engine->trial->q_heads, sizeof *r->dsinks);
+    if (!r->dsinks) return fault("out of memory: %" PRId64 " sinks", engine->trial->q_heads);
+    if (!terms->bias) return EXIT_PASS;
+    r->bias_borrowed = in_place(engine);
+    int64_t *queries = r->bias_borrowed ? NULL : list_queries(engine, r);
+    if (!r->bias_borrowed && !queries)
+        return fault("out of memory: %" PRId64 " queries", r->counts[0]);
+    int status = terms_rows(terms, queries, r->counts[0], &r->bias);
+    free(queries);
+    return status;
 }
 
 static int open_shards(struct engine *engine, int rank)
@@ -93,6 +140,27 @@ static int open_groups(struct engine *engine)
 
 /* ---- Bodies: what each rank's thread does ---------------------------------------------------- */
 
+/* Between a shard and a whole tensor in original order, both packed, under an order. */
+static void copy_ordered(const struct engine *engine, int rank, enum tensor tensor, char *whole,
+                         bool to_shard)
+{
+    const struct engine_rank *r = &engine->rank[rank];
+    const struct view *view = &r->views[tensor];
+    int side = tensor_of_keys(tensor);
+    size_t bytes = (size_t)view->position_stride * half_bytes(view->dtype);
+    size_t length = (size_t)tensor_length(engine->trial, tensor);
+    for (size_t b = 0; b < (size_t)engine->trial->batch; b++) {
+        char *shard = view->data + b * (size_t)r->counts[side] * bytes;
+        for (int64_t i = 0; i < r->run_counts[side]; i++)
+            for (int64_t j = 0; j < r->runs[side][i].count; j++, shard += bytes) {
+                int64_t index = r->runs[side][i].start + j * r->runs[side][i].step;
+                char *there = whole + (b * length + (size_t)engine->origin[index]) * bytes;
+                if (to_shard) memcpy(shard, there, bytes);
+                else memcpy(there, shard, bytes);
+            }
+    }
+}
+
 static ra_status fill_tensor(struct engine *engine, int rank, enum tensor tensor)
 {
     struct engine_rank *r = &engine->rank[rank];
@@ -100,14 +168,18 @@ static ra_status fill_tensor(struct engine *engine, int rank, enum tensor tensor
     const struct inputs *inputs = engine->setup.inputs;
     if (is_borrowed(engine, tensor)) return RA_OK;
     if (!inputs) {
-        int status = data_fill(engine->trial, tensor, r->runs[side], r->run_counts[side],
-                               &r->views[tensor]);
+        struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
+        int status = data_fill_places(engine->trial, tensor, &shard, &r->views[tensor]);
         return status ? ra_transport_error(RA_ERR_MEMORY, "out of memory") : RA_OK;
     }
     if (!inputs->data[tensor]) { /* only dlse may be missing: no gradient through the LSE */
         memset(r->views[tensor].data, 0,
                (size_t)(r->views[tensor].batch_stride * engine->trial->batch) *
                    half_bytes(r->views[tensor].dtype));
+        return RA_OK;
+    }
+    if (engine->order) {
+        copy_ordered(engine, rank, tensor, inputs->data[tensor], true);
         return RA_OK;
     }
     ra_array array = { inputs->data[tensor], r->views[tensor].data, engine->trial->batch,
@@ -121,6 +193,7 @@ static ra_status make_plan(struct engine *engine, ra_group *group, struct engine
     const struct trial *t = engine->trial;
     ra_problem problem = trial_problem(t);
     problem.pattern = engine->pattern;
+    problem.order = engine->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
     options.partition = t->partition;
@@ -187,6 +260,9 @@ static ra_status body_forward(ra_group *group, void *context)
     args.lse = (float *)(void *)r->views[TENSOR_LSE].data;
     args.progress = on_progress;
     args.context = &reporter;
+    args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
+    args.sinks = engine->terms.sinks;
+    args.dropout_seed = (uint64_t)engine->trial->seed;
     ra_status status = ra_attend(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
 }
@@ -210,6 +286,10 @@ static ra_status body_backward(ra_group *group, void *context)
     args.dv = view_tensor(&r->views[TENSOR_DV]);
     args.progress = on_progress;
     args.context = &reporter;
+    args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
+    args.sinks = engine->terms.sinks;
+    args.dropout_seed = (uint64_t)engine->trial->seed;
+    if (engine->terms.sinks) args.dsinks = r->dsinks;
     ra_status status = ra_gradient(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
 }
@@ -238,9 +318,18 @@ static int open_ranks(struct engine *engine)
         r->memory = ra_memory_default();
         int status = open_runs(engine, rank);
         if (!status) status = open_shards(engine, rank);
+        if (!status) status = open_terms(engine, rank);
         if (status) return status;
     }
     return EXIT_PASS;
+}
+
+static int open_dsinks(struct engine *engine)
+{
+    const struct trial *t = engine->trial;
+    if (!engine->terms.sinks || !t->backward) return EXIT_PASS;
+    engine->dsinks = calloc((size_t)t->q_heads, sizeof *engine->dsinks);
+    return engine->dsinks ? EXIT_PASS : fault("out of memory: %" PRId64 " sinks", t->q_heads);
 }
 
 int engine_open(struct engine *engine, const struct engine_setup *setup)
@@ -249,8 +338,11 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     engine->ranks = (int)setup->trial->ranks;
     int status = forecast_open(&engine->forecast, setup->trial, setup->memory);
     if (!status) status = check_machine(engine);
+    if (!status) status = terms_open(&engine->terms, setup->trial);
+    if (!status) status = open_order(engine);
     if (!status) status = open_layouts(engine);
     if (!status) status = open_ranks(engine);
+    if (!status) status = open_dsinks(engine);
     if (!status) status = open_groups(engine);
     double seconds;
     if (!status) status = run_body(engine, body_prepare, &seconds);
@@ -268,12 +360,24 @@ int engine_forward(struct engine *engine)
     return status;
 }
 
+/* A sink belongs to all queries, so its gradient is the sum over the ranks. */
+static void add_dsinks(struct engine *engine)
+{
+    for (int64_t h = 0; engine->dsinks && h < engine->trial->q_heads; h++) {
+        double sum = 0.0;
+        for (int rank = 0; rank < engine->ranks; rank++)
+            sum += (double)engine->rank[rank].dsinks[h];
+        engine->dsinks[h] = (float)sum;
+    }
+}
+
 int engine_backward(struct engine *engine)
 {
     engine->in_backward = true;
     progress_begin("gradient ", engine->setup.quiet);
     int status = run_body(engine, body_backward, &engine->backward_seconds);
     if (!engine->setup.quiet) progress_end();
+    if (!status) add_dsinks(engine);
     return status;
 }
 
@@ -282,6 +386,8 @@ static void close_rank(struct engine_rank *r)
     ra_plan_destroy(r->plan);
     for (int i = 0; i < TENSOR_COUNT; i++) free(r->owned[i]);
     for (int side = 0; side < 2; side++) free(r->runs[side]);
+    if (!r->bias_borrowed) free(r->bias);
+    free(r->dsinks);
 }
 
 void engine_close(struct engine *engine)
@@ -294,18 +400,23 @@ void engine_close(struct engine *engine)
     free(engine->groups);
     for (int side = 0; side < 2; side++) ra_layout_destroy(engine->layouts[side]);
     ra_pattern_destroy(engine->pattern);
+    ra_order_destroy(engine->order);
+    free(engine->origin);
+    free(engine->indices);
+    free(engine->dsinks);
+    terms_close(&engine->terms);
     forecast_close(&engine->forecast);
     *engine = (struct engine){ .ranks = 0 };
 }
 
 /* ---- Looking at results ---------------------------------------------------------------------- */
 
-/* The place of a position in a list of runs; -1 if it is not there. */
-static int64_t find_in_runs(const ra_run *runs, int64_t count, int64_t position)
+/* The place of an index in a list of runs; -1 if it is not there. */
+static int64_t find_in_runs(const ra_run *runs, int64_t count, int64_t index)
 {
     int64_t before = 0;
     for (int64_t i = 0; i < count; i++) {
-        int64_t offset = position - runs[i].start;
+        int64_t offset = index - runs[i].start;
         if (offset >= 0 && offset % runs[i].step == 0 && offset / runs[i].step < runs[i].count)
             return before + offset / runs[i].step;
         before += runs[i].count;
@@ -317,9 +428,10 @@ const struct view *engine_find(const struct engine *engine, enum tensor tensor, 
                                int64_t *local)
 {
     int side = tensor_of_keys(tensor);
+    int64_t index = engine->indices ? engine->indices[position] : position;
     for (int rank = 0; rank < engine->ranks; rank++) {
         const struct engine_rank *r = &engine->rank[rank];
-        *local = find_in_runs(r->runs[side], r->run_counts[side], position);
+        *local = find_in_runs(r->runs[side], r->run_counts[side], index);
         if (*local >= 0) return &r->views[tensor];
     }
     return NULL;
@@ -343,11 +455,15 @@ int engine_gather(const struct engine *engine, enum tensor tensor, const void **
     size_t bytes = position_bytes * (size_t)tensor_length(t, tensor) * (size_t)t->batch;
     *memory = NULL;
     *data = view.data;
-    if (engine->ranks == 1) return EXIT_PASS;
+    if (in_place(engine)) return EXIT_PASS;
     *memory = malloc(bytes);
     if (!*memory) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(tensor));
     *data = *memory;
     for (int rank = 0; rank < engine->ranks; rank++) {
+        if (engine->order) {
+            copy_ordered(engine, rank, tensor, *memory, false);
+            continue;
+        }
         ra_array array = { engine->rank[rank].views[tensor].data, *memory, t->batch,
                            position_bytes };
         ra_status status = ra_layout_give(engine->layouts[side], rank, &array, 1);

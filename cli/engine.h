@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "data.h"
 #include "forecast.h"
+#include "terms.h"
 #include "trace.h"
 #include "trial.h"
 
@@ -36,6 +37,9 @@ struct engine_rank {
     int64_t counts[2];               /* positions: queries, keys */
     ra_run *runs[2];
     int64_t run_counts[2];
+    void *bias; /* rows of this rank's queries; owned unless `bias_borrowed` */
+    bool bias_borrowed;
+    float *dsinks; /* [q_heads], of this rank's queries */
     ra_plan *plan;
     ra_stats forward, backward;
     ra_memory memory;
@@ -47,7 +51,12 @@ struct engine {
     const struct trial *trial;
     struct forecast forecast;
     ra_pattern *pattern;
-    ra_layout *layouts[2]; /* queries, keys */
+    ra_order *order;  /* NULL: sequential, as the next two */
+    int64_t *origin;  /* original position of every index */
+    int64_t *indices; /* index of every original position */
+    struct terms terms;
+    float *dsinks;         /* [q_heads], over all ranks; NULL without sinks or backward */
+    ra_layout *layouts[2]; /* queries, keys; by index */
     ra_group **groups;
     struct engine_rank *rank;
     int ranks;
@@ -61,15 +70,15 @@ int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
 void engine_close(struct engine *engine); /* accepts a half-opened one */
 
-/* The shard and the place in it where a global position lies. */
+/* The shard and the place in it where an original position lies. */
 const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
                                int64_t *local);
 
-/* One row of a tensor as f32, by its global position. */
+/* One row of a tensor as f32, by its original position. */
 void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
                  int64_t head, float *to);
 
-/* The whole tensor in global order, packed: *memory is to be freed, or NULL where the only shard is
+/* The whole tensor in original order, packed: *memory is to be freed, or NULL where the only shard is
  * already that. */
 int engine_gather(const struct engine *engine, enum tensor tensor, const void **data,
                   void **memory);

@@ -3,10 +3,10 @@
 #include "forecast.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #include "machine.h"
 #include "number.h"
+#include "order.h"
 
 int forecast_threads(const struct trial *trial, int *threads)
 {
@@ -21,15 +21,35 @@ int forecast_threads(const struct trial *trial, int *threads)
     return EXIT_PASS;
 }
 
-int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out)
-{
+/* What all ranks share. */
+struct shared {
     ra_pattern *pattern;
-    int threads, result = forecast_threads(trial, &threads);
+    ra_order *order;
+    int threads;
+};
+
+static int shared_open(struct shared *shared, const struct trial *trial)
+{
+    *shared = (struct shared){ .pattern = NULL };
+    int result = forecast_threads(trial, &shared->threads);
+    if (!result) result = order_open(trial, &shared->order);
     if (result) return result;
-    ra_status status = ra_pattern_parse(trial->pattern ? trial->pattern : "full", &pattern);
-    if (status != RA_OK) return library_failed(status);
+    return library_failed(
+        ra_pattern_parse(trial->pattern ? trial->pattern : "full", &shared->pattern));
+}
+
+static void shared_close(struct shared *shared)
+{
+    ra_pattern_destroy(shared->pattern);
+    ra_order_destroy(shared->order);
+}
+
+static ra_status make_plan(const struct shared *shared, const struct trial *trial, int64_t memory,
+                           int rank, ra_plan **out)
+{
     ra_problem problem = trial_problem(trial);
-    problem.pattern = pattern;
+    problem.pattern = shared->pattern;
+    problem.order = shared->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = trial->strategy;
     options.partition = trial->partition;
@@ -38,26 +58,34 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;
-    options.threads = threads;
-    status = ra_plan_create(NULL, &problem, &options, out);
-    ra_pattern_destroy(pattern);
-    return library_failed(status);
+    options.threads = shared->threads;
+    return ra_plan_create(NULL, &problem, &options, out);
 }
 
-static int ask_rank(struct forecast *forecast, const struct trial *trial, int64_t memory, int rank)
+int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out)
+{
+    struct shared shared;
+    int result = shared_open(&shared, trial);
+    if (!result) result = library_failed(make_plan(&shared, trial, memory, rank, out));
+    shared_close(&shared);
+    return result;
+}
+
+static ra_status ask_rank(struct forecast *forecast, const struct shared *shared,
+                          const struct trial *trial, int64_t memory, int rank)
 {
     ra_plan *plan;
     struct forecast_rank *r = &forecast->rank[rank];
     r->memory = ra_memory_default();
     r->forward = r->backward = ra_stats_default();
-    int result = forecast_plan(trial, memory, rank, &plan);
-    if (result) return result;
-    ra_status status = ra_plan_memory(plan, &r->memory);
+    ra_status status = make_plan(shared, trial, memory, rank, &plan);
+    if (status != RA_OK) return status;
+    status = ra_plan_memory(plan, &r->memory);
     if (status == RA_OK) status = ra_plan_forecast(plan, 0, &r->forward);
     if (status == RA_OK && trial->backward) status = ra_plan_forecast(plan, 1, &r->backward);
     snprintf(forecast->kernel, sizeof forecast->kernel, "%s", ra_plan_kernel(plan));
     ra_plan_destroy(plan);
-    return library_failed(status);
+    return status;
 }
 
 static void add_rank(struct forecast *forecast, const struct forecast_rank *r)
@@ -69,20 +97,28 @@ static void add_rank(struct forecast *forecast, const struct forecast_rank *r)
     if (hops > forecast->hops) forecast->hops = hops;
 }
 
+static int ask_all(struct forecast *forecast, const struct trial *trial, int64_t memory)
+{
+    struct shared shared;
+    int result = shared_open(&shared, trial);
+    forecast->threads = shared.threads;
+    for (int rank = 0; rank < forecast->ranks && !result; rank++) {
+        result = library_failed(ask_rank(forecast, &shared, trial, memory, rank));
+        if (!result) add_rank(forecast, &forecast->rank[rank]);
+    }
+    shared_close(&shared);
+    return result;
+}
+
 int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory)
 {
     *forecast = (struct forecast){ .ranks = (int)trial->ranks };
-    int result = forecast_threads(trial, &forecast->threads);
-    if (result) return result;
     forecast->rank = calloc((size_t)forecast->ranks, sizeof *forecast->rank);
     if (!forecast->rank) return fault("out of memory: %d ranks", forecast->ranks);
-    for (int rank = 0; rank < forecast->ranks; rank++) {
-        int status = ask_rank(forecast, trial, memory, rank);
-        if (status) {
-            forecast_close(forecast);
-            return status;
-        }
-        add_rank(forecast, &forecast->rank[rank]);
+    int result = ask_all(forecast, trial, memory);
+    if (result) {
+        forecast_close(forecast);
+        return result;
     }
     forecast->density = (double)forecast->pairs / (double)trial->batch / (double)trial->q_heads /
                         (double)trial->q_len / (double)trial->k_len;

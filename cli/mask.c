@@ -30,8 +30,8 @@ static int read_rule(struct mask *mask, const char **at, bool *understood)
     static const struct {
         const char *word;
         enum mask_rule rule;
-    } rules[] = { { "full", MASK_FULL },       { "causal", MASK_CAUSAL },
-                  { "window:", MASK_WINDOW },  { "prefix:", MASK_PREFIX },
+    } rules[] = { { "full", MASK_FULL },        { "causal", MASK_CAUSAL },
+                  { "window:", MASK_WINDOW },   { "prefix:", MASK_PREFIX },
                   { "dilated:", MASK_DILATED }, { "blocks:", MASK_BLOCKS } };
     int i = 0;
     while (i < COUNT(rules) && !scan_word(at, rules[i].word)) i++;

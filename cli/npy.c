@@ -70,10 +70,10 @@ static const struct {
 static const struct {
     const char *code, *name;
 } type_names[] = {
-    { "f8", "float64" },   { "f16", "float128" },   { "f4", "float32" }, { "f2", "float16" },
-    { "b1", "bool" },      { "i1", "int8" },        { "i2", "int16" },   { "i4", "int32" },
-    { "i8", "int64" },     { "u1", "uint8" },       { "u2", "uint16" },  { "u4", "uint32" },
-    { "u8", "uint64" },    { "c8", "complex64" },   { "O", "objects" },  { "V2", "raw bytes" },
+    { "f8", "float64" },     { "f16", "float128" }, { "f4", "float32" }, { "f2", "float16" },
+    { "b1", "bool" },        { "i1", "int8" },      { "i2", "int16" },   { "i4", "int32" },
+    { "i8", "int64" },       { "u1", "uint8" },     { "u2", "uint16" },  { "u4", "uint32" },
+    { "u8", "uint64" },      { "c8", "complex64" }, { "O", "objects" },  { "V2", "raw bytes" },
     { "c16", "complex128" },
 };
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "half.h"
+#include "philox.h"
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
@@ -14,7 +15,8 @@ int oracle_open(struct oracle *oracle, const struct trial *trial, struct source 
     *oracle = (struct oracle){ .trial = trial, .source = source };
     oracle->scale = trial->scale > 0.0 ? (double)(float)trial->scale
                                        : 1.0 / sqrt((double)trial->dim);
-    return mask_open(&oracle->mask, trial->pattern);
+    struct mask_setup setup = { trial->pattern, trial->order, trial->q_heads, trial->k_len };
+    return mask_open_for(&oracle->mask, &setup);
 }
 
 void oracle_close(struct oracle *oracle) { mask_close(&oracle->mask); }
@@ -37,23 +39,43 @@ void triple_close(struct triple *triple)
     *triple = (struct triple){ .exact = NULL };
 }
 
+/* Everything a row allocates itself. */
+enum { ROW_PARTS = 14 };
+
+static void row_parts(const struct oracle_row *row, void *parts[ROW_PARTS])
+{
+    void *const all[ROW_PARTS] = {
+        row->keys,       row->count,       row->weight,      row->kept,
+        row->bend,       row->slope,       row->slope_terms, row->naive_weight,
+        row->naive_bend, row->naive_slope, row->q,           row->k,
+        row->v,          row->dout,
+    };
+    for (int i = 0; i < ROW_PARTS; i++) parts[i] = all[i];
+}
+
 int oracle_row_open(struct oracle_row *row, const struct trial *t)
 {
     size_t keys = (size_t)t->k_len, dim = (size_t)t->dim, value_dim = (size_t)t->value_dim;
     *row = (struct oracle_row){
         .keys = calloc(keys, sizeof *row->keys),
+        .count = calloc(keys, sizeof *row->count),
         .weight = calloc(keys, sizeof *row->weight),
+        .kept = calloc(keys, sizeof *row->kept),
+        .bend = calloc(keys, sizeof *row->bend),
         .slope = calloc(keys, sizeof *row->slope),
         .slope_terms = calloc(keys, sizeof *row->slope_terms),
         .naive_weight = calloc(keys, sizeof *row->naive_weight),
+        .naive_bend = calloc(keys, sizeof *row->naive_bend),
         .naive_slope = calloc(keys, sizeof *row->naive_slope),
         .q = calloc(dim, sizeof *row->q),
         .k = calloc(dim, sizeof *row->k),
         .v = calloc(value_dim, sizeof *row->v),
         .dout = calloc(value_dim, sizeof *row->dout),
     };
-    bool good = row->keys && row->weight && row->slope && row->slope_terms && row->naive_weight &&
-                row->naive_slope && row->q && row->k && row->v && row->dout;
+    bool good = true;
+    void *parts[ROW_PARTS];
+    row_parts(row, parts);
+    for (int i = 0; i < ROW_PARTS; i++) good = good && parts[i];
     int status = good ? triple_open(&row->out, value_dim) : fault("the oracle is out of memory");
     if (!status) status = triple_open(&row->dq, dim);
     if (status) oracle_row_close(row);
@@ -62,11 +84,9 @@ int oracle_row_open(struct oracle_row *row, const struct trial *t)
 
 void oracle_row_close(struct oracle_row *row)
 {
-    void *const parts[] = {
-        row->keys,        row->weight, row->slope, row->slope_terms, row->naive_weight,
-        row->naive_slope, row->q,      row->k,     row->v,           row->dout
-    };
-    for (int i = 0; i < COUNT(parts); i++) free(parts[i]);
+    void *parts[ROW_PARTS];
+    row_parts(row, parts);
+    for (int i = 0; i < ROW_PARTS; i++) free(parts[i]);
     triple_close(&row->out);
     triple_close(&row->dq);
     *row = (struct oracle_row){ .seen = 0 };
@@ -76,12 +96,7 @@ void oracle_row_close(struct oracle_row *row)
 
 /* A dot product, three times. The naive one adds up in order; the others in four parts, for
  * speed. */
-struct dot {
-    double exact, terms;
-    float naive;
-};
-
-static struct dot dot(const float *a, const float *b, int64_t dim)
+static struct number dot(const float *a, const float *b, int64_t dim)
 {
     double exact[4] = { 0 }, terms[4] = { 0 };
     float naive = 0.0f;
@@ -91,17 +106,12 @@ static struct dot dot(const float *a, const float *b, int64_t dim)
         terms[i & 3] += fabs(product);
         naive += a[i] * b[i];
     }
-    return (struct dot){ exact[0] + exact[1] + exact[2] + exact[3],
-                         terms[0] + terms[1] + terms[2] + terms[3], naive };
+    return (struct number){ exact[0] + exact[1] + exact[2] + exact[3],
+                            terms[0] + terms[1] + terms[2] + terms[3], naive };
 }
 
-/* How much of a row goes into a sum. */
-struct factor {
-    double exact, terms;
-    float naive;
-};
-
-static void add(const struct triple *sum, int64_t offset, struct factor f,
+/* Adds a row times a factor. */
+static void add(const struct triple *sum, int64_t offset, struct number f,
                 const float *restrict row, int64_t dim)
 {
     double *restrict exact = sum->exact + offset, *restrict terms = sum->terms + offset;
@@ -140,6 +150,71 @@ struct place {
     int64_t batch, query, head, kv_head;
 };
 
+/* A score, and what a small change of scale q.k makes of it. */
+struct score {
+    struct number x;
+    double bend;
+    float naive_bend;
+};
+
+/* t + bias - slope |p - j|, where t is scale q.k, bent by the softcap. A tanh near 1 is off by a
+ * rounding of 1, so the sizes behind a score count the cap as well. */
+static struct score score_of(const struct oracle *o, struct place at, int64_t key,
+                             struct number product)
+{
+    const struct trial *t = o->trial;
+    struct score s = { { o->scale * product.exact, o->scale * product.terms,
+                         (float)o->scale * product.naive },
+                       1.0,
+                       1.0f };
+    if (t->softcap > 0.0) {
+        double cap = (double)(float)t->softcap, bent = tanh(s.x.exact / cap);
+        float naive = tanhf(s.x.naive / (float)cap);
+        s.bend = 1.0 - bent * bent;
+        s.naive_bend = 1.0f - naive * naive;
+        s.x = (struct number){ cap * bent, s.x.terms + fabs(cap * bent), (float)cap * naive };
+    }
+    float bias = o->source.terms ? terms_bias(o->source.terms, at.batch, at.head, at.query, key)
+                                 : 0.0f;
+    float slope = t->slopes ? t->slopes[at.head] : 0.0f;
+    double far = fabs((double)(at.query + t->k_len - t->q_len - key));
+    s.x.exact += (double)bias - (double)slope * far;
+    s.x.naive += bias - slope * (float)far;
+    if (isfinite(bias)) s.x.terms += fabs((double)bias) + (double)slope * far;
+    return s;
+}
+
+/* 0 where dropout takes the weight away, otherwise what it grows by. */
+static double kept(const struct oracle *o, struct place at, int64_t key)
+{
+    const struct trial *t = o->trial;
+    if (t->dropout <= 0.0) return 1.0;
+    int64_t position = at.query + t->k_len - t->q_len;
+    const uint32_t counter[4] = { (uint32_t)(key / 4), (uint32_t)position, (uint32_t)at.head,
+                                  (uint32_t)at.batch };
+    uint32_t word = philox_word((uint64_t)t->seed, counter, (int)(key % 4));
+    return (double)word >= t->dropout * 0x1p32 ? 1.0 / (1.0 - t->dropout) : 0.0;
+}
+
+/* Adds a key that the pattern shows `count` times; one that a bias hides is only counted. */
+static void row_add_key(const struct oracle *o, struct place at, int64_t key, int count,
+                        struct oracle_row *row)
+{
+    const float *k = fetch(o, TENSOR_K, at.batch, key, at.kv_head, row->k);
+    struct score s = score_of(o, at, key, dot(row->q_row, k, o->trial->dim));
+    row->pairs += count;
+    if (isinf(s.x.exact) && s.x.exact < 0.0) return;
+    int64_t i = row->seen++;
+    row->keys[i] = key;
+    row->count[i] = count;
+    row->weight[i] = s.x.exact;
+    row->naive_weight[i] = s.x.naive;
+    row->bend[i] = s.bend;
+    row->naive_bend[i] = s.naive_bend;
+    row->kept[i] = kept(o, at, key);
+    row->score_terms = fmax(row->score_terms, s.x.terms);
+}
+
 /* Scores of all keys the row sees, into `weight`. */
 static void row_scores(const struct oracle *o, struct place at, struct oracle_row *row)
 {
@@ -148,40 +223,52 @@ static void row_scores(const struct oracle *o, struct place at, struct oracle_ro
     mask_document(&o->mask, position, &first, &end);
     if (first < 0) first = 0;
     if (end > t->k_len) end = t->k_len;
-    row->seen = 0;
+    row->seen = row->pairs = 0;
     row->score_terms = 0.0;
     for (int64_t key = first; key < end; key++) {
-        if (!mask_sees(&o->mask, position, key)) continue;
-        const float *k = fetch(o, TENSOR_K, at.batch, key, at.kv_head, row->k);
-        struct dot d = dot(row->q_row, k, t->dim);
-        row->keys[row->seen] = key;
-        row->weight[row->seen] = o->scale * d.exact;
-        row->naive_weight[row->seen] = (float)o->scale * d.naive;
-        row->score_terms = fmax(row->score_terms, o->scale * d.terms);
-        row->seen++;
+        int count = mask_count(&o->mask, at.head, position, key);
+        if (count) row_add_key(o, at, key, count, row);
     }
 }
 
-/* Scores to weights that add up to 1; both LSEs. */
-static void row_softmax(const struct oracle *o, struct oracle_row *row)
+/* The logit of a head's sink; -inf where there is none. */
+static float sink_of(const struct oracle *o, int64_t head)
 {
-    double most = -INFINITY, sum = 0.0;
-    float naive_most = -INFINITY, naive_sum = 0.0f;
+    const struct terms *terms = o->source.terms;
+    return terms && terms->sinks ? terms->sinks[head] : -INFINITY;
+}
+
+/* Scores to weights, which add up to 1 with the sink's; both LSEs. */
+static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row *row)
+{
+    float sink = sink_of(o, head), naive_most = sink, naive_sum;
+    double most = (double)sink, sum;
     for (int64_t i = 0; i < row->seen; i++) {
         most = fmax(most, row->weight[i]);
         naive_most = fmaxf(naive_most, row->naive_weight[i]);
     }
+    bool empty = isinf(most) && most < 0.0;
+    sum = empty ? 0.0 : exp((double)sink - most);
+    naive_sum = empty ? 0.0f : expf(sink - naive_most);
     for (int64_t i = 0; i < row->seen; i++) {
-        sum += row->weight[i] = exp(row->weight[i] - most);
-        naive_sum += row->naive_weight[i] = expf(row->naive_weight[i] - naive_most);
+        sum += row->weight[i] = row->count[i] * exp(row->weight[i] - most);
+        naive_sum += row->naive_weight[i] = (float)row->count[i] *
+                                            expf(row->naive_weight[i] - naive_most);
     }
     for (int64_t i = 0; i < row->seen; i++) {
         row->weight[i] /= sum;
         row->naive_weight[i] = half_round((ra_dtype)o->trial->dtype,
                                           row->naive_weight[i] / naive_sum);
     }
-    row->lse = row->seen ? most + log(sum) : -INFINITY;
-    row->naive_lse = row->seen ? naive_most + logf(naive_sum) : -INFINITY;
+    row->lse = empty ? -INFINITY : most + log(sum);
+    row->naive_lse = empty ? -INFINITY : naive_most + logf(naive_sum);
+}
+
+/* What the value of the i-th key counts in the output. */
+static struct number value_factor(const struct oracle_row *row, int64_t i)
+{
+    double weight = row->weight[i] * row->kept[i];
+    return (struct number){ weight, weight, row->naive_weight[i] * (float)row->kept[i] };
 }
 
 static void row_output(const struct oracle *o, struct place at, struct oracle_row *row)
@@ -190,16 +277,16 @@ static void row_output(const struct oracle *o, struct place at, struct oracle_ro
     clear(&row->out, dim);
     for (int64_t i = 0; i < row->seen; i++) {
         const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
-        struct factor f = { row->weight[i], row->weight[i], row->naive_weight[i] };
-        add(&row->out, 0, f, v, dim);
+        add(&row->out, 0, value_factor(row, i), v, dim);
     }
     round_naive(o, &row->out, dim);
 }
 
 /* rowsum(dout * out) - dlse */
-static struct dot row_delta(const struct oracle *o, struct place at, const struct oracle_row *row)
+static struct number row_delta(const struct oracle *o, struct place at,
+                               const struct oracle_row *row)
 {
-    struct dot delta = { .exact = 0.0 };
+    struct number delta = { .exact = 0.0 };
     float scratch, dlse = *fetch(o, TENSOR_DLSE, at.batch, at.query, at.head, &scratch);
     for (int64_t i = 0; i < o->trial->value_dim; i++) {
         delta.exact += (double)row->dout_row[i] * row->out.exact[i];
@@ -212,23 +299,38 @@ static struct dot row_delta(const struct oracle *o, struct place at, const struc
     return delta;
 }
 
-/* slope = weight (dout.v - delta), and dQ = scale sum slope k. */
+/* What reaches q.k through one weight: weight (kept dout.v - delta), bent by the softcap. Its
+ * sizes leave the bend out: 1 - tanh^2 is off by a rounding of 1. */
+static void key_slope(const struct oracle *o, const struct number *dp, const struct number *delta,
+                      int64_t i, struct oracle_row *row)
+{
+    double kept = row->kept[i];
+    row->slope[i] = row->weight[i] * (kept * dp->exact - delta->exact) * row->bend[i];
+    row->slope_terms[i] = row->weight[i] * (kept * dp->terms + delta->terms);
+    row->naive_slope[i] = half_round(
+        (ra_dtype)o->trial->dtype,
+        row->naive_weight[i] * ((float)kept * dp->naive - delta->naive) * row->naive_bend[i]);
+}
+
+/* How much of a query or key goes into the gradient of the other. */
+static struct number slope_factor(const struct oracle *o, const struct oracle_row *row, int64_t i)
+{
+    return (struct number){ o->scale * row->slope[i], o->scale * row->slope_terms[i],
+                            (float)o->scale * row->naive_slope[i] };
+}
+
+/* dQ = scale sum slope k. */
 static void row_gradient(const struct oracle *o, struct place at, struct oracle_row *row)
 {
     const struct trial *t = o->trial;
-    struct dot delta = row_delta(o, at, row);
+    struct number delta = row_delta(o, at, row);
     clear(&row->dq, t->dim);
     for (int64_t i = 0; i < row->seen; i++) {
         const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
-        struct dot d = dot(row->dout_row, v, t->value_dim);
-        row->slope[i] = row->weight[i] * (d.exact - delta.exact);
-        row->slope_terms[i] = row->weight[i] * (d.terms + delta.terms);
-        row->naive_slope[i] = half_round((ra_dtype)t->dtype,
-                                         row->naive_weight[i] * (d.naive - delta.naive));
-        struct factor f = { o->scale * row->slope[i], o->scale * row->slope_terms[i],
-                            (float)o->scale * row->naive_slope[i] };
+        struct number dp = dot(row->dout_row, v, t->value_dim);
+        key_slope(o, &dp, &delta, i, row);
         const float *k = fetch(o, TENSOR_K, at.batch, row->keys[i], at.kv_head, row->k);
-        add(&row->dq, 0, f, k, t->dim);
+        add(&row->dq, 0, slope_factor(o, row, i), k, t->dim);
     }
     round_naive(o, &row->dq, t->dim);
 }
@@ -240,7 +342,7 @@ void oracle_compute(const struct oracle *o, int64_t batch, int64_t query, int64_
     struct place at = { batch, query, head, head * t->kv_heads / t->q_heads };
     row->q_row = fetch(o, TENSOR_Q, batch, query, head, row->q);
     row_scores(o, at, row);
-    row_softmax(o, row);
+    row_softmax(o, head, row);
     row_output(o, at, row);
     if (!t->backward) return;
     row->dout_row = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
@@ -254,45 +356,49 @@ void oracle_add_keys(const struct oracle *o, const struct oracle_row *row, struc
 {
     const struct trial *t = o->trial;
     for (int64_t i = 0; i < row->seen; i++) {
-        struct factor value = { row->weight[i], row->weight[i], row->naive_weight[i] };
-        struct factor key = { o->scale * row->slope[i], o->scale * row->slope_terms[i],
-                              (float)o->scale * row->naive_slope[i] };
-        add(dv, row->keys[i] * t->value_dim, value, row->dout_row, t->value_dim);
-        add(dk, row->keys[i] * t->dim, key, row->q_row, t->dim);
+        add(dv, row->keys[i] * t->value_dim, value_factor(row, i), row->dout_row, t->value_dim);
+        add(dk, row->keys[i] * t->dim, slope_factor(o, row, i), row->q_row, t->dim);
     }
 }
 
 /* The key of oracle_key() and its rows. */
 struct key_place {
-    int64_t batch, key;
+    int64_t key;
     const float *k, *v;
 };
 
-/* What query `query` of `head` gives to this key. out and LSE are the run's own. */
-static void key_add_query(const struct oracle *o, const struct key_place *at, int64_t query,
-                          int64_t head, struct oracle_row *row, struct triple sums[2])
+/* rowsum(dout * out) - dlse of a query, from the run's own out. */
+static struct number own_delta(const struct oracle *o, struct place at, const float *dout,
+                               struct oracle_row *row)
+{
+    float one, dlse = *fetch(o, TENSOR_DLSE, at.batch, at.query, at.head, &one);
+    const float *out = fetch(o, TENSOR_OUT, at.batch, at.query, at.head, row->out.naive);
+    struct number delta = dot(dout, out, o->trial->value_dim);
+    return (struct number){ delta.exact - (double)dlse, delta.terms + fabs((double)dlse),
+                            delta.naive - dlse };
+}
+
+/* What a query that sees this key `count` times gives to it. out and LSE are the run's own. The
+ * first place of `row` holds its weight. */
+static void key_add_query(const struct oracle *o, const struct key_place *key, struct place at,
+                          int count, struct oracle_row *row, struct triple sums[2])
 {
     const struct trial *t = o->trial;
-    ra_dtype dtype = (ra_dtype)t->dtype;
-    float one;
-    float lse = *fetch(o, TENSOR_LSE, at->batch, query, head, &one);
-    float dlse = *fetch(o, TENSOR_DLSE, at->batch, query, head, &one);
-    const float *q = fetch(o, TENSOR_Q, at->batch, query, head, row->q);
-    const float *dout = fetch(o, TENSOR_DOUT, at->batch, query, head, row->dout);
-    const float *out = fetch(o, TENSOR_OUT, at->batch, query, head, row->out.naive);
-    struct dot score = dot(q, at->k, t->dim), dp = dot(dout, at->v, t->value_dim);
-    struct dot delta = dot(dout, out, t->value_dim);
-    double weight = exp(o->scale * score.exact - (double)lse);
-    float naive_weight = half_round(dtype, expf((float)o->scale * score.naive - lse));
-    float naive_slope = half_round(dtype, naive_weight * (dp.naive - (delta.naive - dlse)));
-    struct factor key = {
-        o->scale * weight * (dp.exact - (delta.exact - (double)dlse)),
-        o->scale * weight * (dp.terms + delta.terms + fabs((double)dlse)),
-        (float)o->scale * naive_slope,
-    };
-    add(&sums[0], 0, key, q, t->dim);
-    add(&sums[1], 0, (struct factor){ weight, weight, naive_weight }, dout, t->value_dim);
-    row->score_terms = fmax(row->score_terms, o->scale * score.terms);
+    float one, lse = *fetch(o, TENSOR_LSE, at.batch, at.query, at.head, &one);
+    const float *q = fetch(o, TENSOR_Q, at.batch, at.query, at.head, row->q);
+    const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, at.head, row->dout);
+    struct score s = score_of(o, at, key->key, dot(q, key->k, t->dim));
+    struct number dp = dot(dout, key->v, t->value_dim), delta = own_delta(o, at, dout, row);
+    if (isinf(s.x.exact) && s.x.exact < 0.0) return;
+    row->weight[0] = count * exp(s.x.exact - (double)lse);
+    row->naive_weight[0] = half_round((ra_dtype)t->dtype, (float)count * expf(s.x.naive - lse));
+    row->bend[0] = s.bend;
+    row->naive_bend[0] = s.naive_bend;
+    row->kept[0] = kept(o, at, key->key);
+    key_slope(o, &dp, &delta, 0, row);
+    add(&sums[0], 0, slope_factor(o, row, 0), q, t->dim);
+    add(&sums[1], 0, value_factor(row, 0), dout, t->value_dim);
+    row->score_terms = fmax(row->score_terms, s.x.terms);
 }
 
 void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_head,
@@ -301,17 +407,36 @@ void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_h
     const struct trial *t = o->trial;
     int64_t group = t->q_heads / t->kv_heads, shift = t->k_len - t->q_len;
     struct triple sums[2] = { *dk, *dv };
-    struct key_place at = { batch, key, fetch(o, TENSOR_K, batch, key, kv_head, row->k),
-                            fetch(o, TENSOR_V, batch, key, kv_head, row->v) };
+    struct key_place place = { key, fetch(o, TENSOR_K, batch, key, kv_head, row->k),
+                               fetch(o, TENSOR_V, batch, key, kv_head, row->v) };
     clear(dk, t->dim);
     clear(dv, t->value_dim);
-    for (int64_t query = 0; query < t->q_len; query++) {
-        int64_t first, end;
-        mask_document(&o->mask, query + shift, &first, &end);
-        if (key < first || key >= end || !mask_sees(&o->mask, query + shift, key)) continue;
-        for (int64_t i = 0; i < group; i++)
-            key_add_query(o, &at, query, kv_head * group + i, row, sums);
-    }
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        for (int64_t query = 0; query < t->q_len; query++) {
+            int count = mask_count(&o->mask, head, query + shift, key);
+            struct place at = { batch, query, head, kv_head };
+            if (count) key_add_query(o, &place, at, count, row, sums);
+        }
     round_naive(o, dk, t->dim);
     round_naive(o, dv, t->value_dim);
+}
+
+/* ---- Sinks ----------------------------------------------------------------------------------- */
+
+struct number oracle_sink(const struct oracle *o, int64_t head, struct oracle_row *row)
+{
+    const struct trial *t = o->trial;
+    struct number sum = { .exact = 0.0 };
+    float sink = sink_of(o, head), one;
+    for (int64_t i = 0; i < t->batch * t->q_len; i++) {
+        struct place at = { i / t->q_len, i % t->q_len, head, 0 };
+        float lse = *fetch(o, TENSOR_LSE, at.batch, at.query, head, &one);
+        const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, head, row->dout);
+        struct number delta = own_delta(o, at, dout, row);
+        double weight = exp((double)sink - (double)lse);
+        sum.exact -= weight * delta.exact;
+        sum.terms += weight * delta.terms;
+        sum.naive -= expf(sink - lse) * delta.naive;
+    }
+    return sum;
 }

@@ -9,6 +9,7 @@
 #include "cli.h"
 #include "data.h"
 #include "mask.h"
+#include "terms.h"
 #include "trial.h"
 
 /* Where numbers come from: a row as f32, either in place or put into `scratch`. */
@@ -16,6 +17,7 @@ struct source {
     const float *(*row)(void *context, enum tensor tensor, int64_t batch, int64_t position,
                         int64_t head, float *scratch);
     void *context;
+    const struct terms *terms; /* sinks and bias; NULL = none */
 };
 
 struct oracle {
@@ -35,18 +37,27 @@ struct triple {
 int triple_open(struct triple *triple, size_t count); /* zeros */
 void triple_close(struct triple *triple);
 
+/* One number, likewise. */
+struct number {
+    double exact, terms;
+    float naive;
+};
+
 /* One query row, and room to compute it; opened once, used for many rows. */
 struct oracle_row {
-    int64_t seen;       /* keys this row sees */
+    int64_t seen;       /* keys this row sees and no bias hides */
+    int64_t pairs;      /* keys the pattern shows it, each as often as it counts */
     double score_terms; /* largest sum of sizes behind a score */
     double lse;         /* -inf where nothing is seen */
     float naive_lse;
     struct triple out; /* value_dim */
     struct triple dq;  /* dim; only of a backward trial */
-    /* Weights and their gradients of the keys seen, kept for oracle_add_keys(). */
+    /* Of the keys seen, kept for oracle_add_keys(): how often each counts, its weight, what
+     * dropout makes of it (0, or 1 / (1 - rate)), what softcap leaves of a gradient, and the
+     * gradient of q.k. */
     int64_t *keys;
-    double *weight, *slope, *slope_terms;
-    float *naive_weight, *naive_slope;
+    double *count, *weight, *kept, *bend, *slope, *slope_terms;
+    float *naive_weight, *naive_bend, *naive_slope;
     float *q, *k, *v, *dout; /* scratch rows */
     const float *q_row, *dout_row;
 };
@@ -66,5 +77,9 @@ void oracle_add_keys(const struct oracle *oracle, const struct oracle_row *row, 
  * as scratch. */
 void oracle_key(const struct oracle *oracle, int64_t batch, int64_t key, int64_t kv_head,
                 struct oracle_row *row, struct triple *dk, struct triple *dv);
+
+/* The gradient of a head's sink, summed over batch and queries. Takes out and LSE from the source
+ * likewise. */
+struct number oracle_sink(const struct oracle *oracle, int64_t head, struct oracle_row *row);
 
 #endif

@@ -207,8 +207,8 @@ int verb_plan(struct options *o)
 {
     struct forecast forecast;
     struct prediction prediction;
-    trial_settle(&o->trial);
-    int status = check_options(o);
+    int status = trial_settle(&o->trial);
+    if (!status) status = check_options(o);
     if (!status && o->rings) return rings_print(o);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
     if (status) return status;

@@ -23,7 +23,8 @@ static struct trial probe_trial(const struct trial *trial, const struct forecast
 {
     struct trial probe = *trial;
     double per_pair = 2.0 * (double)(trial->dim + trial->value_dim);
-    probe.pattern = NULL;
+    probe.pattern = probe.order = probe.alibi = probe.bias = probe.sinks = NULL;
+    probe.slopes = NULL;
     probe.q_heads = busy_threads(forecast);
     probe.kv_heads = probe.q_heads;
     probe.q_len = probe.k_len = (int64_t)fmin(2048.0, fmax(64.0, sqrt(PROBE_FLOPS / per_pair)));

@@ -90,7 +90,7 @@ static void print_check(const struct run_report *report)
         printf(" and %s%s keys", check->sampled ? "" : "all ", text_count(check->keys).s);
     printf(" against the fp64 oracle%s\n", check->sampled ? ", spread over the sequence" : "");
     for (int i = 0; i < check->count; i++)
-        printf("           %-4s error %.2g, allowed %.2g\n", check->lines[i].name,
+        printf("           %-6s error %.2g, allowed %.2g\n", check->lines[i].name,
                check->lines[i].error, check->lines[i].bound);
     if (check->sampled && check->keys)
         printf("           (dk and dv start from this run's own LSE and output, checked above)\n");
@@ -169,8 +169,8 @@ int verb_run(struct options *options)
     int status = store_check(options);
     if (!status && files) status = load_inputs(options, &inputs);
     if (!status) {
-        trial_settle(&options->trial);
-        status = run_engine(options, files ? &inputs : NULL);
+        status = trial_settle(&options->trial);
+        if (!status) status = run_engine(options, files ? &inputs : NULL);
     }
     load_free(&inputs);
     return status;

@@ -1,15 +1,16 @@
-/* trial.c - problem strings, read and written. */
+/* trial.c - one case, field by field. */
 #include "trial.h"
 
-#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "alibi.h"
 #include "half.h"
 #include "number.h"
 #include "parts.h"
-#include "text.h"
+#include "places.h"
+#include "terms.h"
 
 /* Large enough for anything a machine can hold; small enough that products of two fit. */
 #define TOKENS_MOST ((int64_t)1 << 40)
@@ -21,18 +22,47 @@ static const int64_t default_tokens = 4096, default_heads = 8, default_dim = 64;
 
 void trial_default(struct trial *trial) { *trial = (struct trial){ .dtype = DTYPE_AUTO }; }
 
+/* The texts a trial owns. */
+enum { OWNED_TEXTS = 5 };
+
+static void owned_texts(struct trial *trial, char **texts[OWNED_TEXTS])
+{
+    char **all[OWNED_TEXTS] = { &trial->pattern, &trial->order, &trial->alibi, &trial->bias,
+                                &trial->sinks };
+    memcpy(texts, all, sizeof all);
+}
+
+static int keep_text(char **field, const char *value)
+{
+    char *copy = strdup(value);
+    if (!copy) return fault("out of memory: %zu bytes", strlen(value));
+    free(*field);
+    *field = copy;
+    return EXIT_PASS;
+}
+
 void trial_clear(struct trial *trial)
 {
-    free(trial->pattern);
+    char **texts[OWNED_TEXTS];
+    owned_texts(trial, texts);
+    for (int i = 0; i < OWNED_TEXTS; i++) free(*texts[i]);
+    free(trial->slopes);
     trial_default(trial);
 }
 
 int trial_copy(const struct trial *from, struct trial *to)
 {
+    char **texts[OWNED_TEXTS];
+    int status = EXIT_PASS;
     *to = *from;
-    if (!from->pattern) return EXIT_PASS;
-    to->pattern = strdup(from->pattern);
-    return to->pattern ? EXIT_PASS : fault("out of memory: %zu bytes", strlen(from->pattern));
+    to->slopes = NULL;
+    owned_texts(to, texts);
+    for (int i = 0; i < OWNED_TEXTS; i++) {
+        const char *text = *texts[i];
+        *texts[i] = text && !status ? strdup(text) : NULL;
+        if (text && !*texts[i] && !status) status = fault("out of memory: %zu bytes", strlen(text));
+    }
+    return status || !from->slopes ? status : alibi_slopes(to->alibi, to->q_heads, &to->slopes);
 }
 
 /* ---- Fields, one by one ---------------------------------------------------------------------- */
@@ -40,15 +70,11 @@ int trial_copy(const struct trial *from, struct trial *to)
 static int set_pattern(struct trial *trial, const char *what, const char *value)
 {
     ra_pattern *pattern;
-    if (parts_is_later("pattern", value) &&
-        !parts_find("pattern", value, strcspn(value, ":;"), &(ra_part){ .size = sizeof(ra_part) }))
-        return refuse("%s: the pattern %.60s is not in this version", what, value);
+    (void)what; /* the library's sentences say "pattern" */
     ra_status status = ra_pattern_parse(value, &pattern);
     if (status != RA_OK) return library_failed(status);
     ra_pattern_destroy(pattern);
-    free(trial->pattern);
-    trial->pattern = strdup(value);
-    return trial->pattern ? EXIT_PASS : fault("out of memory: %zu bytes", strlen(value));
+    return keep_text(&trial->pattern, value);
 }
 
 /* "8" or "8/2": query heads over KV heads. */
@@ -116,13 +142,58 @@ static int set_kernel(struct trial *trial, const char *what, const char *value)
     return set_name(trial->kernel, "kernel", what, value);
 }
 
+/* A name, or a file of positions; files are looked at when the number of tokens is known. One
+ * token suits every order, so the library tells right names from wrong ones. */
 static int set_order(struct trial *trial, const char *what, const char *value)
 {
-    (void)trial;
-    if (!strcmp(value, "sequential")) return EXIT_PASS;
-    if (parts_is_later("order", value))
-        return refuse("%s: the order %.40s is not in this version", what, value);
-    return refuse("%s: there is no order \"%.40s\"; there is sequential", what, value);
+    ra_order *order;
+    if (!places_is_file(value)) {
+        if (ra_order_parse(value, 1, &order) != RA_OK)
+            return refuse("%s: %s", what, ra_last_error());
+        ra_order_destroy(order);
+    }
+    return keep_text(&trial->order, value);
+}
+
+static int set_dropout(struct trial *trial, const char *what, const char *value)
+{
+    double rate;
+    int status = number_real(what, value, 0.0, 1.0, &rate);
+    if (!status && rate == 1.0) return refuse("%s: 1 would drop every weight; stay below it", what);
+    if (!status) trial->dropout = rate;
+    return status;
+}
+
+/* "" is the standard slopes. */
+static int set_alibi(struct trial *trial, const char *what, const char *value)
+{
+    int status = alibi_check(what, value);
+    return status ? status : keep_text(&trial->alibi, value);
+}
+
+static int set_bias(struct trial *trial, const char *what, const char *value)
+{
+    int status = terms_check_bias(what, value);
+    return status ? status : keep_text(&trial->bias, value);
+}
+
+/* "" is synthetic ones. */
+static int set_sinks(struct trial *trial, const char *what, const char *value)
+{
+    if (*value && !places_is_file(value))
+        return refuse("%s: %.60s is not a .npy file", what, value);
+    return keep_text(&trial->sinks, value);
+}
+
+static int set_system(struct trial *trial, const char *what, const char *value)
+{
+    ra_system system = ra_system_default();
+    if (ra_system_find(value, &system) != RA_OK)
+        return refuse("%s: %s; see ringattn info --systems", what, ra_last_error());
+    if (system.missing)
+        return refuse("%s: %s cannot be had here: it needs %s", what, system.name, system.missing);
+    trial->system = system.name;
+    return EXIT_PASS;
 }
 
 static int set_device(struct trial *trial, const char *what, const char *value)
@@ -179,10 +250,16 @@ static const struct field {
     WHOLE("threads", threads, 1, TRIAL_THREADS_MOST),
     WHOLE("seed", seed, 0, SEED_MOST),
     REAL("scale", scale, 1e30),
+    REAL("softcap", softcap, 1e30),
     REAL("amp", amp, 1e4),
     REAL("gap", gap, 1e4),
     OTHER("kernel", set_kernel),
     OTHER("order", set_order),
+    OTHER("alibi", set_alibi),
+    OTHER("bias", set_bias),
+    OTHER("sinks", set_sinks),
+    OTHER("dropout", set_dropout),
+    OTHER("system", set_system),
     OTHER("strides", set_strides),
     OTHER("dtype", set_dtype),
     OTHER("device", set_device),
@@ -192,18 +269,14 @@ static const struct field {
     OTHER("transport", set_transport),
 };
 
-/* Things of later versions, so that they are refused by name. */
-static const char *const later_keys[] = {
-    "softcap", "alibi", "sinks", "bias", "dropout", "system"
-};
-
-static const struct field *find_field(const char *key, size_t length)
+int trial_field(const char *key, size_t length)
 {
     for (int i = 0; i < COUNT(fields); i++)
-        if (strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length))
-            return &fields[i];
-    return NULL;
+        if (strlen(fields[i].key) == length && !memcmp(fields[i].key, key, length)) return i;
+    return -1;
 }
+
+const char *trial_stride_name(enum trial_strides strides) { return stride_names[strides]; }
 
 static int set_field(struct trial *trial, const struct field *field, const char *what,
                      const char *value)
@@ -217,80 +290,14 @@ static int set_field(struct trial *trial, const struct field *field, const char 
 
 int trial_set(struct trial *trial, const char *key, const char *what, const char *value)
 {
-    const struct field *field = find_field(key, strlen(key));
-    if (!field) return refuse("%s is not understood", what);
-    return set_field(trial, field, what, value);
+    int row = trial_field(key, strlen(key));
+    return row < 0 ? refuse("%s is not understood", what)
+                   : set_field(trial, &fields[row], what, value);
 }
 
-/* ---- Reading --------------------------------------------------------------------------------- */
+/* ---- Settled ------------------------------------------------------------------------------- */
 
-/* What was read so far, so that nothing is said twice. */
-struct reader {
-    struct trial *trial;
-    uint32_t seen; /* a bit per row of `fields` */
-};
-
-static int read_field(struct reader *reader, const char *key, const char *word, const char *value)
-{
-    const struct field *field = find_field(key, strlen(key));
-    uint32_t bit = (uint32_t)1 << (field - fields);
-    if (reader->seen & bit)
-        return refuse("problem: \"%.60s\" comes after another word that says %s", word, key);
-    reader->seen |= bit;
-    return set_field(reader->trial, field, word, value);
-}
-
-static int read_key(struct reader *reader, char *word, size_t length)
-{
-    char *value = word + length + 1;
-    for (int i = 0; i < COUNT(later_keys); i++)
-        if (strlen(later_keys[i]) == length && !memcmp(later_keys[i], word, length))
-            return refuse("problem: %s is not in this version", later_keys[i]);
-    const struct field *field = find_field(word, length);
-    if (!field) return refuse("problem: \"%.60s\" is not understood", word);
-    return read_field(reader, field->key, word, value);
-}
-
-/* Words without "=": a kind of part by its name, a dtype, or a switch. */
-static int read_bare(struct reader *reader, const char *word, size_t length)
-{
-    static const char *const kinds[] = { "pattern", "partition", "strategy", "transport" };
-    ra_part part;
-    if (!strcmp(word, "backward")) {
-        reader->trial->backward = true;
-        return EXIT_PASS;
-    }
-    if (!strcmp(word, "ones")) {
-        reader->trial->ones = true;
-        return EXIT_PASS;
-    }
-    if (!strcmp(word, "f32") || !strcmp(word, "bf16") || !strcmp(word, "f16"))
-        return read_field(reader, "dtype", word, word);
-    for (int i = 0; i < COUNT(kinds); i++)
-        if (parts_find(kinds[i], word, length, &part) || parts_is_later(kinds[i], word))
-            return read_field(reader, kinds[i], word, word);
-    return refuse("problem: \"%.60s\" is not understood", word);
-}
-
-int trial_parse(struct trial *trial, const char *text)
-{
-    trial_default(trial);
-    struct reader reader = { .trial = trial };
-    char *copy = strdup(text), *rest = copy;
-    if (!copy) return fault("out of memory: %zu bytes", strlen(text));
-    int status = EXIT_PASS;
-    for (char *word; !status && (word = strtok_r(rest, " \t\r\n", &rest));) {
-        size_t length = strcspn(word, ":;=");
-        status = word[length] == '=' ? read_key(&reader, word, length)
-                                     : read_bare(&reader, word, length);
-    }
-    free(copy);
-    if (status) return status;
-    trial_settle(trial);
-    return EXIT_PASS;
-}
-
-void trial_settle(struct trial *trial)
+int trial_settle(struct trial *trial)
 {
     if (!trial->q_len) trial->q_len = default_tokens;
     if (!trial->k_len) trial->k_len = trial->q_len;
@@ -304,50 +311,10 @@ void trial_settle(struct trial *trial)
     if (!*trial->partition) strcpy(trial->partition, "contiguous");
     if (!*trial->strategy) strcpy(trial->strategy, "ring");
     if (!*trial->transport) strcpy(trial->transport, "local");
-}
-
-/* ---- Writing --------------------------------------------------------------------------------- */
-
-static void add_real(struct string *string, const char *key, double value)
-{
-    char text[40];
-    for (int digits = 6; digits <= 17; digits++) { /* the shortest text that reads back the same */
-        snprintf(text, sizeof text, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) break;
-    }
-    if (value != 0.0) string_add(string, " %s=%s", key, text);
-}
-
-static void add_shape(struct string *s, const struct trial *t)
-{
-    string_add(s, "%s n=%" PRId64, t->pattern ? t->pattern : "full", t->q_len);
-    if (t->k_len != t->q_len) string_add(s, " nk=%" PRId64, t->k_len);
-    string_add(s, " h=%" PRId64, t->q_heads);
-    if (t->kv_heads != t->q_heads) string_add(s, "/%" PRId64, t->kv_heads);
-    string_add(s, " d=%" PRId64, t->dim);
-    if (t->value_dim != t->dim) string_add(s, " dv=%" PRId64, t->value_dim);
-    if (t->batch != 1) string_add(s, " b=%" PRId64, t->batch);
-    if (t->dtype != (int)RA_F32) string_add(s, " %s", half_name((ra_dtype)t->dtype));
-}
-
-char *trial_format(const struct trial *t)
-{
-    struct string s = { .lost = false };
-    add_shape(&s, t);
-    if (t->ranks != 1) string_add(&s, " ring=%" PRId64, t->ranks);
-    if (strcmp(t->partition, "contiguous")) string_add(&s, " %s", t->partition);
-    if (strcmp(t->strategy, "ring")) string_add(&s, " %s", t->strategy);
-    if (strcmp(t->transport, "local")) string_add(&s, " %s", t->transport);
-    if (t->backward) string_add(&s, " backward");
-    if (t->ones) string_add(&s, " ones");
-    if (t->seed) string_add(&s, " seed=%" PRId64, t->seed);
-    add_real(&s, "scale", t->scale);
-    if (t->threads) string_add(&s, " threads=%" PRId64, t->threads);
-    if (*t->kernel) string_add(&s, " kernel=%s", t->kernel);
-    add_real(&s, "amp", t->amp);
-    add_real(&s, "gap", t->gap);
-    if (t->strides) string_add(&s, " strides=%s", stride_names[t->strides]);
-    return s.s;
+    if (!trial->alibi) return EXIT_PASS;
+    free(trial->slopes);
+    trial->slopes = NULL;
+    return alibi_slopes(trial->alibi, trial->q_heads, &trial->slopes);
 }
 
 ra_problem trial_problem(const struct trial *t)
@@ -362,5 +329,8 @@ ra_problem trial_problem(const struct trial *t)
     problem.dim = (int)t->dim;
     problem.value_dim = (int)t->value_dim;
     problem.scale = (float)t->scale;
+    problem.softcap = (float)t->softcap;
+    problem.alibi = t->slopes;
+    problem.dropout = t->dropout;
     return problem;
 }

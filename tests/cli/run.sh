@@ -253,7 +253,7 @@ ok run --q q.npy --k k.npy --v v.npy --dtype bf16 --verify --ring 2
 says "bf16"
 ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dlse lse.npy --dq dq.npy --dk dk.npy \
     --dv dv.npy --verify --ring 3
-says "dk   error"
+says "dk     error"
 [ "$(wc -c <dk.npy)" -eq "$(wc -c <k.npy)" ] && pass || fail "size of dk.npy"
 [ "$(wc -c <dq.npy)" -eq "$(wc -c <q.npy)" ] && pass || fail "size of dq.npy"
 ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dq dq1.npy --verify

@@ -1,0 +1,32 @@
+/* system.h - systems by name: what they stand for, filled into a trial. */
+#ifndef CLI_SYSTEM_H
+#define CLI_SYSTEM_H
+
+#include "cli.h"
+#include "trial.h"
+
+enum { SYSTEM_FIELDS = 5 };
+
+/* What a system may fix, as keys of problem strings: pattern, order, strategy, partition,
+ * transport. The flags are the same with two dashes. */
+extern const char *const system_keys[SYSTEM_FIELDS];
+
+/* Sets what the trial's system fixes and `given` leaves open. */
+int system_apply(struct trial *trial, const bool given[SYSTEM_FIELDS]);
+
+/* "--pattern full --order hilbert ...": the flags that a system stands for; to be freed, NULL if
+ * memory ran out. */
+char *system_flags(const ra_system *system);
+
+/* "system NAME: FLAGS" for the trial, if it has one. */
+void system_print(const struct trial *trial);
+
+/* The members "system" and "system_flags", null where there is none. */
+struct json;
+void system_json(struct json *json, const struct trial *trial);
+
+/* Everything there is, as a table or as the member "systems". */
+void system_print_all(void);
+void system_json_all(struct json *json);
+
+#endif
