@@ -5,23 +5,25 @@
 #include <string.h>
 
 #include "number.h"
+#include "places.h"
+#include "shorthand.h"
 #include "text.h"
 
 enum kind {
     SETS_TRIAL,  /* a field of the trial, by its key in problem strings */
+    SETS_FILE,   /* the same, of a field that may be a file and must be one here */
     SETS_TEXT,   /* a const char * of the options */
     SETS_BYTES,  /* an int64_t, 512M */
     SETS_WHOLE,  /* an int64_t */
     SETS_TIME,   /* a double, seconds */
     SETS_SWITCH, /* a bool of the options */
     SETS_BACKWARD,
-    SETS_NOTHING, /* accepted: it asks for what is always so */
-    IS_LATER      /* refused by name: it belongs to a later version */
+    SETS_NOTHING /* accepted: it asks for what is always so */
 };
 
-enum group { PROBLEM, DATA, MACHINE, OUTPUT, LATER, GROUPS };
+enum group { PROBLEM, SCORES, DATA, MACHINE, OUTPUT, GROUPS };
 static const char *const group_titles[GROUPS] = {
-    "Problem", "Data", "Ranks and machine", "Output", "Not in this version",
+    "Problem", "Scores", "Data", "Ranks and machine", "Output",
 };
 
 #define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO)
@@ -30,6 +32,11 @@ static const char *const group_titles[GROUPS] = {
     {                                                                                              \
         .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
         .kind = SETS_TRIAL, .key = key_                                                            \
+    }
+#define FILED(verbs_, group_, name_, key_, help_)                                                  \
+    {                                                                                              \
+        .name = name_, .argument = "FILE", .help = help_, .group = group_, .verbs = verbs_,        \
+        .kind = SETS_FILE, .key = key_                                                             \
     }
 #define SET(verbs_, group_, name_, argument_, kind_, field_, help_)                                \
     {                                                                                              \
@@ -49,12 +56,25 @@ static const struct flag {
     enum group group;
     unsigned verbs;
     enum kind kind;
-    const char *key; /* of SETS_TRIAL */
+    const char *key; /* of SETS_TRIAL and SETS_FILE */
     size_t offset;   /* of the others */
 } flags[] = {
     TRIAL(SIZED, PROBLEM, "--pattern", "TEXT", "pattern",
-          "who sees whom: full, causal, window:L[,R], prefix:N, each with ;causal and "
-          ";docs=0,a,...,n (full)"),
+          "who sees whom (full): full, causal, window:L[,R], prefix:N, dilated:W/R,W/R,... with "
+          ";dedup or ;groups, blocks:B with ;local=G ;global=G ;strided=S ;dilated=R/G "
+          ";levels=S/G,S/G,... ;random=DENSITY ;seed=K ;bitmap=FILE.npy; each with ;causal and "
+          ";docs=0,a,...,n"),
+    SET(SIZED, PROBLEM, "--segment-lengths", "LIST", SETS_TEXT, segment_lengths,
+        "with --dilation-rates another way to write a pattern: 2048,4096 and 1,2 are "
+        "dilated:2048/1,4096/2"),
+    SET(SIZED, PROBLEM, "--dilation-rates", "LIST", SETS_TEXT, dilation_rates,
+        "a rate for each segment length"),
+    TRIAL(SIZED, PROBLEM, "--order", "NAME", "order",
+          "order in which windows, segments, blocks and ranks are laid out: sequential, hilbert, "
+          "hilbert:HxW, shuffled:SEED, or a .npy file of int64 or int32 positions (sequential)"),
+    TRIAL(SIZED, PROBLEM, "--system", "NAME", "system",
+          "a system by the name it is known by; stands for other flags, and what is given beside "
+          "it stays; `ringattn info --systems` lists them"),
     TRIAL(SIZED, PROBLEM, "--tokens", "N", "n", "queries, of synthetic data (4096)"),
     TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk", "keys, where they differ from the queries"),
     TRIAL(SIZED, PROBLEM, "--heads", "N", "h", "query heads (8)"),
@@ -64,11 +84,21 @@ static const struct flag {
     TRIAL(SIZED, PROBLEM, "--batch", "N", "b", "sequences (1)"),
     TRIAL(SIZED, PROBLEM, "--dtype", "NAME", "dtype",
           "auto, f32, bf16 or f16; auto: as the files, or f32 for synthetic data on a CPU"),
-    TRIAL(SIZED, PROBLEM, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
-    TRIAL(SIZED, PROBLEM, "--order", "NAME", "order", "order of the positions: sequential"),
     OTHER(SIZED, PROBLEM, "--backward", NULL, SETS_BACKWARD,
           "gradients too; with files it needs --dout"),
-    TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data (0)"),
+    TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
+    TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
+    TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
+          "scores fall by slope x distance; a slope for each query head behind the equals sign, or "
+          "the standard ones, 2^(-8 (h+1) / heads)"),
+    FILED(SIZED, SCORES, "--sinks", "sinks",
+          "one more key per query head with this logit and value 0, .npy of f32 [head]"),
+    FILED(SIZED, SCORES, "--bias", "bias",
+          "added to the scores, .npy of f32, or of bool or uint8 as a mask where 0 hides the key; "
+          "[query, key], or with head, or with batch and head in front, each of them may be 1"),
+    TRIAL(SIZED, SCORES, "--dropout", "RATE", "dropout",
+          "share of the weights that is dropped, chosen by --seed"),
+    TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
     SET(VERB_RUN, DATA, "--q", "FILE", SETS_TEXT, q,
         "queries, .npy of f32 or f16 [batch, position, head, dim]; 3-D means batch 1"),
     SET(VERB_RUN, DATA, "--k", "FILE", SETS_TEXT, k, "keys"),
@@ -83,6 +113,8 @@ static const struct flag {
     SET(VERB_RUN, DATA, "--dq", "FILE", SETS_TEXT, dq, "write the gradient of the queries, f32"),
     SET(VERB_RUN, DATA, "--dk", "FILE", SETS_TEXT, dk, "write the gradient of the keys, f32"),
     SET(VERB_RUN, DATA, "--dv", "FILE", SETS_TEXT, dv, "write the gradient of the values, f32"),
+    SET(VERB_RUN, DATA, "--dsinks", "FILE", SETS_TEXT, dsinks,
+        "write the gradient of the sinks, f32 [head]"),
     TRIAL(SIZED, MACHINE, "--ring", "P", "ring", "ranks (1)"),
     TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
@@ -114,18 +146,14 @@ static const struct flag {
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
     SET(VERB_PLAN, OUTPUT, "--rank", "R", SETS_WHOLE, rank, "the rank to explain (0)"),
     SET(VERB_PLAN, OUTPUT, "--mask", "FILE", SETS_TEXT, mask,
-        "write who sees whom, .npy of uint8 [query, key], up to 4096 x 4096"),
+        "write who sees whom, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
+        "or a picture, .png or .pgm"),
+    SET(VERB_PLAN, OUTPUT, "--head", "H", SETS_TEXT, head,
+        "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
+    SET(VERB_INFO, OUTPUT, "--systems", NULL, SETS_SWITCH, systems,
+        "only the systems that --system knows, and the flags they stand for"),
     SET(ALL & ~VERB_DEMO, OUTPUT, "--json", NULL, SETS_SWITCH, json, "print one JSON object"),
     SET(ALL & ~VERB_INFO, OUTPUT, "--quiet", NULL, SETS_SWITCH, quiet, "no progress line"),
-    OTHER(SIZED, LATER, "--segment-lengths", "LIST", IS_LATER, "dilated attention"),
-    OTHER(SIZED, LATER, "--dilation-rates", "LIST", IS_LATER, "dilated attention"),
-    OTHER(SIZED, LATER, "--softcap", "X", IS_LATER, "bounded scores"),
-    OTHER(SIZED, LATER, "--alibi", "LIST", IS_LATER, "scores that fall with distance"),
-    OTHER(SIZED, LATER, "--sinks", "FILE", IS_LATER, "one more key per head"),
-    OTHER(SIZED, LATER, "--dsinks", "FILE", IS_LATER, "its gradient"),
-    OTHER(SIZED, LATER, "--bias", "FILE", IS_LATER, "additive scores"),
-    OTHER(SIZED, LATER, "--dropout", "RATE", IS_LATER, "dropped weights"),
-    OTHER(SIZED, LATER, "--system", "NAME", IS_LATER, "named presets"),
 };
 
 _Static_assert(sizeof flags / sizeof flags[0] <= 64, "struct options has a bit per flag");
@@ -173,6 +201,10 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     void *place = (char *)options + flag->offset;
     switch (flag->kind) {
     case SETS_TRIAL: return trial_set(&options->trial, flag->key, flag->name, value);
+    case SETS_FILE:
+        if (!places_is_file(value))
+            return refuse("%s: \"%.60s\" is not a .npy file", flag->name, value);
+        return trial_set(&options->trial, flag->key, flag->name, value);
     case SETS_TEXT:
         if (!*value) return refuse("%s: its value %s is empty", flag->name, flag->argument);
         *(const char **)place = value;
@@ -182,10 +214,15 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
     case SETS_SWITCH: *(bool *)place = true; return EXIT_PASS;
     case SETS_BACKWARD: options->trial.backward = true; return EXIT_PASS;
-    case SETS_NOTHING: return EXIT_PASS;
-    case IS_LATER: break;
+    case SETS_NOTHING: break;
     }
-    return refuse("%s (%s) is not in this version", flag->name, flag->help);
+    return EXIT_PASS;
+}
+
+/* "[=LIST]": its value stands behind an equals sign or nowhere. */
+static bool is_optional(const struct flag *flag)
+{
+    return flag->argument && *flag->argument == '[';
 }
 
 /* One flag, with its value behind "=" or in the next argument. Sets how many arguments it took. */
@@ -198,10 +235,12 @@ static int read_flag(const struct verb *verb, int argc, char **argv, struct opti
     const struct flag *flag = find_flag(name, length);
     *took = 1;
     if (!flag) return refuse_unknown(verb, name);
-    if (flag->kind == IS_LATER) return set_value(options, flag, "");
     if (!(flag->verbs & verb->bit)) return refuse("%s takes no %s", verb->name, flag->name);
     if (!flag->argument && value) return refuse("%s takes no value", flag->name);
-    if (flag->argument && !value) {
+    if (is_optional(flag)) {
+        if (value && !*value) return refuse("%s: its value is empty", flag->name);
+        if (!value) value = "";
+    } else if (flag->argument && !value) {
         if (argc < 2) return refuse("%s: its value %s is missing", flag->name, flag->argument);
         value = argv[1];
         *took = 2;
@@ -235,7 +274,7 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
     if (verb->bit != VERB_VERIFY && options->word_count)
         return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
                       options->words[0], verb->name);
-    return EXIT_PASS;
+    return shorthand_expand(options);
 }
 
 void options_clear(struct options *options)

@@ -10,13 +10,15 @@ enum verb_bit { VERB_RUN = 1, VERB_VERIFY = 2, VERB_PLAN = 4, VERB_INFO = 8, VER
 
 struct options {
     struct trial trial;
-    const char *q, *k, *v, *dout, *dlse;  /* files to read */
-    const char *out, *lse, *dq, *dk, *dv; /* files to write */
+    const char *q, *k, *v, *dout, *dlse;           /* files to read */
+    const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write */
     const char *trace, *mask, *rings;
-    int64_t memory; /* bytes per rank; 0 = no limit */
+    const char *head;                             /* of the mask: a number, or "all" */
+    const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
+    int64_t memory;                               /* bytes per rank; 0 = no limit */
     int64_t rank;
     double timeout; /* seconds; 0 = the library's default */
-    bool json, quiet, verify, list, quick, explain;
+    bool json, quiet, verify, list, quick, explain, systems;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
     uint64_t given; /* a bit per row of the table */

@@ -4,9 +4,11 @@
 #include "forecast.h"
 #include "json.h"
 #include "machine.h"
+#include "system.h"
 #include "text.h"
 
-static const char *const kinds[] = { "kernel", "transport", "strategy", "partition", "pattern" };
+static const char *const kinds[] = { "kernel",    "transport", "strategy",
+                                     "partition", "pattern",   "order" };
 
 static const char dtype_why[] =
     "sums are f32 for every dtype, so 16 bits would save memory, not error";
@@ -34,6 +36,7 @@ static void print_people(int threads)
     printf("dtype auto   the files' dtype; f32 for synthetic data: %s\n", dtype_why);
     printf("\n* the default, + usable, - not usable here\n");
     for (int i = 0; i < COUNT(kinds); i++) print_parts(kinds[i]);
+    printf("\nsystems by name: ringattn info --systems\n");
 }
 
 static void print_parts_json(struct json *json, const char *kind)
@@ -52,18 +55,24 @@ static void print_parts_json(struct json *json, const char *kind)
     json_close(json, ']');
 }
 
-static void print_json(int threads)
+static void print_machine_json(struct json *json, int threads)
+{
+    json_text(json, "device", "cpu");
+    json_whole(json, "cores", machine_cores());
+    json_whole(json, "memory_bytes", (int64_t)machine_memory());
+    json_whole(json, "threads", threads);
+    json_text(json, "dtype_auto", "f32");
+    json_text(json, "dtype_why", dtype_why);
+    for (int i = 0; i < COUNT(kinds); i++) print_parts_json(json, kinds[i]);
+}
+
+static void print_json(int threads, bool only_systems)
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
     json_text(&json, "version", ra_version());
-    json_text(&json, "device", "cpu");
-    json_whole(&json, "cores", machine_cores());
-    json_whole(&json, "memory_bytes", (int64_t)machine_memory());
-    json_whole(&json, "threads", threads);
-    json_text(&json, "dtype_auto", "f32");
-    json_text(&json, "dtype_why", dtype_why);
-    for (int i = 0; i < COUNT(kinds); i++) print_parts_json(&json, kinds[i]);
+    if (!only_systems) print_machine_json(&json, threads);
+    system_json_all(&json);
     json_close(&json, '}');
 }
 
@@ -72,7 +81,8 @@ int verb_info(struct options *options)
     struct trial alone = { .ranks = 1 };
     int threads, status = forecast_threads(&alone, &threads);
     if (status) return status;
-    if (options->json) print_json(threads);
+    if (options->json) print_json(threads, options->systems);
+    else if (options->systems) system_print_all();
     else print_people(threads);
     return EXIT_PASS;
 }

@@ -25,10 +25,13 @@ bool load_wanted(const struct options *o) { return o->q || o->k || o->v || o->do
 static int check_flags(const struct options *o)
 {
     static const char *const synthetic[] = { "--tokens", "--kv-tokens", "--heads", "--kv-heads",
-                                             "--dim",    "--value-dim", "--batch", "--seed" };
+                                             "--dim",    "--value-dim", "--batch" };
     for (int i = TENSOR_Q; i <= TENSOR_V; i++)
         if (!path_of(o, i))
             return refuse("--q, --k and --v belong together; %s is missing", flag_names[i]);
+    if (flags_given(o, "--seed") && o->trial.dropout <= 0.0)
+        return refuse(
+            "--seed is for synthetic data and dropout; with --q the data is in the files");
     for (int i = 0; i < COUNT(synthetic); i++)
         if (flags_given(o, synthetic[i]))
             return refuse("%s is for synthetic data; with --q the data is in the files",

@@ -26,22 +26,24 @@ static const struct verb verbs[] = {
           "Without a problem it runs the built-in conformance grid on this machine. A problem is a "
           "line such as 'causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag allgather "
           "backward seed=7'; each quoted argument is one, and words without quotes are one "
-          "together. Further words: scale= threads= kernel= amp= gap= strides=packed|padded|heads "
-          "ones." },
+          "together. Further words: order= system= scale= softcap= alibi alibi=S,S,... sinks "
+          "bias=add|heads|batch|mask|maskheads dropout= threads= kernel= amp= gap= "
+          "strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy file behind "
+          "the equals sign." },
     { .name = "plan",
       .bit = VERB_PLAN,
       .usage = "[FLAGS]",
       .run = verb_plan,
       .summary = "what a run would need, without running it",
       .about =
-          "Prints memory, bytes, work and predicted time of a run. The prediction comes from a "
-          "measurement of a moment on this machine." },
+          "Prints memory, bytes, work and predicted time of a run, beside those of full attention. "
+          "The prediction comes from a measurement of a moment on this machine." },
     { .name = "info",
       .bit = VERB_INFO,
       .usage = "[FLAGS]",
       .run = verb_info,
       .summary = "what there is on this machine, what is chosen, and why",
-      .about = "Lists kernels, transports, strategies, partitions and patterns." },
+      .about = "Lists kernels, transports, strategies, partitions, patterns, orders and systems." },
     { .name = "demo",
       .bit = VERB_DEMO,
       .usage = "[FLAGS]",

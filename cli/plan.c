@@ -8,13 +8,12 @@
 #include "forecast.h"
 #include "half.h"
 #include "json.h"
-#include "npy.h"
+#include "maskfile.h"
 #include "predict.h"
 #include "report.h"
 #include "rings.h"
+#include "system.h"
 #include "text.h"
-
-#define MASK_MOST 4096 /* queries and keys of a mask file */
 
 /* ---- Memory by purpose ----------------------------------------------------------------------- */
 
@@ -64,30 +63,87 @@ static void print_memory(const struct forecast *forecast)
     }
 }
 
-/* ---- Output ---------------------------------------------------------------------------------- */
-
 static int64_t bytes_sent(const struct forecast *forecast, int rank)
 {
     return forecast->rank[rank].forward.bytes_sent + forecast->rank[rank].backward.bytes_sent;
 }
 
+/* ---- Beside full attention -------------------------------------------------------------------- */
+
+/* The same run with every query seeing every key, in sequential order. */
+static int forecast_full(const struct trial *trial, struct forecast *full)
+{
+    struct trial t = *trial; /* borrows its texts */
+    t.pattern = t.order = NULL;
+    t.partition[strcspn(t.partition, ";")] = 0; /* there are no documents */
+    return forecast_open(full, &t, 0);
+}
+
+static void print_ratio(const char *name, double this, double full, struct text shown[2])
+{
+    printf("%-12s %14s %14s", name, shown[0].s, shown[1].s);
+    if (full > 0.0) printf(" %10.4g\n", this / full);
+    else printf(" %10s\n", "-");
+}
+
+static struct text giga(double flops)
+{
+    struct text text;
+    snprintf(text.s, sizeof text.s, "%.4g GFLOP", flops * 1e-9);
+    return text;
+}
+
+static struct text share(double density)
+{
+    struct text text;
+    snprintf(text.s, sizeof text.s, "%.4g", density);
+    return text;
+}
+
+static void print_against_full(const struct trial *t, const struct forecast *f,
+                               const struct forecast *full)
+{
+    double most[2] = { 0.0, 0.0 }, all[2] = { 0.0, 0.0 };
+    const struct forecast *const both[2] = { f, full };
+    for (int i = 0; i < 2; i++)
+        for (int rank = 0; rank < f->ranks; rank++) {
+            double sent = (double)bytes_sent(both[i], rank);
+            all[i] += sent;
+            if (sent > most[i]) most[i] = sent;
+        }
+    printf("\n%-12s %14s %14s %10s\n", "", "this run", "full", "ratio");
+    print_ratio("pairs", (double)f->pairs, (double)full->pairs,
+                (struct text[]){ text_count(f->pairs), text_count(full->pairs) });
+    print_ratio("density", f->density, full->density,
+                (struct text[]){ share(f->density), share(full->density) });
+    print_ratio("work", f->flops, full->flops,
+                (struct text[]){ giga(f->flops), giga(full->flops) });
+    print_ratio("hops", (double)f->hops, (double)full->hops,
+                (struct text[]){ text_count(f->hops), text_count(full->hops) });
+    print_ratio("sent, most", most[0], most[1],
+                (struct text[]){ text_bytes(most[0]), text_bytes(most[1]) });
+    print_ratio("sent, all", all[0], all[1],
+                (struct text[]){ text_bytes(all[0]), text_bytes(all[1]) });
+    const char *random = t->pattern ? strstr(t->pattern, "random=") : NULL;
+    if (random)
+        printf("%-12s %.*s of the blocks asked for, the diagonal beside them; %.4g of the pairs "
+               "achieved\n",
+               "random", (int)strcspn(random + 7, ";"), random + 7, f->density);
+    printf("\n");
+}
+
+/* ---- Output ---------------------------------------------------------------------------------- */
+
 static void print_people(const struct trial *t, const struct forecast *f,
-                         const struct prediction *p)
+                         const struct forecast *full, const struct prediction *p)
 {
     char *problem = trial_format(t);
-    int64_t most = 0, all = 0;
-    for (int rank = 0; rank < f->ranks; rank++) {
-        all += bytes_sent(f, rank);
-        if (bytes_sent(f, rank) > most) most = bytes_sent(f, rank);
-    }
+    system_print(t);
     printf("problem      %s\n", problem ? problem : "?");
     printf("ranks        %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", f->ranks, t->strategy,
            t->partition, t->transport, f->threads, f->threads == 1 ? "" : "s", f->kernel,
            half_name((ra_dtype)t->dtype));
-    printf("work         %s pairs, density %.4g, %.4g GFLOP\n", text_count(f->pairs).s, f->density,
-           f->flops * 1e-9);
-    printf("sent         %s per rank at most, %s in all, in %s hop%s\n", text_bytes((double)most).s,
-           text_bytes((double)all).s, text_count(f->hops).s, f->hops == 1 ? "" : "s");
+    print_against_full(t, f, full);
     printf("predicted    %s here, at %s GFLOP/s measured just now", text_seconds(p->seconds).s,
            text_real(p->forward_gflops).s);
     if (t->backward) printf(" (backward %s)", text_real(p->backward_gflops).s);
@@ -96,7 +152,20 @@ static void print_people(const struct trial *t, const struct forecast *f,
     free(problem);
 }
 
-static void print_json(const struct trial *t, const struct forecast *f, const struct prediction *p)
+static void print_full_json(struct json *json, const struct forecast *full)
+{
+    json_open(json, "full", '{');
+    json_whole(json, "pairs", full->pairs);
+    json_whole(json, "flops", (int64_t)full->flops);
+    json_whole(json, "hops", full->hops);
+    json_open(json, "bytes_sent_per_rank", '[');
+    for (int rank = 0; rank < full->ranks; rank++) json_whole(json, NULL, bytes_sent(full, rank));
+    json_close(json, ']');
+    json_close(json, '}');
+}
+
+static void print_json(const struct trial *t, const struct forecast *f, const struct forecast *full,
+                       const struct prediction *p)
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
@@ -121,12 +190,13 @@ static void print_json(const struct trial *t, const struct forecast *f, const st
         json_whole(&json, purposes[i].name, (int64_t)most);
     }
     json_close(&json, '}');
+    print_full_json(&json, full);
     json_real(&json, "predicted_seconds", p->seconds);
     json_real(&json, "measured_gflops", p->forward_gflops);
     json_close(&json, '}');
 }
 
-/* ---- Steps and mask -------------------------------------------------------------------------- */
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 static void print_line(void *context, const char *line)
 {
@@ -149,46 +219,6 @@ static int explain(const struct options *o)
     return library_failed(status);
 }
 
-static int check_mask(const struct options *o)
-{
-    size_t length = strlen(o->mask);
-    const struct trial *t = &o->trial;
-    if (length > 4 && !strcasecmp(o->mask + length - 4, ".png"))
-        return refuse("--mask: .png is not in this version; .npy is written");
-    if (t->q_len > MASK_MOST || t->k_len > MASK_MOST)
-        return refuse("--mask: %" PRId64 " x %" PRId64 " is too large to look at; at most %d x %d",
-                      t->q_len, t->k_len, MASK_MOST, MASK_MOST);
-    return outfile_check("--mask", o->mask);
-}
-
-static ra_status fill_mask(const struct trial *t, uint8_t *seen)
-{
-    ra_pattern *pattern;
-    ra_status status = ra_pattern_parse(t->pattern ? t->pattern : "full", &pattern);
-    if (status != RA_OK) return status;
-    for (int64_t query = 0; query < t->q_len && status == RA_OK; query++)
-        status = ra_pattern_row(pattern, t->q_len, t->k_len, 0, query, seen + query * t->k_len);
-    ra_pattern_destroy(pattern);
-    return status;
-}
-
-static int write_mask(const struct options *o)
-{
-    const struct trial *t = &o->trial;
-    struct outfile file = { .path = NULL };
-    uint8_t *seen = calloc((size_t)t->q_len, (size_t)t->k_len);
-    if (!seen) return fault("out of memory: %" PRId64 " bytes", t->q_len * t->k_len);
-    int status = library_failed(fill_mask(t, seen));
-    struct npy_output output = {
-        .bytes = true, .axes = 2, .shape = { t->q_len, t->k_len }, .data = seen
-    };
-    if (!status) status = npy_write(&file, o->mask, &output);
-    if (!status) status = outfile_commit(&file);
-    outfile_discard(&file);
-    free(seen);
-    return status;
-}
-
 /* ---- The verb -------------------------------------------------------------------------------- */
 
 static int check_options(const struct options *o)
@@ -200,23 +230,34 @@ static int check_options(const struct options *o)
     if (!o->explain && flags_given(o, "--rank")) return refuse("--rank is for --explain");
     if (o->rank >= o->trial.ranks)
         return refuse("--rank: there are ranks 0 to %" PRId64, o->trial.ranks - 1);
-    return o->mask ? check_mask(o) : EXIT_PASS;
+    return maskfile_check(o);
+}
+
+/* Everything that is shown of one forecast. */
+static int show(const struct options *o, const struct forecast *forecast)
+{
+    struct forecast full;
+    struct prediction prediction;
+    int status = forecast_full(&o->trial, &full);
+    if (status) return status;
+    status = predict(&o->trial, forecast, &prediction);
+    if (!status && o->mask) status = maskfile_write(o);
+    if (!status && o->json) print_json(&o->trial, forecast, &full, &prediction);
+    if (!status && !o->json) print_people(&o->trial, forecast, &full, &prediction);
+    if (!status && o->explain) status = explain(o);
+    forecast_close(&full);
+    return status;
 }
 
 int verb_plan(struct options *o)
 {
     struct forecast forecast;
-    struct prediction prediction;
     int status = trial_settle(&o->trial);
     if (!status) status = check_options(o);
     if (!status && o->rings) return rings_print(o);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
     if (status) return status;
-    status = predict(&o->trial, &forecast, &prediction);
-    if (!status && o->mask) status = write_mask(o);
-    if (!status && o->json) print_json(&o->trial, &forecast, &prediction);
-    if (!status && !o->json) print_people(&o->trial, &forecast, &prediction);
-    if (!status && o->explain) status = explain(o);
+    status = show(o, &forecast);
     forecast_close(&forecast);
     return status;
 }

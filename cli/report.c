@@ -5,6 +5,7 @@
 
 #include "half.h"
 #include "machine.h"
+#include "system.h"
 
 static void add_rank(const struct engine_rank *r, struct run_report *report)
 {
@@ -35,6 +36,8 @@ void report_problem_json(struct json *json, const struct trial *trial)
     json_text(json, "version", ra_version());
     json_text(json, "problem", problem);
     json_text(json, "pattern", trial->pattern ? trial->pattern : "full");
+    json_text(json, "order", trial->order ? trial->order : "sequential");
+    system_json(json, trial);
     json_whole(json, "ranks", trial->ranks);
     json_text(json, "strategy", trial->strategy);
     json_text(json, "partition", trial->partition);

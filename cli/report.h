@@ -19,7 +19,7 @@ struct run_report {
 
 void report_fill(const struct engine *engine, struct run_report *report);
 
-/* problem, pattern, ranks, strategy, partition, transport, device, dtype. */
+/* problem, pattern, order, system, ranks, strategy, partition, transport, device, dtype. */
 void report_problem_json(struct json *json, const struct trial *trial);
 
 #endif

@@ -12,6 +12,7 @@
 #include "machine.h"
 #include "report.h"
 #include "store.h"
+#include "system.h"
 #include "text.h"
 
 /* ---- Output ---------------------------------------------------------------------------------- */
@@ -101,6 +102,7 @@ static void print_people(const struct engine *engine, const struct run_report *r
                          char *problem)
 {
     const struct trial *t = engine->trial;
+    system_print(t);
     printf("problem    %s\n", problem);
     printf("ranks      %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", engine->ranks,
            t->strategy, t->partition, t->transport, engine->threads,

@@ -6,10 +6,13 @@
 
 #include "npy.h"
 #include "outfile.h"
+#include "places.h"
 
-enum { FILES = 6 };
+enum { FILES = 7 };
 
-/* What goes where; path NULL = not wanted. The trace comes last and is no tensor. */
+/* What goes where; path NULL = not wanted. The last two are no tensors. */
+enum { DSINKS = FILES - 2, TRACE = FILES - 1 };
+
 struct target {
     const char *flag, *path;
     enum tensor tensor;
@@ -18,9 +21,13 @@ struct target {
 static void list_targets(const struct options *o, struct target targets[FILES])
 {
     const struct target all[FILES] = {
-        { "--out", o->out, TENSOR_OUT }, { "--lse", o->lse, TENSOR_LSE },
-        { "--dq", o->dq, TENSOR_DQ },    { "--dk", o->dk, TENSOR_DK },
-        { "--dv", o->dv, TENSOR_DV },    { "--trace", o->trace, TENSOR_COUNT },
+        { "--out", o->out, TENSOR_OUT },
+        { "--lse", o->lse, TENSOR_LSE },
+        { "--dq", o->dq, TENSOR_DQ },
+        { "--dk", o->dk, TENSOR_DK },
+        { "--dv", o->dv, TENSOR_DV },
+        [DSINKS] = { "--dsinks", o->dsinks, TENSOR_COUNT },
+        [TRACE] = { "--trace", o->trace, TENSOR_COUNT },
     };
     memcpy(targets, all, sizeof all);
 }
@@ -34,13 +41,17 @@ int store_check(const struct options *o)
                    { "--k", o->k },
                    { "--v", o->v },
                    { "--dout", o->dout },
-                   { "--dlse", o->dlse } };
+                   { "--dlse", o->dlse },
+                   { "--order", places_is_file(o->trial.order) ? o->trial.order : NULL },
+                   { "--sinks", o->trial.sinks },
+                   { "--bias", o->trial.bias } };
     list_targets(o, targets);
     for (int i = 0; i < FILES; i++) {
         const struct target *t = &targets[i];
         if (!t->path) continue;
-        if (t->tensor != TENSOR_COUNT && tensor_is_backward(t->tensor) && !o->trial.backward)
-            return refuse("%s is for --backward", t->flag);
+        bool backward = i == DSINKS || (i != TRACE && tensor_is_backward(t->tensor));
+        if (backward && !o->trial.backward) return refuse("%s is for --backward", t->flag);
+        if (i == DSINKS && !o->trial.sinks) return refuse("--dsinks needs --sinks beside it");
         for (int j = 0; j < i; j++)
             if (targets[j].path && outfile_same(targets[j].path, t->path))
                 return refuse("%s and %s name the same file", targets[j].flag, t->flag);
@@ -72,6 +83,23 @@ static int write_tensor(const struct engine *engine, const struct target *target
     return status;
 }
 
+static int write_dsinks(const struct engine *engine, const char *path, struct outfile *file)
+{
+    struct npy_output output = {
+        .dtype = RA_F32, .axes = 1, .shape = { engine->trial->q_heads }, .data = engine->dsinks
+    };
+    return npy_write(file, path, &output);
+}
+
+static int write_target(const struct engine *engine, const struct target *targets, int i,
+                        struct outfile *file)
+{
+    const struct target *target = &targets[i];
+    if (i == TRACE) return trace_write(engine->setup.trace, file, target->path);
+    if (i == DSINKS) return write_dsinks(engine, target->path, file);
+    return write_tensor(engine, target, file);
+}
+
 int store_results(const struct options *o, const struct engine *engine)
 {
     struct target targets[FILES];
@@ -79,10 +107,7 @@ int store_results(const struct options *o, const struct engine *engine)
     int status = EXIT_PASS;
     list_targets(o, targets);
     for (int i = 0; i < FILES && !status; i++) {
-        if (!targets[i].path) continue;
-        status = targets[i].tensor == TENSOR_COUNT
-                     ? trace_write(engine->setup.trace, &files[i], targets[i].path)
-                     : write_tensor(engine, &targets[i], &files[i]);
+        if (targets[i].path) status = write_target(engine, targets, i, &files[i]);
     }
     for (int i = 0; i < FILES && !status; i++)
         if (files[i].temporary) status = outfile_commit(&files[i]);

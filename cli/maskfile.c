@@ -1,0 +1,171 @@
+/* maskfile.c - who sees whom as a file. */
+#include "maskfile.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "mask.h"
+#include "npy.h"
+#include "number.h"
+#include "places.h"
+#include "png.h"
+
+#define MASK_MOST 4096                /* queries and keys */
+#define PAIRS_MOST ((int64_t)1 << 28) /* over all heads that are drawn */
+#define SIDE_LEAST 256                /* pixels of a tile, so that a small one can be seen */
+#define GAP 4                         /* pixels between tiles */
+
+enum { WHITE = 255, BETWEEN_TILES = 128 };
+
+/* ---- What is wanted -------------------------------------------------------------------------- */
+
+static bool ends_in(const char *path, const char *ending)
+{
+    size_t length = strlen(path);
+    return length > strlen(ending) && !strcasecmp(path + length - strlen(ending), ending);
+}
+
+static bool all_heads(const struct options *o) { return o->head && !strcmp(o->head, "all"); }
+
+/* The heads to draw, as [*first, *first + *count). */
+static int find_heads(const struct options *o, int64_t *first, int64_t *count)
+{
+    *first = 0;
+    *count = all_heads(o) ? o->trial.q_heads : 1;
+    if (!o->head || all_heads(o)) return EXIT_PASS;
+    return number_whole("--head", o->head, 0, o->trial.q_heads - 1, first);
+}
+
+int maskfile_check(const struct options *o)
+{
+    const struct trial *t = &o->trial;
+    int64_t first, count;
+    if (!o->mask) return o->head ? refuse("--head is for --mask") : EXIT_PASS;
+    if (!ends_in(o->mask, ".npy") && !ends_in(o->mask, ".png") && !ends_in(o->mask, ".pgm"))
+        return refuse("--mask: %s must end in .npy, .png or .pgm", o->mask);
+    if (t->q_len > MASK_MOST || t->k_len > MASK_MOST)
+        return refuse("--mask: %" PRId64 " x %" PRId64 " is too large to look at; at most %d x %d",
+                      t->q_len, t->k_len, MASK_MOST, MASK_MOST);
+    int status = find_heads(o, &first, &count);
+    if (status) return status;
+    if (count * t->q_len * t->k_len > PAIRS_MOST)
+        return refuse("--mask: %" PRId64 " heads of %" PRId64 " x %" PRId64
+                      " are too large to look at; name one with --head",
+                      count, t->q_len, t->k_len);
+    if (places_is_file(t->order) && outfile_same(t->order, o->mask))
+        return refuse("--mask would overwrite %s, the file of --order", t->order);
+    return outfile_check("--mask", o->mask);
+}
+
+/* ---- Numbers --------------------------------------------------------------------------------- */
+
+/* How often every key is seen, [head, query, key]. */
+struct counts {
+    int64_t heads, q_len, k_len;
+    unsigned char *seen;
+    int most;
+};
+
+static int fill_counts(const struct options *o, int64_t first, struct counts *c)
+{
+    const struct trial *t = &o->trial;
+    struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
+    struct mask mask;
+    unsigned char *to = c->seen;
+    int status = mask_open_for(&mask, &setup);
+    if (status) return status;
+    for (int64_t head = first; head < first + c->heads; head++)
+        for (int64_t query = 0; query < c->q_len; query++)
+            for (int64_t key = 0; key < c->k_len; key++) {
+                int count = mask_count(&mask, head, query + c->k_len - c->q_len, key);
+                *to++ = (unsigned char)(count < 255 ? count : 255);
+                if (count > c->most) c->most = count;
+            }
+    mask_close(&mask);
+    return EXIT_PASS;
+}
+
+static int write_numbers(const struct options *o, const struct counts *c, struct outfile *file)
+{
+    struct npy_output output = {
+        .bytes = true, .axes = 2, .shape = { c->q_len, c->k_len }, .data = c->seen
+    };
+    if (all_heads(o)) {
+        const int64_t shape[] = { c->heads, c->q_len, c->k_len };
+        output.axes = COUNT(shape);
+        memcpy(output.shape, shape, sizeof shape);
+    }
+    return npy_write(file, o->mask, &output);
+}
+
+/* ---- Picture --------------------------------------------------------------------------------- */
+
+/* A tile for each head, in rows of as many as make the picture about square. */
+struct tiling {
+    int64_t zoom, columns, rows;
+};
+
+static struct tiling arrange(const struct counts *c)
+{
+    int64_t side = c->q_len > c->k_len ? c->q_len : c->k_len;
+    struct tiling tiling = { (SIDE_LEAST + side - 1) / side, 1, 1 };
+    while (tiling.columns * tiling.columns < c->heads) tiling.columns++;
+    tiling.rows = (c->heads + tiling.columns - 1) / tiling.columns;
+    return tiling;
+}
+
+/* White for nothing, black for what is seen most often. */
+static void draw_tile(const struct counts *c, const struct tiling *tiling, int64_t tile,
+                      struct picture *p)
+{
+    int64_t zoom = tiling->zoom;
+    int64_t top = tile / tiling->columns * (c->q_len * zoom + GAP);
+    int64_t left = tile % tiling->columns * (c->k_len * zoom + GAP);
+    for (int64_t y = 0; y < c->q_len * zoom; y++)
+        for (int64_t x = 0; x < c->k_len * zoom; x++) {
+            int seen = c->seen[(tile * c->q_len + y / zoom) * c->k_len + x / zoom];
+            p->pixels[(top + y) * p->width + left + x] =
+                (unsigned char)(WHITE - (c->most ? WHITE * seen / c->most : 0));
+        }
+}
+
+static int write_picture(const struct options *o, const struct counts *c, struct outfile *file)
+{
+    struct tiling tiling = arrange(c);
+    struct picture p = {
+        .width = (uint32_t)(tiling.columns * (c->k_len * tiling.zoom + GAP) - GAP),
+        .height = (uint32_t)(tiling.rows * (c->q_len * tiling.zoom + GAP) - GAP),
+    };
+    size_t bytes = (size_t)p.width * p.height;
+    int status = outfile_open(file, o->mask);
+    if (status) return status;
+    p.pixels = malloc(bytes);
+    if (!p.pixels) return fault("out of memory: a picture of %zu pixels", bytes);
+    memset(p.pixels, BETWEEN_TILES, bytes);
+    for (int64_t tile = 0; tile < c->heads; tile++) draw_tile(c, &tiling, tile, &p);
+    if (ends_in(o->mask, ".png")) png_write(file->stream, &p);
+    else pgm_write(file->stream, &p);
+    free(p.pixels);
+    return outfile_finish(file);
+}
+
+int maskfile_write(const struct options *o)
+{
+    struct outfile file = { .path = NULL };
+    struct counts c = { .q_len = o->trial.q_len, .k_len = o->trial.k_len };
+    int64_t first;
+    int status = find_heads(o, &first, &c.heads);
+    if (status) return status;
+    c.seen = malloc((size_t)(c.heads * c.q_len * c.k_len));
+    if (!c.seen) return fault("out of memory: %" PRId64 " heads of a mask", c.heads);
+    status = fill_counts(o, first, &c);
+    if (!status)
+        status = ends_in(o->mask, ".npy") ? write_numbers(o, &c, &file)
+                                          : write_picture(o, &c, &file);
+    if (!status) status = outfile_commit(&file);
+    outfile_discard(&file);
+    free(c.seen);
+    return status;
+}

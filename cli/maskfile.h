@@ -1,0 +1,13 @@
+/* maskfile.h - who sees whom as a file: numbers (.npy) or a picture (.png, .pgm), in original
+ * positions. Asks the oracle's mask, which knows heads and orders. */
+#ifndef CLI_MASKFILE_H
+#define CLI_MASKFILE_H
+
+#include "cli.h"
+#include "flags.h"
+
+/* Before anything is written: name, sizes and head. */
+int maskfile_check(const struct options *options);
+int maskfile_write(const struct options *options);
+
+#endif
