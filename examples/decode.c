@@ -1,9 +1,9 @@
 /* decode.c - token by token against a cache of keys and values that no rank holds whole.
  *
- * Four ranks share the cache in blocks of 16 positions, dealt out in turn. For each new token the rank
- * whose block it falls into appends its key and value; then every rank folds the blocks it has into
- * a running softmax, ra_state_reduce() adds these up, and all ranks hold the same result. A row of the
- * softmax travels, never the cache. */
+ * Four ranks share the cache in blocks of 16 positions, dealt out in turn. For each new token
+ * the rank whose block it falls into appends its key and value; then every rank folds the blocks
+ * it has into a running softmax, ra_state_reduce() adds these up, and all ranks hold the same
+ * result. A row of the softmax travels, never the cache. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -7,8 +7,8 @@
 
 #include "api/handles.h"
 
-/* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew the
- * line at the same place. */
+/* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew
+ * the line at the same place. */
 #define POOL_THRESHOLD ((size_t)16 << 20)
 
 /* RINGATTN_THREADS, or the cores shared out among the ranks of this process. */

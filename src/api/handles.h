@@ -28,8 +28,8 @@ struct ra_plan {
 __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,
                                                    const char *format, ...);
 
-/* A rank that gives up leaves the others waiting: tells them why and returns `status`, with the same
- * sentence. Accepts RA_OK and does nothing. `group` may be NULL. */
+/* A rank that gives up leaves the others waiting: tells them why and returns `status`, with the
+ * same sentence. Does nothing for RA_OK. `group` may be NULL. */
 ra_status ra__tell_others(const ra_group *group, ra_status status);
 
 /* Copies a caller-filled struct of another version's size into ours: fields the caller did not know
@@ -49,7 +49,7 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
 
-/* Checks arrays of `length` positions that are to be moved between two orders; `what` moves them. */
+/* Checks arrays of `length` positions that are to be moved between two orders by `what`. */
 ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count);
 
 #endif

@@ -1,8 +1,8 @@
 /* reduce.c - adds up the states that the ranks of a group have folded from their own keys.
  *
- * Every rank sends its state to every other and adds up all of them itself, in the order of ranks: a
- * state is small where this is used (a few queries against a long cache), and so all ranks get the
- * same bits after one exchange. */
+ * Every rank sends its state to every other and adds up all of them itself, in the order of ranks:
+ * a state is small where this is used (a few queries against a long cache), and so all ranks get
+ * the same bits after one exchange. */
 #include "api/state.h"
 
 #include <string.h>
@@ -38,7 +38,7 @@ void ra__meeting_clear(struct ra__meeting *meeting)
     *meeting = (struct ra__meeting){ .others = 0 };
 }
 
-/* Greetings of plans are hop 0; fingerprint 0 keeps all of them apart from the messages of plans. */
+/* Greetings of plans are hop 0. All of these have fingerprint 0, which no message of a plan has. */
 enum { TAG_HOP_FORM = 1, TAG_HOP_STATE = 2 };
 
 static ra_status make_room(ra_state *state, const struct ra__rank *rank)

@@ -23,9 +23,9 @@ struct ra__buffers {
     int64_t hits, misses;
 };
 
-/* A buffer more than so many times too large is not given away. To refuse it costs at most a quarter
- * of its size, in a buffer that fits; to hand it out for little may cost all of it once more, when
- * the same plan then asks for something that large. */
+/* A buffer more than so many times too large is not given away. To refuse it costs at most a
+ * quarter of its size, in a buffer that fits; to hand it out for little may cost all of it once
+ * more, when the same plan then asks for something that large. */
 enum { LOOSEST_FIT = 4 };
 
 ra_status ra__buffers_create(size_t threshold, struct ra__buffer_source source,

@@ -1,6 +1,6 @@
-/* buffers.h - the pool of large buffers of one rank. Its plans run one at a time and keep nothing in
- * their buffers between runs, so a buffer may be held by many plans at once, though never twice by
- * one. Used by the thread of the rank only: there are no locks. */
+/* buffers.h - the pool of large buffers of one rank. Its plans run one at a time and keep
+ * nothing in their buffers between runs, so a buffer may be held by many plans at once, though
+ * never twice by one. Used by the thread of the rank only: there are no locks. */
 #ifndef RA__CORE_BUFFERS_H
 #define RA__CORE_BUFFERS_H
 
@@ -18,9 +18,10 @@ ra_status ra__buffers_create(size_t threshold, struct ra__buffer_source source,
                              struct ra__buffers **out);
 void ra__buffers_destroy(struct ra__buffers *buffers); /* accepts NULL */
 
-/* At least `bytes` bytes, not cleared, that the holder of `account` does not hold yet; NULL when there
- * is no memory. The account is charged with what was asked for, whatever the buffer's size, so that a
- * plan's figures do not depend on the plans beside it. Less than the threshold is the holder's own. */
+/* At least `bytes` bytes, not cleared, that the holder of `account` does not hold yet; NULL when
+ * there is no memory. The account is charged with what was asked for, whatever the buffer's
+ * size, so that a plan's figures do not depend on the plans beside it. Less than the threshold
+ * is the holder's own. */
 void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
                        enum ra__purpose purpose, size_t bytes);
 

@@ -11,9 +11,9 @@ struct ra__order_kind {
     const char *syntax; /* "hilbert[:HxW]" */
     const char *summary;
     const char *samples; /* small ones for tests, with a space between */
-    /* Fills origin[0 .. length - 1] with the original position of every index. `args` is the text
-     * behind the colon, or NULL. Only called for lengths below 2^31. NULL: the order changes nothing
-     * and takes no arguments. */
+    /* Fills origin[0 .. length - 1] with the original position of every index. `args` is the
+     * text behind the colon, or NULL. Only called for lengths below 2^31. NULL: the order
+     * changes nothing and takes no arguments. */
     ra_status (*fill)(const char *args, int64_t length, int32_t *origin);
 };
 
@@ -32,14 +32,14 @@ struct ra_order {
 /* NAME[:ARGS], for positions 0 to length - 1. */
 ra_status ra__order_parse(const char *text, int64_t length, ra_order **out);
 
-/* From a list that the caller knows to be a permutation; taken over, also when it fails. A list that
- * changes nothing is not kept. */
+/* From a list that the caller knows to be a permutation; taken over, also when it fails. A list
+ * that changes nothing is not kept. */
 ra_status ra__order_adopt(int32_t *origin, int64_t length, ra_order **out);
 
 /* Room for that list; NULL where length is 0. Lengths of 2^31 and more are refused. */
 ra_status ra__order_room(int64_t length, int32_t **origin);
 
-/* What a kind says of arguments it cannot read: `order hilbert: "3" is not understood; write ...`. */
+/* What a kind says of arguments it cannot read: `order hilbert: "3" is not understood; ...`. */
 ra_status ra__order_misread(const struct ra__order_kind *kind, const char *args);
 
 ra_status ra__order_copy(const ra_order *order, ra_order **out); /* NULL copies to NULL */

@@ -1,5 +1,6 @@
-/* test_reduce.c - ranks that fold their own keys and add up their states: all get what one rank gets
- * from all keys, with the same bits; a second time allocates nothing; and who does not fit is named. */
+/* test_reduce.c - ranks that fold their own keys and add up their states: all get what one rank
+ * gets from all keys, with the same bits; a second time allocates nothing; and who does not fit
+ * is named. */
 #include "support/test.h"
 
 #include <math.h>
@@ -239,7 +240,7 @@ static void plans_and_states_share_a_group(void **state)
     step_close(&step);
 }
 
-/* ---- Failures --------------------------------------------------------------------------------- */
+/* ---- Failures ------------------------------------------------------------------------------- */
 
 static ra_status reduce_and_note(ra_group *group, void *context)
 {

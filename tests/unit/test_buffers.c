@@ -1,5 +1,5 @@
-/* test_buffers.c - the pool of a rank: who shares which buffer, what is counted, what stays and what
- * goes; and that plans which share their buffers give the same bits as plans which do not. */
+/* test_buffers.c - the pool of a rank: who shares which buffer, what is counted, what stays and
+ * what goes; and that plans which share their buffers give the same bits as plans which do not. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 #include "core/buffers.h"
 #include "support/counter.h"
 
-/* ---- The pool alone --------------------------------------------------------------------------- */
+/* ---- The pool alone ------------------------------------------------------------------------- */
 
 enum { THRESHOLD = 100 };
 
@@ -193,7 +193,7 @@ static void idle_buffers_make_room(void **state)
     assert_int_equal(room_used, 0);
 }
 
-/* ---- The pool of a group ----------------------------------------------------------------------- */
+/* ---- The pool of a group -------------------------------------------------------------------- */
 
 enum { RANKS = 3, TOKENS = 60, HEADS = 2, DIM = 8, FLOATS = TOKENS * HEADS * DIM };
 

@@ -186,7 +186,7 @@ static void philox_is_philox(void **state)
     assert_memory_equal(zero.word, want, sizeof want);
 }
 
-/* ---- Moving arrays ---------------------------------------------------------------------------- */
+/* ---- Moving arrays -------------------------------------------------------------------------- */
 
 static void what_is_permuted_comes_back(void **state)
 {
@@ -217,7 +217,7 @@ static void what_is_permuted_comes_back(void **state)
     }
 }
 
-/* ---- Custom orders, copies, hashes ------------------------------------------------------------- */
+/* ---- Custom orders, copies, hashes ---------------------------------------------------------- */
 
 static void custom_orders_are_copied(void **state)
 {

@@ -337,7 +337,7 @@ static void partials_merge_by_hand(void **state)
     }
 }
 
-/* ---- A cache that grows ----------------------------------------------------------------------- */
+/* ---- A cache that grows --------------------------------------------------------------------- */
 
 /* One state for every length gives the bits of a state made for that length. */
 static void keys_may_grow(void **state)
@@ -395,7 +395,7 @@ static void keys_that_make_no_sense(void **state)
     pieces_close(&p);
 }
 
-/* ---- Sinks ------------------------------------------------------------------------------------ */
+/* ---- Sinks ---------------------------------------------------------------------------------- */
 
 /* A sink is a partial with LSE z and output 0. */
 static void sinks_are_one_more_key(void **state)
@@ -453,7 +453,7 @@ static void extreme_sinks_are_safe(void **state)
     pieces_close(&p);
 }
 
-/* ---- What is for plans ------------------------------------------------------------------------ */
+/* ---- What is for plans ---------------------------------------------------------------------- */
 
 static void orders_and_dropout_are_refused(void **state)
 {
