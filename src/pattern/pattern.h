@@ -25,6 +25,7 @@ struct ra__row {
     ra_run q, heads;
     const struct ra__sight *sights;
     int sight_count;
+    int ordinal; /* among the rows of its stretch: rows of one ordinal may repeat from stretch to stretch */
 };
 
 struct ra__row_sink {

@@ -14,6 +14,7 @@ struct ra__scene {
     struct ra__row_sink sink;
     int64_t lo, hi; /* keys of the document, or all */
     struct list added, clipped;
+    int ordinal; /* of the next row */
 };
 
 static ra_status list_add(struct list *list, struct ra__sight sight)
@@ -59,7 +60,8 @@ ra_status ra__scene_put(struct ra__scene *scene, ra_run q)
     struct ra__row row = { .q = q,
                            .heads = look->heads,
                            .sights = scene->clipped.at,
-                           .sight_count = scene->clipped.count };
+                           .sight_count = scene->clipped.count,
+                           .ordinal = scene->ordinal++ };
     return scene->sink.put(scene->sink.context, &row);
 }
 
@@ -83,6 +85,7 @@ static ra_status see_between(struct ra__scene *scene, ra_run q)
     bool documents = pattern->bounds && !scene->look->ordered;
     scene->lo = 0;
     scene->hi = scene->look->k_len;
+    scene->ordinal = 0;
     for (int64_t done = 0; done < q.count;) {
         ra_run part = { q.start + done * q.step, q.step, q.count - done };
         if (documents) {

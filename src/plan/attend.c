@@ -151,17 +151,16 @@ static ra_status append_keys(struct ra__builder *b, const struct ra__key_run *ke
     return RA_OK;
 }
 
-/* Appends a row and the keys in b->found to the step whose rows start at `first_row`. */
-static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int first_row)
+/* Appends a row and the keys in b->found to the step, or to the newest family of the row's ordinal. */
+static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int64_t ordinal)
 {
     struct ra__program *p = b->program;
-    if (p->row_count > first_row) {
-        struct ra__plan_row *family = &p->rows[p->row_count - 1];
-        if (extends(p, family, &row, b->found)) {
-            extend(p, family, &row, b->found);
-            return RA_OK;
-        }
+    int *newest = ordinal < RA__ORDINALS ? &b->newest[ordinal] : NULL;
+    if (newest && *newest >= 0 && extends(p, &p->rows[*newest], &row, b->found)) {
+        extend(p, &p->rows[*newest], &row, b->found);
+        return RA_OK;
     }
+    if (newest) *newest = p->row_count;
     row.first_key = p->key_count;
     RA__TRY(append_keys(b, b->found, b->found_count));
     void *rows = p->row_count < INT_MAX
@@ -178,7 +177,6 @@ static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int fir
 struct writing {
     struct ra__builder *builder;
     struct source source;
-    int first_row;
     bool blind; /* rows without keys, and no others */
 };
 
@@ -210,17 +208,18 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
     };
     if (forward && !(out.first && out.last))
         b->plan->state_rows = b->input->q_layout->count[b->rank];
-    return put_row(b, out, writing->first_row);
+    return put_row(b, out, shard_row->ordinal);
 }
 
 static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct source source,
                             bool blind)
 {
-    struct writing writing = { b, source, b->program->row_count, blind };
+    struct writing writing = { b, source, blind };
+    step.first_row = b->program->row_count;
+    for (int i = 0; i < RA__ORDINALS; i++) b->newest[i] = -1;
     RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
     step.op = RA__OP_ATTEND;
-    step.first_row = writing.first_row;
-    step.row_count = b->program->row_count - writing.first_row;
+    step.row_count = b->program->row_count - step.first_row;
     return step.row_count ? ra__put_step(b, step) : RA_OK;
 }
 

@@ -23,6 +23,9 @@ struct ra__needs {
     int64_t rows; /* of a slot */
 };
 
+/* Ordinals that are looked after; rows of higher ones stay single. */
+enum { RA__ORDINALS = 512 };
+
 struct ra__builder {
     const struct ra__plan_input *input;
     struct ra__plan *plan;
@@ -37,6 +40,7 @@ struct ra__builder {
     int last_visit;             /* how many ranks on the own block travels; 0 = nobody needs it */
     struct ra__key_run *found;  /* keys of the row being written */
     int found_count, found_room;
+    int newest[RA__ORDINALS];  /* rows of the step being written, by ordinal; -1 = none */
     int *first_hop, *last_hop; /* [row of this rank]: hops at which it sees keys; -1 = none */
     int row_count;
 };
@@ -58,6 +62,7 @@ struct ra__shard_row {
     const struct ra__row *row;
     int64_t q_row, q_row_step;
     int index;
+    int64_t ordinal; /* that of the row, KV heads told apart */
 };
 struct ra__shard_row_sink {
     ra_status (*put)(void *context, const struct ra__shard_row *row);

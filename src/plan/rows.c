@@ -10,14 +10,15 @@ struct stream {
     int index;
 };
 
-static ra_status hand_on(struct stream *stream, const struct ra__row *row)
+static ra_status hand_on(struct stream *stream, const struct ra__row *row, int64_t ordinal)
 {
     const ra_run *at = &stream->run->at;
     int64_t index = row->q.start - stream->shift;
     struct ra__shard_row shard_row = { .row = row,
                                        .q_row = stream->run->row + (index - at->start) / at->step,
                                        .q_row_step = row->q.step / at->step,
-                                       .index = stream->index++ };
+                                       .index = stream->index++,
+                                       .ordinal = ordinal };
     if (shard_row.q_row_step == 0) shard_row.q_row_step = 1; /* a single query has any step */
     return stream->sink.put(stream->sink.context, &shard_row);
 }
@@ -31,7 +32,8 @@ static ra_status split_row(struct stream *stream, const struct ra__row *row)
     for (int64_t kv_head = first; kv_head <= last; kv_head++) {
         struct ra__row part = *row;
         part.heads = ra__run_clip(row->heads, kv_head * group, (kv_head + 1) * group, &skipped);
-        if (part.heads.count > 0) RA__TRY(hand_on(stream, &part));
+        if (part.heads.count > 0)
+            RA__TRY(hand_on(stream, &part, row->ordinal * shape->kv_heads + kv_head));
     }
     return RA_OK;
 }
@@ -39,7 +41,8 @@ static ra_status split_row(struct stream *stream, const struct ra__row *row)
 static ra_status take_row(void *context, const struct ra__row *row)
 {
     struct stream *stream = context;
-    return stream->builder->split_heads ? split_row(stream, row) : hand_on(stream, row);
+    return stream->builder->split_heads ? split_row(stream, row)
+                                        : hand_on(stream, row, row->ordinal);
 }
 
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink)
