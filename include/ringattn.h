@@ -20,9 +20,9 @@
  * function accepts NULL. The library keeps no caller pointer after a call returns. A plan must be
  * destroyed before its group; a pattern may be destroyed as soon as ra_plan_create() returned.
  *
- * THREADS  One thread at a time per handle. Different handles may be used at the same time, also
- * handles of the same group: that is how a group in one process works. ra_group_abort() is the
- * exception: any thread may call it at any time.
+ * THREADS  One thread at a time per handle; a group handle and its plans count as one. Different
+ * handles may be used at the same time, also handles of the same group: that is how a group in one
+ * process works. ra_group_abort() is the exception: any thread may call it at any time.
  *
  * ERRORS  Functions that can fail return ra_status and write their result only on success;
  * ra_last_error() then holds one sentence, per thread. The library never prints, exits or aborts.
