@@ -59,9 +59,9 @@ static void evaluate_query(struct evaluation *e, int64_t batch, int64_t query, i
     keep(e, TENSOR_OUT, row, &e->row.out, 0, t->value_dim);
     e->expect->exact[TENSOR_LSE][row] = e->row.lse;
     note(e, TENSOR_LSE, e->row.lse, e->row.naive_lse, 1.0);
-    e->expect->pairs += e->row.seen;
+    e->expect->pairs += e->row.pairs;
     e->score_terms = fmax(e->score_terms, e->row.score_terms);
-    if (e->row.seen) e->lse_most = fmax(e->lse_most, fabs(e->row.lse));
+    if (isfinite(e->row.lse)) e->lse_most = fmax(e->lse_most, fabs(e->row.lse));
     if (!t->backward) return;
     keep(e, TENSOR_DQ, row, &e->row.dq, 0, t->dim);
     oracle_add_keys(&e->oracle, &e->row, &e->dk, &e->dv);
@@ -122,7 +122,7 @@ void expect_open(struct expect *expect, const struct lab *lab)
 {
     const struct trial *t = &lab->trial;
     struct evaluation e = { .lab = lab, .expect = expect };
-    struct source source = { row_of, (void *)lab };
+    struct source source = { row_of, (void *)lab, &lab->terms };
     *expect = (struct expect){ .key = key_of(lab) };
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) {
         if (!lab->whole[i].data) continue;
@@ -137,6 +137,7 @@ void expect_open(struct expect *expect, const struct lab *lab)
         for (int64_t kv_head = 0; kv_head < t->kv_heads; kv_head++)
             evaluate_head(&e, batch, kv_head);
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) expect->bound[i] = bound_of(&e, i);
+    expect->score_terms = e.score_terms;
     triple_close(&e.dk);
     triple_close(&e.dv);
     oracle_row_close(&e.row);
@@ -185,12 +186,34 @@ static void match_blind(const struct expect *expect, const struct lab *lab)
     }
 }
 
+/* From the lab's own out and LSE, which are matched before. */
+static void match_sinks(const struct expect *expect, const struct lab *lab)
+{
+    struct source source = { row_of, (void *)lab, &lab->terms };
+    struct oracle oracle;
+    struct oracle_row row;
+    if (!lab->dsinks) return;
+    assert_int_equal(oracle_open(&oracle, &lab->trial, source), 0);
+    assert_int_equal(oracle_row_open(&row, &lab->trial), 0);
+    for (int64_t h = 0; h < lab->trial.q_heads; h++) {
+        struct number want = oracle_sink(&oracle, h, &row);
+        double bound = 2.0 * fabs((double)want.naive - want.exact) +
+                       0x1p-24 * (5.0 + 2.0 * expect->score_terms) * want.terms;
+        if (!(fabs((double)lab->dsinks[h] - want.exact) <= bound))
+            lab_fail(lab, "dsinks, head %lld: %.9g, but %.9g is right (allowed error %.3g)",
+                     (long long)h, (double)lab->dsinks[h], want.exact, bound);
+    }
+    oracle_row_close(&row);
+    oracle_close(&oracle);
+}
+
 void expect_match(const struct expect *expect, const struct lab *lab)
 {
     int64_t forward = 0, backward = 0;
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
         if (lab->whole[i].data && !(i == TENSOR_LSE && lab->no_lse)) match_tensor(expect, lab, i);
     match_blind(expect, lab);
+    match_sinks(expect, lab);
     for (int rank = 0; rank < lab->trial.ranks; rank++) {
         forward += lab->rank[rank].forward.pairs;
         backward += lab->rank[rank].backward.pairs;

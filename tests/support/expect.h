@@ -12,7 +12,8 @@ struct expect {
     char *key;                   /* the problem, without what must not matter */
     double *exact[TENSOR_COUNT]; /* out, lse, dq, dk, dv; in global order, packed */
     double bound[TENSOR_COUNT];
-    int64_t pairs; /* over heads and batch */
+    double score_terms; /* largest sum of sizes behind a score */
+    int64_t pairs;      /* over heads and batch */
 };
 
 /* Evaluates the oracle on the lab's inputs. */
@@ -20,7 +21,8 @@ void expect_open(struct expect *expect, const struct lab *lab);
 void expect_close(struct expect *expect);
 
 /* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf
- * where nothing is seen, and the pairs are right. */
+ * where nothing is seen, and the pairs are right. Gradients of sinks are held against the lab's own
+ * out and LSE. */
 void expect_match(const struct expect *expect, const struct lab *lab);
 
 /* The two above, for a lab whose inputs are its trial's own; remembers the last few problems. */

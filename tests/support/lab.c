@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "half.h"
+#include "order.h"
 
 enum { POISON = 0xff }; /* a NaN in every dtype */
 
@@ -55,6 +56,14 @@ static void open_whole(struct lab *lab, enum tensor tensor)
     if (tensor <= TENSOR_DLSE) assert_int_equal(data_fill(&packed, tensor, &all, 1, view), 0);
 }
 
+static void open_order(struct lab *lab)
+{
+    assert_int_equal(order_open(&lab->trial, &lab->order), 0);
+    if (!lab->order) return;
+    lab->origin = need_memory((size_t)lab->trial.k_len * sizeof *lab->origin);
+    assert_ok(ra_order_positions(lab->order, lab->origin));
+}
+
 void lab_open(struct lab *lab, const char *format, ...)
 {
     char text[4096];
@@ -68,6 +77,8 @@ void lab_open(struct lab *lab, const char *format, ...)
     lab->line = trial_format(&lab->trial);
     assert_non_null(lab->line);
     assert_ok(ra_pattern_parse(lab->trial.pattern ? lab->trial.pattern : "full", &lab->pattern));
+    assert_int_equal(terms_open(&lab->terms, &lab->trial), 0);
+    open_order(lab);
     for (int i = 0; i < TENSOR_COUNT; i++)
         if (has_tensor(lab, i)) open_whole(lab, i);
 }
@@ -91,8 +102,10 @@ static void find_positions(struct lab *lab, int rank, int side)
     r->counts[side] = ra_layout_count(layout, rank);
     r->positions[side] = need_memory((size_t)r->counts[side] * sizeof **r->positions);
     for (int64_t i = 0; i < run_count; i++)
-        for (int64_t j = 0; j < runs[i].count; j++)
-            r->positions[side][row++] = runs[i].start + j * runs[i].step;
+        for (int64_t j = 0; j < runs[i].count; j++) {
+            int64_t index = runs[i].start + j * runs[i].step;
+            r->positions[side][row++] = lab->origin ? lab->origin[index] : index;
+        }
     assert_int_equal(row, r->counts[side]);
     free(runs);
 }
@@ -117,6 +130,9 @@ static void open_shards(struct lab *lab, int rank)
 {
     struct lab_rank *r = &lab->rank[rank];
     for (int side = 0; side < 2; side++) find_positions(lab, rank, side);
+    r->dsinks = need_memory((size_t)lab->trial.q_heads * sizeof *r->dsinks);
+    if (lab->terms.bias)
+        assert_int_equal(terms_rows(&lab->terms, r->positions[0], r->counts[0], &r->bias), 0);
     for (int i = 0; i < TENSOR_COUNT; i++) {
         if (!has_tensor(lab, i)) continue;
         assert_true(view_shape(&lab->trial, i, r->counts[tensor_of_keys(i)], &r->shards[i],
@@ -176,6 +192,7 @@ static ra_status make_plan(ra_group *group, void *context)
     struct lab_rank *r = &lab->rank[ra_group_rank(group)];
     ra_problem problem = trial_problem(t);
     problem.pattern = lab->pattern;
+    problem.order = lab->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
     options.kernel = *t->kernel ? t->kernel : NULL;
@@ -222,6 +239,9 @@ static ra_status run_forward(ra_group *group, void *context)
     args.v = view_tensor(&r->shards[TENSOR_V]);
     args.out = view_tensor(&r->shards[TENSOR_OUT]);
     args.lse = lab->no_lse ? NULL : (float *)(void *)r->shards[TENSOR_LSE].data;
+    args.bias = terms_view(&lab->terms, r->bias, r->counts[0]);
+    args.sinks = lab->terms.sinks;
+    args.dropout_seed = (uint64_t)lab->trial.seed;
     r->forward = ra_stats_default();
     ra_status status = ra_attend(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
@@ -242,6 +262,10 @@ static ra_status run_backward(ra_group *group, void *context)
     args.dq = view_tensor(&r->shards[TENSOR_DQ]);
     args.dk = view_tensor(&r->shards[TENSOR_DK]);
     args.dv = view_tensor(&r->shards[TENSOR_DV]);
+    args.bias = terms_view(&lab->terms, r->bias, r->counts[0]);
+    args.sinks = lab->terms.sinks;
+    args.dropout_seed = (uint64_t)lab->trial.seed;
+    if (lab->terms.sinks) args.dsinks = r->dsinks;
     r->backward = ra_stats_default();
     ra_status status = ra_gradient(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
@@ -283,7 +307,18 @@ static void run(struct lab *lab, ra_rank_fn body, enum tensor first, enum tensor
 }
 
 void lab_forward(struct lab *lab) { run(lab, run_forward, TENSOR_OUT, TENSOR_LSE); }
-void lab_backward(struct lab *lab) { run(lab, run_backward, TENSOR_DQ, TENSOR_DV); }
+
+void lab_backward(struct lab *lab)
+{
+    size_t heads = (size_t)lab->trial.q_heads;
+    run(lab, run_backward, TENSOR_DQ, TENSOR_DV);
+    if (!lab->terms.sinks) return;
+    free(lab->dsinks);
+    lab->dsinks = need_memory(heads * sizeof *lab->dsinks);
+    memset(lab->dsinks, 0, heads * sizeof *lab->dsinks);
+    for (int rank = 0; rank < lab->trial.ranks; rank++)
+        for (size_t h = 0; h < heads; h++) lab->dsinks[h] += lab->rank[rank].dsinks[h];
+}
 
 /* ---- Stopping -------------------------------------------------------------------------------- */
 
@@ -302,6 +337,10 @@ static void stop_rank(struct lab *lab, struct lab_rank *r)
         free(r->positions[side]);
         r->positions[side] = NULL;
     }
+    free(r->bias);
+    free(r->dsinks);
+    r->bias = NULL;
+    r->dsinks = NULL;
 }
 
 void lab_stop(struct lab *lab)
@@ -320,6 +359,10 @@ void lab_close(struct lab *lab)
     for (int side = 0; side < 2; side++) ra_layout_destroy(lab->layouts[side]);
     for (int i = 0; i < TENSOR_COUNT; i++) free(lab->whole[i].data);
     ra_pattern_destroy(lab->pattern);
+    ra_order_destroy(lab->order);
+    free(lab->origin);
+    free(lab->dsinks);
+    terms_close(&lab->terms);
     trial_clear(&lab->trial);
     free(lab->line);
     *lab = (struct lab){ .custom = false };

@@ -16,12 +16,15 @@
 #include "support/test.h"
 
 #include "data.h"
+#include "terms.h"
 #include "trial.h"
 
 struct lab_rank {
     ra_plan *plan;
     int64_t counts[2];     /* positions: queries, keys */
-    int64_t *positions[2]; /* where the rows of the shards lie in global order */
+    int64_t *positions[2]; /* where the rows of the shards lie in original order */
+    void *bias;            /* rows of this rank's queries, or NULL */
+    float *dsinks;         /* [q_heads], of this rank's queries */
     struct view shards[TENSOR_COUNT];
     size_t shard_bytes[TENSOR_COUNT];
     ra_stats forward, backward; /* as counted */
@@ -32,6 +35,10 @@ struct lab {
     struct trial trial;
     char *line; /* the problem string */
     ra_pattern *pattern;
+    ra_order *order;       /* NULL: sequential, as the next */
+    int64_t *origin;       /* original position of every index */
+    struct terms terms;    /* sinks and bias, in original order */
+    float *dsinks;         /* [q_heads], over all ranks, after a backward pass with sinks */
     ra_layout *layouts[2]; /* by the trial's partition, or the test's own */
     bool custom;           /* the test gave them */
     bool no_lse;           /* forward without an LSE array */
