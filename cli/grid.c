@@ -1,46 +1,29 @@
 /* grid.c - the built-in conformance grid. */
-#include "grid.h"
+#include "gridlist.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { NAMES_MOST = 32 };
+const int grid_ranks[GRID_RANKS] = { 1, 2, 3, 4, 5, 7, 8 };
+const char *const grid_dtypes[GRID_DTYPES] = { "f32", "bf16", "f16" };
 
-/* The usable parts of a kind. */
-struct names {
-    const char *name[NAMES_MOST];
-    int count;
-};
-
-static struct names usable(const char *kind)
+static struct grid_names usable(const char *kind)
 {
-    struct names names = { .count = 0 };
+    struct grid_names names = { .count = 0 };
     ra_part part = ra_part_default();
-    for (int i = 0; ra_part_at(kind, i, &part) == RA_OK && names.count < NAMES_MOST; i++)
+    for (int i = 0; ra_part_at(kind, i, &part) == RA_OK && names.count < GRID_NAMES_MOST; i++)
         if (part.usable) names.name[names.count++] = part.name;
     return names;
 }
 
-/* What the groups walk over. */
-struct lists {
-    struct grid *grid;
-    struct names kernels, partitions, strategies;
-    int turn; /* goes round the lists that a group does not walk itself */
-};
-
-static const int ranks_all[] = { 1, 2, 3, 4, 5, 7, 8 };
-static const char *const dtypes[] = { "f32", "bf16", "f16" };
-
-/* The next kernel in turn. */
-static const char *next_kernel(struct lists *lists)
+const char *grid_next_kernel(struct grid_lists *lists)
 {
     return lists->kernels.name[lists->turn++ % lists->kernels.count];
 }
 
-__attribute__((format(printf, 3, 4))) static void add(struct lists *lists, const char *group,
-                                                      const char *format, ...)
+void grid_add(struct grid_lists *lists, const char *group, const char *format, ...)
 {
     struct grid *grid = lists->grid;
     if (grid->count == grid->capacity) {
@@ -64,31 +47,31 @@ __attribute__((format(printf, 3, 4))) static void add(struct lists *lists, const
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
 /* Every kernel, at dims on both sides of every width it may work in. */
-static void add_dims(struct lists *lists)
+static void add_dims(struct grid_lists *lists)
 {
     static const int dims[] = { 1,  2,  3,   7,   8,   15,  16,  17,  31,  32,  40,  63,  64, 65,
                                 80, 96, 100, 127, 128, 129, 160, 192, 256, 257, 320, 511, 576 };
     for (int k = 0; k < lists->kernels.count; k++)
         for (int i = 0; i < COUNT(dims); i++)
-            for (int t = 0; t < COUNT(dtypes); t++) {
-                int ring = ranks_all[(i + t) % 4], other = dims[(i * 7 + 5) % COUNT(dims)];
-                add(lists, "head dims", "causal n=67 h=2 d=%d dv=%d %s ring=%d%s kernel=%s",
-                    dims[i], (i + t) % 3 ? dims[i] : other, dtypes[t], ring,
-                    ring > 1 ? " zigzag" : "", lists->kernels.name[k]);
+            for (int t = 0; t < GRID_DTYPES; t++) {
+                int ring = grid_ranks[(i + t) % 4], other = dims[(i * 7 + 5) % COUNT(dims)];
+                grid_add(lists, "head dims", "causal n=67 h=2 d=%d dv=%d %s ring=%d%s kernel=%s",
+                         dims[i], (i + t) % 3 ? dims[i] : other, grid_dtypes[t], ring,
+                         ring > 1 ? " zigzag" : "", lists->kernels.name[k]);
             }
 }
 
-static void add_dims_backward(struct lists *lists)
+static void add_dims_backward(struct grid_lists *lists)
 {
     static const int dims[] = { 1, 5, 16, 33, 64, 72, 128, 200, 256, 576 };
     for (int k = 0; k < lists->kernels.count; k++)
         for (int i = 0; i < COUNT(dims); i++)
-            for (int t = 0; t < COUNT(dtypes); t++)
-                add(lists, "head dims, backward",
-                    "%s n=45 h=2/1 d=%d dv=%d %s ring=%d backward kernel=%s",
-                    t == 1 ? "window:9,4" : "causal", dims[i],
-                    dims[i % 2 ? i : COUNT(dims) - 1 - i], dtypes[t], 1 + (i + t) % 4,
-                    lists->kernels.name[k]);
+            for (int t = 0; t < GRID_DTYPES; t++)
+                grid_add(lists, "head dims, backward",
+                         "%s n=45 h=2/1 d=%d dv=%d %s ring=%d backward kernel=%s",
+                         t == 1 ? "window:9,4" : "causal", dims[i],
+                         dims[i % 2 ? i : COUNT(dims) - 1 - i], grid_dtypes[t], 1 + (i + t) % 4,
+                         lists->kernels.name[k]);
 }
 
 /* 61 positions; documents with empty ones, and shorter than a rank's share. */
@@ -107,36 +90,38 @@ static const char *const patterns[] = {
 };
 
 /* Every pattern on every partition, strategy and rank count. */
-static void add_rings(struct lists *lists)
+static void add_rings(struct grid_lists *lists)
 {
     for (int p = 0; p < COUNT(patterns); p++)
         for (int c = 0; c < lists->partitions.count; c++)
             for (int s = 0; s < lists->strategies.count; s++)
-                for (int r = 0; r < COUNT(ranks_all); r++) {
+                for (int r = 0; r < GRID_RANKS; r++) {
                     bool perdoc = strstr(patterns[p], "docs") && (r + s) % 2;
-                    add(lists, "patterns on rings",
-                        "%s n=61 h=2/1 d=16 %s ring=%d %s%s %s kernel=%s", patterns[p],
-                        dtypes[r % 4 == 3 ? 1 : 0], ranks_all[r], lists->partitions.name[c],
-                        perdoc ? ";perdoc" : "", lists->strategies.name[s], next_kernel(lists));
+                    grid_add(lists, "patterns on rings",
+                             "%s n=61 h=2/1 d=16 %s ring=%d %s%s %s kernel=%s", patterns[p],
+                             grid_dtypes[r % 4 == 3 ? 1 : 0], grid_ranks[r],
+                             lists->partitions.name[c], perdoc ? ";perdoc" : "",
+                             lists->strategies.name[s], grid_next_kernel(lists));
                 }
 }
 
-static void add_rings_backward(struct lists *lists)
+static void add_rings_backward(struct grid_lists *lists)
 {
     for (int p = 0; p < COUNT(patterns); p++)
         for (int c = 0; c < lists->partitions.count; c++)
             for (int s = 0; s < lists->strategies.count; s++) {
                 int turn = lists->turn;
                 bool perdoc = strstr(patterns[p], "docs") && turn % 2;
-                add(lists, "patterns, backward",
-                    "%s n=61 h=4/2 d=12 dv=20 %s ring=%d %s%s %s backward kernel=%s", patterns[p],
-                    dtypes[turn % 3], ranks_all[turn % COUNT(ranks_all)], lists->partitions.name[c],
-                    perdoc ? ";perdoc" : "", lists->strategies.name[s], next_kernel(lists));
+                grid_add(lists, "patterns, backward",
+                         "%s n=61 h=4/2 d=12 dv=20 %s ring=%d %s%s %s backward kernel=%s",
+                         patterns[p], grid_dtypes[turn % 3], grid_ranks[turn % GRID_RANKS],
+                         lists->partitions.name[c], perdoc ? ";perdoc" : "",
+                         lists->strategies.name[s], grid_next_kernel(lists));
             }
 }
 
 /* Pairs of lengths that other test suites found worth having. */
-static void add_lengths(struct lists *lists)
+static void add_lengths(struct grid_lists *lists)
 {
     static const int pairs[][2] = {
         { 1, 1 },     { 64, 128 },  { 128, 192 }, { 256, 256 },   { 239, 1 },     { 799, 3 },
@@ -147,21 +132,25 @@ static void add_lengths(struct lists *lists)
     for (int i = 0; i < COUNT(pairs); i++)
         for (int p = 0; p < COUNT(rules); p++) {
             int turn = lists->turn;
-            add(lists, "lengths", "%s n=%d nk=%d h=1 d=32 %s ring=%d %s %s kernel=%s", rules[p],
-                pairs[i][0], pairs[i][1], dtypes[turn % 3], ranks_all[turn % COUNT(ranks_all)],
-                lists->partitions.name[turn % lists->partitions.count],
-                lists->strategies.name[turn / 2 % lists->strategies.count], next_kernel(lists));
+            grid_add(lists, "lengths", "%s n=%d nk=%d h=1 d=32 %s ring=%d %s %s kernel=%s",
+                     rules[p], pairs[i][0], pairs[i][1], grid_dtypes[turn % 3],
+                     grid_ranks[turn % GRID_RANKS],
+                     lists->partitions.name[turn % lists->partitions.count],
+                     lists->strategies.name[turn / 2 % lists->strategies.count],
+                     grid_next_kernel(lists));
         }
-    add(lists, "lengths", "prefix:40 n=30 nk=100 h=2 d=32 ring=3 kernel=%s", next_kernel(lists));
-    add(lists, "lengths", "causal n=1 nk=777 h=8/2 d=64 ring=4 kernel=%s", next_kernel(lists));
-    add(lists, "lengths", "causal n=30 nk=100 h=2 d=16 ring=4 backward kernel=%s",
-        next_kernel(lists));
-    add(lists, "lengths", "causal n=100 nk=30 h=2 d=16 ring=4 backward kernel=%s",
-        next_kernel(lists));
+    grid_add(lists, "lengths", "prefix:40 n=30 nk=100 h=2 d=32 ring=3 kernel=%s",
+             grid_next_kernel(lists));
+    grid_add(lists, "lengths", "causal n=1 nk=777 h=8/2 d=64 ring=4 kernel=%s",
+             grid_next_kernel(lists));
+    grid_add(lists, "lengths", "causal n=30 nk=100 h=2 d=16 ring=4 backward kernel=%s",
+             grid_next_kernel(lists));
+    grid_add(lists, "lengths", "causal n=100 nk=30 h=2 d=16 ring=4 backward kernel=%s",
+             grid_next_kernel(lists));
 }
 
 /* Uneven lengths, dims and windows of real models, a few of each. */
-static void add_models(struct lists *lists)
+static void add_models(struct grid_lists *lists)
 {
     static const char *const cases[] = {
         "causal n=1050 h=1 d=128 ring=8 striped",
@@ -177,107 +166,109 @@ static void add_models(struct lists *lists)
         "causal n=31 h=64/8 d=64 ring=8 zigzag backward",
     };
     for (int i = 0; i < COUNT(cases); i++)
-        add(lists, "shapes of models", "%s kernel=%s", cases[i], next_kernel(lists));
+        grid_add(lists, "shapes of models", "%s kernel=%s", cases[i], grid_next_kernel(lists));
 }
 
 /* Fewer positions than ranks. */
-static void add_tiny(struct lists *lists)
+static void add_tiny(struct grid_lists *lists)
 {
     static const int lengths[] = { 1, 2, 3, 5, 7, 13 };
     static const char *const rules[] = { "full", "causal", "window:1,1" };
     for (int i = 0; i < COUNT(lengths); i++)
         for (int p = 0; p < COUNT(rules); p++)
             for (int c = 0; c < lists->partitions.count; c++)
-                add(lists, "few tokens", "%s n=%d h=1 d=8 ring=%d %s %s%s kernel=%s", rules[p],
-                    lengths[i], c == 1 ? 7 : 8, lists->partitions.name[c],
-                    lists->strategies.name[(i + p) % lists->strategies.count],
-                    p == 1 ? " backward" : "", next_kernel(lists));
+                grid_add(lists, "few tokens", "%s n=%d h=1 d=8 ring=%d %s %s%s kernel=%s", rules[p],
+                         lengths[i], c == 1 ? 7 : 8, lists->partitions.name[c],
+                         lists->strategies.name[(i + p) % lists->strategies.count],
+                         p == 1 ? " backward" : "", grid_next_kernel(lists));
 }
 
-static void add_heads(struct lists *lists)
+static void add_heads(struct grid_lists *lists)
 {
     static const char *const heads[] = { "8/2", "8/1", "5", "6/3", "12/2", "16/1", "32/4", "3/1" };
     for (int i = 0; i < COUNT(heads); i++)
-        for (int t = 0; t < COUNT(dtypes); t++)
-            add(lists, "grouped heads", "causal n=50 h=%s d=24 b=%d %s ring=%d%s kernel=%s",
-                heads[i], 1 + i % 3, dtypes[t], 1 + (i + t) % 4, t == 2 ? " backward" : "",
-                next_kernel(lists));
-    add(lists, "grouped heads", "causal n=31 h=8/2 d=16 ring=8 striped backward");
-    add(lists, "grouped heads", "full n=31 h=8/2 d=16 ring=8 zigzag backward");
-    add(lists, "grouped heads", "causal n=90 h=4 d=192 dv=128 ring=2 backward");
+        for (int t = 0; t < GRID_DTYPES; t++)
+            grid_add(lists, "grouped heads", "causal n=50 h=%s d=24 b=%d %s ring=%d%s kernel=%s",
+                     heads[i], 1 + i % 3, grid_dtypes[t], 1 + (i + t) % 4,
+                     t == 2 ? " backward" : "", grid_next_kernel(lists));
+    grid_add(lists, "grouped heads", "causal n=31 h=8/2 d=16 ring=8 striped backward");
+    grid_add(lists, "grouped heads", "full n=31 h=8/2 d=16 ring=8 zigzag backward");
+    grid_add(lists, "grouped heads", "causal n=90 h=4 d=192 dv=128 ring=2 backward");
 }
 
-static void add_documents(struct lists *lists)
+static void add_documents(struct grid_lists *lists)
 {
     static const char *const large[] = { "causal", "full" };
     for (int c = 0; c < lists->partitions.count; c++)
         for (int s = 0; s < lists->strategies.count; s++)
             for (int perdoc = 0; perdoc < 2; perdoc++) {
-                add(lists, "documents",
-                    "causal;docs=0,7,14,16 n=16 h=2 d=16 ring=8 %s%s %s backward",
-                    lists->partitions.name[c], perdoc ? ";perdoc" : "", lists->strategies.name[s]);
-                add(lists, "documents",
-                    "full;docs=0,0,1,1,9,40,40 n=40 h=2 d=16 bf16 ring=5 %s%s %s",
-                    lists->partitions.name[c], perdoc ? ";perdoc" : "", lists->strategies.name[s]);
+                grid_add(lists, "documents",
+                         "causal;docs=0,7,14,16 n=16 h=2 d=16 ring=8 %s%s %s backward",
+                         lists->partitions.name[c], perdoc ? ";perdoc" : "",
+                         lists->strategies.name[s]);
+                grid_add(lists, "documents",
+                         "full;docs=0,0,1,1,9,40,40 n=40 h=2 d=16 bf16 ring=5 %s%s %s",
+                         lists->partitions.name[c], perdoc ? ";perdoc" : "",
+                         lists->strategies.name[s]);
             }
     for (int p = 0; p < COUNT(large); p++)
-        add(lists, "documents", "%s;docs=0,120,1248,4232 n=4232 h=1 d=16 ring=8 zigzag%s", large[p],
-            p ? "" : ";perdoc");
+        grid_add(lists, "documents", "%s;docs=0,120,1248,4232 n=4232 h=1 d=16 ring=8 zigzag%s",
+                 large[p], p ? "" : ";perdoc");
 }
 
 /* Scores of +-200, and blocks of keys whose scores lie 200 apart. */
-static void add_scores(struct lists *lists)
+static void add_scores(struct grid_lists *lists)
 {
     static const int rings[] = { 1, 2, 4, 8 };
     static const char *const sizes[] = { "amp=200", "gap=200", "amp=50 gap=400" };
     for (int a = 0; a < COUNT(sizes); a++)
-        for (int t = 0; t < COUNT(dtypes); t++)
+        for (int t = 0; t < GRID_DTYPES; t++)
             for (int r = 0; r < COUNT(rings); r++)
                 for (int back = 0; back < 2; back++)
-                    add(lists, "large scores", "%s n=64 h=2 d=32 %s ring=%d %s%s %s kernel=%s",
-                        r % 2 ? "full" : "causal", dtypes[t], rings[r],
-                        lists->strategies.name[(t + r) % lists->strategies.count],
-                        back ? " backward" : "", sizes[a], next_kernel(lists));
+                    grid_add(lists, "large scores", "%s n=64 h=2 d=32 %s ring=%d %s%s %s kernel=%s",
+                             r % 2 ? "full" : "causal", grid_dtypes[t], rings[r],
+                             lists->strategies.name[(t + r) % lists->strategies.count],
+                             back ? " backward" : "", sizes[a], grid_next_kernel(lists));
 }
 
-static void add_memory_shapes(struct lists *lists)
+static void add_memory_shapes(struct grid_lists *lists)
 {
     static const char *const strides[] = { "padded", "heads" };
     for (int i = 0; i < COUNT(strides); i++)
-        for (int t = 0; t < COUNT(dtypes); t++)
+        for (int t = 0; t < GRID_DTYPES; t++)
             for (int r = 1; r <= 3; r++)
-                add(lists, "strides",
-                    "causal n=37 h=4/2 d=20 dv=12 b=2 %s ring=%d backward strides=%s "
-                    "kernel=%s",
-                    dtypes[t], r, strides[i], next_kernel(lists));
+                grid_add(lists, "strides",
+                         "causal n=37 h=4/2 d=20 dv=12 b=2 %s ring=%d backward strides=%s "
+                         "kernel=%s",
+                         grid_dtypes[t], r, strides[i], grid_next_kernel(lists));
 }
 
-static void add_threads(struct lists *lists)
+static void add_threads(struct grid_lists *lists)
 {
     for (int threads = 1; threads <= 5; threads++)
         for (int s = 0; s < lists->strategies.count; s++)
-            add(lists, "threads and scale",
-                "causal n=150 h=3 d=32 ring=%d %s backward threads=%d "
-                "scale=%g kernel=%s",
-                1 + threads % 3, lists->strategies.name[s], threads, threads % 2 ? 0.25 : 1.5,
-                next_kernel(lists));
+            grid_add(lists, "threads and scale",
+                     "causal n=150 h=3 d=32 ring=%d %s backward threads=%d "
+                     "scale=%g kernel=%s",
+                     1 + threads % 3, lists->strategies.name[s], threads, threads % 2 ? 0.25 : 1.5,
+                     grid_next_kernel(lists));
 }
 
 /* ---- The grid -------------------------------------------------------------------------------- */
 
 int grid_open(struct grid *grid, const char *kernel)
 {
-    static void (*const groups[])(struct lists *) = {
-        add_dims,      add_dims_backward, add_rings,         add_rings_backward,
-        add_lengths,   add_models,        add_tiny,          add_heads,
-        add_documents, add_scores,        add_memory_shapes, add_threads,
+    static void (*const groups[])(struct grid_lists *) = {
+        add_dims,          add_dims_backward, add_rings,       add_rings_backward, add_lengths,
+        add_models,        add_tiny,          add_heads,       add_documents,      add_scores,
+        add_memory_shapes, add_threads,       grid_add_sparse,
     };
     *grid = (struct grid){ .count = 0 };
-    struct lists lists = { .grid = grid,
-                           .kernels = usable("kernel"),
-                           .partitions = usable("partition"),
-                           .strategies = usable("strategy") };
-    if (kernel && *kernel) lists.kernels = (struct names){ { kernel }, 1 };
+    struct grid_lists lists = { .grid = grid,
+                                .kernels = usable("kernel"),
+                                .partitions = usable("partition"),
+                                .strategies = usable("strategy") };
+    if (kernel && *kernel) lists.kernels = (struct grid_names){ { kernel }, 1 };
     if (!lists.kernels.count || !lists.partitions.count || !lists.strategies.count)
         return fault("the library has no usable kernel, partition or strategy");
     for (int i = 0; i < COUNT(groups); i++) groups[i](&lists);

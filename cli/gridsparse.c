@@ -1,0 +1,272 @@
+/* gridsparse.c - the groups of the conformance grid that are about dilated and blocks patterns,
+ * orders and score terms. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gridlist.h"
+
+/* ---- What a case has besides its subject ------------------------------------------------------- */
+
+/* One of `count`: as good as random, and the same in every run. `salt` tells the questions of one
+ * case from each other. */
+static int pick(const struct grid_lists *lists, int salt, int count)
+{
+    uint32_t x = ((uint32_t)lists->turn * 16u + (uint32_t)salt + 1u) * 2654435761u;
+    return (int)((x >> 12 ^ x >> 20) % (uint32_t)count);
+}
+
+/* "bf16 ring=3 zigzag;perdoc allgather kernel=avx2" */
+struct tail {
+    char s[120];
+};
+
+static struct tail tail(struct grid_lists *lists, const char *pattern, const char *strategy)
+{
+    struct tail tail;
+    int dtype = pick(lists, 0, 2 * GRID_DTYPES); /* f32 more often: its bounds are the closest */
+    bool perdoc = strstr(pattern, "docs=") && pick(lists, 1, 2);
+    int ranks = grid_ranks[pick(lists, 2, GRID_RANKS)];
+    const char *partition = lists->partitions.name[pick(lists, 3, lists->partitions.count)];
+    snprintf(tail.s, sizeof tail.s, "%s ring=%d %s%s %s kernel=%s",
+             grid_dtypes[dtype < GRID_DTYPES ? dtype : 0], ranks, partition,
+             perdoc ? ";perdoc" : "", strategy, grid_next_kernel(lists));
+    return tail;
+}
+
+static const char *pick_strategy(const struct grid_lists *lists)
+{
+    return lists->strategies.name[pick(lists, 4, lists->strategies.count)];
+}
+
+/* ---- Patterns ---------------------------------------------------------------------------------- */
+
+/* For 61 positions. Branches that divide and that do not, that are longer than all, with a rate
+ * above the length (some heads select nothing), the same twice, and five of them. */
+static const char *const branches[] = {
+    "dilated:8/1",
+    "dilated:8/2",
+    "dilated:16/4",
+    "dilated:8/1,16/2,32/4",
+    "dilated:7/3,5/2",
+    "dilated:100/3",
+    "dilated:3/5,4/1",
+    "dilated:13/2,13/2",
+    "dilated:1/1",
+    "dilated:61/61",
+    "dilated:4/1,8/2,16/4,32/8,64/16",
+};
+static const char *const branch_options[] = {
+    "",
+    ";dedup",
+    ";groups",
+    ";causal",
+    ";dedup;causal",
+    ";groups;causal",
+    ";docs=0,20,20,45,61",
+    ";groups;causal;docs=0,7,61",
+};
+/* Heads that no number of branches divides, and shared KV heads. */
+static const char *const head_counts[] = { "2/1", "12", "8", "6/2", "4/1", "12/4", "3", "1" };
+
+static void add_dilated(struct grid_lists *lists)
+{
+    for (int back = 0; back < 2; back++)
+        for (int b = 0; b < COUNT(branches); b++)
+            for (int o = 0; o < COUNT(branch_options); o++)
+                for (int s = 0; s < lists->strategies.count; s++) {
+                    const char *heads = head_counts[pick(lists, 5, COUNT(head_counts))];
+                    struct tail t = tail(lists, branch_options[o], lists->strategies.name[s]);
+                    grid_add(lists, back ? "dilated, backward" : "dilated",
+                             "%s%s n=61 h=%s d=%d %s%s", branches[b], branch_options[o], heads,
+                             back ? 12 : 16, t.s, back ? " backward" : "");
+                }
+}
+
+/* Each term, and unions of them. */
+static const char *const block_terms[] = {
+    ";local=1",
+    ";global=1",
+    ";strided=3",
+    ";dilated=2/2",
+    ";levels=2/1,4/3",
+    ";random=0.3;seed=7",
+    ";local=1;global=1",
+    ";strided=4;local=0;random=0.1",
+    ";random=0.05;seed=3;global=2;levels=3/1;dilated=3/1",
+};
+static const int block_sizes[] = { 1, 4, 7, 16, 64 };
+static const char *const block_options[] = {
+    "",
+    ";causal",
+    ";docs=0,0,11,40,61",
+};
+
+static void add_blocks(struct grid_lists *lists)
+{
+    for (int back = 0; back < 2; back++)
+        for (int t = 0; t < COUNT(block_terms); t++)
+            for (int b = 0; b < COUNT(block_sizes); b++)
+                for (int o = 0; o < COUNT(block_options); o++) {
+                    const char *heads = head_counts[pick(lists, 5, COUNT(head_counts))];
+                    struct tail rest = tail(lists, block_options[o], pick_strategy(lists));
+                    grid_add(lists, back ? "blocks, backward" : "blocks",
+                             "blocks:%d%s%s n=61 h=%s d=%d %s%s", block_sizes[b], block_terms[t],
+                             block_options[o], heads, back ? 12 : 16, rest.s,
+                             back ? " backward" : "");
+                }
+}
+
+/* Every way the library itself lists to write a pattern, on every rank count. */
+static void add_samples(struct grid_lists *lists)
+{
+    ra_part part = ra_part_default();
+    for (int i = 0; ra_part_at("pattern", i, &part) == RA_OK; i++) {
+        const char *at = part.samples ? part.samples : "";
+        for (int length; (length = (int)strcspn(at, " ")) > 0; at += length, at += *at == ' ')
+            for (int r = 0; r < GRID_RANKS && !strstr(at, "bitmap="); r++)
+                grid_add(lists, "samples", "%.*s n=64 h=6/2 d=16 ring=%d %s%s kernel=%s", length,
+                         at, grid_ranks[r], pick_strategy(lists), r % 3 == 1 ? " backward" : "",
+                         grid_next_kernel(lists));
+    }
+}
+
+/* ---- Lengths ----------------------------------------------------------------------------------- */
+
+/* Sparse patterns of some size, each good for every length. */
+static const char *const sparse[] = {
+    "window:5",
+    "dilated:16/1,32/2,64/4",
+    "dilated:10/3;causal",
+    "dilated:16/2,48/3;groups",
+    "blocks:16;local=1;global=1",
+    "blocks:8;strided=3;causal",
+    "blocks:10;random=0.2;seed=5",
+};
+
+static void add_sparse_lengths(struct grid_lists *lists)
+{
+    static const int lengths[] = { 1, 2, 3, 7, 13, 31, 63, 64, 65, 97, 128, 199, 257, 331 };
+    for (int i = 0; i < COUNT(lengths); i++)
+        for (int p = 0; p < COUNT(sparse); p++) {
+            struct tail t = tail(lists, sparse[p], pick_strategy(lists));
+            grid_add(lists, "sparse lengths", "%s n=%d h=4/2 d=8 %s%s", sparse[p], lengths[i], t.s,
+                     (i + p) % 3 ? "" : " backward");
+        }
+}
+
+/* Queries at the end of more keys, one and several. */
+static void add_decode(struct grid_lists *lists)
+{
+    static const int pairs[][2] = { { 1, 61 }, { 1, 128 },  { 2, 97 },
+                                    { 7, 61 }, { 30, 101 }, { 100, 127 } };
+    static const char *const terms[] = { "", "alibi", "dropout=0.2", "sinks softcap=10",
+                                         "bias=add" };
+    for (int i = 0; i < COUNT(pairs); i++)
+        for (int p = 0; p < COUNT(sparse) + 1; p++)
+            for (int s = 0; s < lists->strategies.count; s++) {
+                const char *pattern = p < COUNT(sparse) ? sparse[p] : "causal";
+                const char *term = terms[pick(lists, 6, COUNT(terms))];
+                struct tail t = tail(lists, pattern, lists->strategies.name[s]);
+                grid_add(lists, "decode", "%s n=%d nk=%d h=6/2 d=16 %s %s%s", pattern, pairs[i][0],
+                         pairs[i][1], term, t.s, (i + p + s) % 3 ? "" : " backward");
+            }
+}
+
+/* ---- Orders ------------------------------------------------------------------------------------ */
+
+static void add_orders(struct grid_lists *lists)
+{
+    static const char *const orders[] = { "hilbert",      "hilbert:8x8", "hilbert:5x13",
+                                          "hilbert:1x61", "shuffled:7",  "sequential" };
+    static const char *const patterns[] = {
+        "full",
+        "causal",
+        "window:5",
+        "window:6,6;causal",
+        "prefix:9",
+        "full;docs=0,7,14,16,61",
+        "causal;docs=0,0,10,23,23,50,61",
+        "window:8,2;docs=0,30,31,61",
+        "dilated:8/1,16/2",
+        "dilated:16/2,12/3;causal",
+        "dilated:8/2,16/4;groups;docs=0,25,61",
+        "blocks:8;local=1;global=1",
+        "blocks:4;random=0.2;seed=9;causal",
+        "blocks:7;strided=3;docs=0,30,61",
+    };
+    for (int back = 0; back < 2; back++)
+        for (int o = 0; o < COUNT(orders); o++)
+            for (int p = 0; p < COUNT(patterns); p++) {
+                /* Documents are of original positions, so a partition cannot follow them here. */
+                struct tail t = tail(lists, "", pick_strategy(lists));
+                grid_add(lists, back ? "orders, backward" : "orders",
+                         "%s n=61 h=4/2 d=12 order=%s %s%s", patterns[p], orders[o], t.s,
+                         back ? " backward" : "");
+            }
+}
+
+/* ---- Score terms ------------------------------------------------------------------------------- */
+
+/* Each alone, and all together. */
+static const char *const score_terms[] = {
+    "softcap=3",
+    "alibi",
+    "alibi=0.5,0,2,0.0625",
+    "sinks",
+    "bias=add",
+    "bias=heads",
+    "bias=batch",
+    "bias=mask",
+    "bias=maskheads",
+    "dropout=0.2",
+    "dropout=0.9 seed=5",
+    "alibi sinks bias=maskheads",
+    "softcap=20 alibi bias=batch sinks dropout=0.1 seed=3",
+};
+
+static void add_terms(struct grid_lists *lists)
+{
+    static const char *const patterns[] = { "full",
+                                            "causal",
+                                            "window:9,3",
+                                            "causal;docs=0,0,10,23,23,50,61",
+                                            "dilated:8/1,16/2",
+                                            "blocks:8;local=1;global=1",
+                                            "causal order=hilbert",
+                                            "dilated:8/2,20/3 order=shuffled:3" };
+    for (int back = 0; back < 2; back++)
+        for (int i = 0; i < COUNT(score_terms); i++)
+            for (int p = 0; p < COUNT(patterns); p++) {
+                struct tail t = tail(lists, "", pick_strategy(lists));
+                grid_add(lists, back ? "terms, backward" : "terms",
+                         "%s n=61 h=4/2 d=12 b=2 %s %s%s", patterns[p], score_terms[i], t.s,
+                         back ? " backward" : "");
+            }
+}
+
+/* Every kernel and dtype with every term, at dims on both sides of a register. */
+static void add_terms_kernels(struct grid_lists *lists)
+{
+    static const int dims[] = { 8, 17, 40, 64, 128 };
+    for (int k = 0; k < lists->kernels.count; k++)
+        for (int d = 0; d < GRID_DTYPES; d++)
+            for (int i = 0; i < COUNT(score_terms); i++) {
+                int dim = dims[pick(lists, 7, COUNT(dims))];
+                lists->turn++;
+                grid_add(lists, "terms on kernels",
+                         "%s n=75 h=4 d=%d %s ring=%d %s backward kernel=%s",
+                         i % 2 ? "causal" : "full", dim, grid_dtypes[d], 1 + (i + d) % 3,
+                         score_terms[i], lists->kernels.name[k]);
+            }
+}
+
+void grid_add_sparse(struct grid_lists *lists)
+{
+    static void (*const groups[])(struct grid_lists *) = {
+        add_samples, add_dilated, add_blocks, add_sparse_lengths,
+        add_decode,  add_orders,  add_terms,  add_terms_kernels,
+    };
+    for (int i = 0; i < COUNT(groups); i++) groups[i](lists);
+}
