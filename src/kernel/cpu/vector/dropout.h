@@ -5,6 +5,7 @@
 
 #include "core/philox.h"
 #include "core/terms.h"
+#include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
 
 struct dropout {
@@ -12,13 +13,28 @@ struct dropout {
     uint32_t limit; /* kept from this word on */
     float scale;    /* what a kept weight counts */
     uint32_t *word; /* [4][BLOCK]: the words of up to BLOCK counters */
+
+    int groups; /* of a block whose keys do not follow one another: keys that share a counter */
+    uint32_t *group; /* [BLOCK] its first word */
+    int32_t *place;  /* [BLOCK] where in `word` the word of a lane comes to lie */
+    uint32_t *drawn; /* [BLOCK] that word */
 };
 
-static struct dropout dropout_make(const struct ra__terms *terms, uint32_t *word)
+static struct dropout dropout_carve(struct arena *arena)
+{
+    struct dropout drop = { .word = carve(arena, 4 * BLOCK, sizeof(uint32_t)) };
+    drop.group = carve(arena, BLOCK, sizeof(uint32_t));
+    drop.place = carve(arena, BLOCK, sizeof(int32_t));
+    drop.drawn = carve(arena, BLOCK, sizeof(uint32_t));
+    return drop;
+}
+
+static void dropout_begin(struct dropout *drop, const struct ra__terms *terms)
 {
     bool all = terms->drop_below > UINT32_MAX; /* dropped */
-    return (struct dropout){ terms->seed, all ? UINT32_MAX : (uint32_t)terms->drop_below,
-                             all ? 0.0f : terms->kept_scale, word };
+    drop->seed = terms->seed;
+    drop->limit = all ? UINT32_MAX : (uint32_t)terms->drop_below;
+    drop->scale = all ? 0.0f : terms->kept_scale;
 }
 
 /* The row whose weights are drawn: words 1 to 3 of its counters. */
@@ -66,17 +82,34 @@ static void keep_consecutive(const struct dropout *drop, struct dropout_row row,
     }
 }
 
-/* Keys anywhere: one counter each. */
-static void keep_scattered(const struct dropout *drop, struct dropout_row row, const int64_t *at,
-                           struct lanes own, float *kept)
+/* Finds the counters of keys anywhere, once for all rows: neighbours on a curve often share one. */
+static void group_keys(struct dropout *drop, const int64_t *at, struct lanes seen)
 {
-    const int count = own.to - own.from;
-    at += own.from;
-    kept += own.from;
-    for (int n = 0; n < count; n++) drop->word[n] = (uint32_t)(at[n] >> 2);
-    draw(drop, row, count);
-    for (int n = 0; n < count; n++)
-        kept[n] = drop->word[(at[n] & 3) * BLOCK + n] >= drop->limit ? drop->scale : 0.0f;
+    enum { SLOTS = 2 * BLOCK };
+    int32_t table[SLOTS]; /* the number of a group + 1, by a hash of it; 0 = free */
+    memset(table, 0, sizeof table);
+    drop->groups = 0;
+    for (int lane = seen.from; lane < seen.to; lane++) {
+        uint32_t group = (uint32_t)(at[lane] >> 2), slot = (group * 0x9E3779B1u >> 16) % SLOTS;
+        while (table[slot] && drop->group[table[slot] - 1] != group) slot = (slot + 1) % SLOTS;
+        if (!table[slot]) {
+            drop->group[drop->groups] = group;
+            table[slot] = ++drop->groups;
+        }
+        drop->place[lane] = (int32_t)(at[lane] & 3) * BLOCK + table[slot] - 1;
+    }
+}
+
+/* Keys that group_keys() has seen. */
+static void keep_scattered(const struct dropout *drop, struct dropout_row row, struct lanes own,
+                           float *kept)
+{
+    memcpy(drop->word, drop->group, sizeof(uint32_t) * (size_t)drop->groups);
+    draw(drop, row, drop->groups);
+    for (int i = own.from; i < own.to; i++) drop->drawn[i] = drop->word[drop->place[i]];
+    const uint32_t *drawn = drop->drawn, limit = drop->limit;
+    const float scale = drop->scale;
+    for (int i = own.from; i < own.to; i++) kept[i] = drawn[i] >= limit ? scale : 0.0f;
 }
 
 #endif

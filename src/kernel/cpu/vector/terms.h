@@ -46,7 +46,7 @@ static struct terms terms_make(struct arena *arena, bool backward)
     if (backward) t.slope = carve(arena, BLOCK, sizeof(float));
     float *kept = carve(arena, BLOCK + 2 * LANES, sizeof(float));
     if (kept) t.kept = kept + LANES; /* keep_consecutive() writes a few on either side */
-    t.draws.word = carve(arena, 4 * BLOCK, sizeof(uint32_t));
+    t.draws = dropout_carve(arena);
     return t;
 }
 
@@ -64,7 +64,7 @@ static void terms_begin(struct terms *t, const struct ra__view *view)
     t->cap = terms->softcap;
     t->any = t->adds || t->masks || t->dropout || t->cap != 0.0f;
     if (t->cap != 0.0f) t->factor = view->shape->scale / t->cap;
-    if (t->dropout) t->draws = dropout_make(terms, t->draws.word);
+    if (t->dropout) dropout_begin(&t->draws, terms);
 }
 
 static int64_t query_index(const struct terms *t, int row)
@@ -125,30 +125,28 @@ static void terms_see(struct terms *t, struct key_block *block, struct lanes *se
 {
     place_block(t, block);
     if (t->masks) mask_block(t, block, seen, pairs);
+    if (t->dropout && !t->consecutive) group_keys(&t->draws, t->at, block->seen);
 }
 
 /* ---- Scores ------------------------------------------------------------------------------------ */
 
-/* Bias of the lanes a row sees; 0 where there is none. */
-static void start_addend(struct terms *t, int row, struct lanes own)
+/* The bias of the lanes a row sees. */
+static void copy_bias(struct terms *t, int row, struct lanes own)
 {
     const struct ra__bias *bias = &t->view->bias;
     const int64_t *at = t->at + own.from;
-    const int count = own.to - own.from;
-    const bool consecutive = t->consecutive;
+    const int count = own.to - own.from, heads = t->view->heads;
+    const int64_t index = row / heads * bias->row_stride + row % heads * bias->head_stride;
+    const uint8_t *shown = (const uint8_t *)bias->data + index;
+    const float *number = (const float *)bias->data + index;
     float *to = t->addend + own.from;
-    int64_t index = row / t->view->heads * bias->row_stride +
-                    row % t->view->heads * bias->head_stride;
-    if (!bias->data) {
-        for (int n = 0; n < count; n++) to[n] = 0.0f;
-    } else if (bias->mask) {
-        const uint8_t *from = (const uint8_t *)bias->data + index;
-        for (int n = 0; n < count; n++)
-            to[n] = from[consecutive ? at[0] + n : at[n]] ? 0.0f : -INFINITY;
-    } else {
-        const float *from = (const float *)bias->data + index;
-        for (int n = 0; n < count; n++) to[n] = from[consecutive ? at[0] + n : at[n]];
-    }
+    if (bias->mask && t->consecutive)
+        for (int n = 0; n < count; n++) to[n] = shown[at[0] + n] ? 0.0f : -INFINITY;
+    else if (bias->mask)
+        for (int n = 0; n < count; n++) to[n] = shown[at[n]] ? 0.0f : -INFINITY;
+    else if (t->consecutive) memcpy(to, number + at[0], sizeof(float) * (size_t)count);
+    else
+        for (int n = 0; n < count; n++) to[n] = number[at[n]];
 }
 
 /* Less slope |p - j|. The difference is taken in integers: of 32 bits where the block is near
@@ -159,15 +157,10 @@ static void lean_addend(struct terms *t, int row, struct lanes own)
     const int64_t *at = t->at, p = ra__origin(t->view->terms, query_index(t, row));
     float *to = t->addend;
     if (p - t->least <= INT32_MAX && t->most - p <= INT32_MAX)
-        for (int i = own.from; i < own.to; i++) {
-            int32_t away = (int32_t)((uint32_t)p - (uint32_t)at[i]);
-            to[i] -= slope * (float)(away < 0 ? -away : away);
-        }
+        for (int i = own.from; i < own.to; i++)
+            to[i] -= slope * fabsf((float)(int32_t)((uint32_t)p - (uint32_t)at[i]));
     else
-        for (int i = own.from; i < own.to; i++) {
-            int64_t away = p - at[i];
-            to[i] -= slope * (float)(away < 0 ? -away : away);
-        }
+        for (int i = own.from; i < own.to; i++) to[i] -= slope * fabsf((float)(p - at[i]));
 }
 
 static void mask_addend(struct terms *t, int row, struct lanes own)
@@ -183,7 +176,8 @@ static void add_row(struct terms *t, int row, struct lanes own, float *x)
     const struct lanes busy = lanes_whole(own);
     fill(t->addend, (struct lanes){ busy.from, own.from }, -INFINITY);
     fill(t->addend, (struct lanes){ own.to, busy.to }, -INFINITY);
-    start_addend(t, row, own);
+    if (t->view->bias.data) copy_bias(t, row, own);
+    else fill(t->addend, own, 0.0f);
     if (t->view->terms && t->view->terms->alibi) lean_addend(t, row, own);
     if (t->partly[row]) mask_addend(t, row, own);
     const vec log2_e = vec_all((float)RA__LOG2_E), none = vec_all(-INFINITY);
@@ -236,7 +230,7 @@ static void draw_row(struct terms *t, int row, struct lanes own)
         (uint32_t)view->batch,
     };
     if (t->consecutive) keep_consecutive(&t->draws, draws, t->at[own.from], own, t->kept);
-    else keep_scattered(&t->draws, draws, t->at, own, t->kept);
+    else keep_scattered(&t->draws, draws, own, t->kept);
     fill(t->kept, (struct lanes){ busy.from, own.from }, 0.0f);
     fill(t->kept, (struct lanes){ own.to, busy.to }, 0.0f);
 }
