@@ -17,6 +17,16 @@
  *     Key i of a run sits at index pos + i pos_step, query i at q_pos + i q_pos_step: these are
  *     original positions, or, under an order, become such by terms->origin. A key that is masked by
  *     see_from and see_to is not folded and not counted as a pair; one that a bias hides is a pair.
+ *     With a bias, only numbers at keys that a row sees by its runs' bands are read.
+ *   - A key is hidden from a row by that mask, by a byte of 0, or by what is added to its score, bias
+ *     and slope together, where that is -inf in units of log2 (below -2.3e38 in natural ones). Its
+ *     score is -inf and its weight 0 whatever q, k and v hold: a NaN in a hidden key or its value
+ *     changes no bit of the row's output and does not reach its dq, nor does one in q, dout, lse or
+ *     delta of a row reach dk and dv of keys hidden from it. A dropped key is not hidden: it is seen,
+ *     and so is a NaN in it.
+ *   - Dropout's decisions are integers and the same in every kernel. Counters take the low 32 bits of
+ *     original positions; heads are view->head + h, as for slopes and sinks.
+ *   - A sink is folded by the job that ends a row (`last`); m, l and acc never hold one.
  *   - Runs may share keys: a key in two runs counts twice, with one decision of dropout.
  */
 #ifndef RA__KERNEL_KERNEL_H
