@@ -102,8 +102,8 @@ static int64_t count_keys(const struct ra__view *view, const struct ra__key_run 
 }
 
 /* The score of the j-th key of a run, which is loaded for it. */
-static struct score score_key(const struct row *row, const struct ra__view *view,
-                              const struct ra__key_run *run, int64_t j)
+static inline struct score score_key(const struct row *row, const struct ra__view *view,
+                                     const struct ra__key_run *run, int64_t j)
 {
     const struct ra__shape *shape = view->shape;
     load_key(view, run, j, row->k);

@@ -63,8 +63,8 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
 
 /* Turns the scores of a row (in p) and dout vt (in ds) into p and ds, over the lanes `all`, whole
  * vectors that hold those the row sees. The others become 0, whatever they were. */
-static void differentiate_row(const struct backward *b, int row, float *p, float *ds,
-                              struct lanes all)
+static inline void differentiate_row(const struct backward *b, int row, float *p, float *ds,
+                                     struct lanes all)
 {
     struct lanes own = b->seen[row], busy = lanes_whole(own);
     vec lse = vec_all(b->lse[row]), delta = vec_all(b->delta[row]);
