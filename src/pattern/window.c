@@ -17,5 +17,6 @@ const struct ra__pattern_kind ra__pattern_window = {
     .min_args = 1,
     .max_args = 2,
     .more_queries = true,
+    .sparse = true,
     .see = see,
 };
