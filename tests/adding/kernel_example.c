@@ -3,6 +3,7 @@
 
 #include "core/dtype.h"
 #include "kernel/kernel.h"
+#include "kernel/score.h"
 #include "kernel/state.h"
 
 /* Everything is read in place, so no scratch memory; a job is one query of up to 64 heads. */
@@ -11,8 +12,6 @@ static size_t workspace(const struct ra__shape *shape, bool backward)
     (void)shape, (void)backward;
     return 0;
 }
-
-static float to_log2(const struct ra__shape *shape) { return shape->scale * (float)RA__LOG2_E; }
 
 /* Where row i, head h of a matrix starts; keys have no heads of their own. */
 static int64_t at(struct ra__matrix x, int64_t i, int h)
@@ -28,15 +27,15 @@ static float dot(ra_dtype dtype, const void *a, int64_t a_at, const void *b, int
 }
 
 /* Folds one score and its value: the whole of the running softmax. */
-static void fold(struct ra__state_row s, float x, const struct ra__shape *shape, const void *v,
-                 int64_t v_at)
+static void fold(struct ra__state_row s, struct ra__score score, const struct ra__shape *shape,
+                 const void *v, int64_t v_at)
 {
-    float m = x > *s.m ? x : *s.m, shift = m == -INFINITY ? 0.0f : m;
-    float keep = exp2f(*s.m - shift), p = exp2f(x - shift);
+    float m = score.x > *s.m ? score.x : *s.m, shift = m == -INFINITY ? 0.0f : m;
+    float keep = exp2f(*s.m - shift), p = exp2f(score.x - shift);
     *s.m = m;
     *s.l = *s.l * keep + p;
     for (int d = 0; d < shape->value_dim; d++)
-        s.acc[d] = s.acc[d] * keep + p * ra__load(shape->dtype, v, v_at + d);
+        s.acc[d] = s.acc[d] * keep + p * score.kept * ra__load(shape->dtype, v, v_at + d);
 }
 
 static void forward_row(struct ra__forward_job *job, int64_t i, int h)
@@ -55,12 +54,13 @@ static void forward_row(struct ra__forward_job *job, int64_t i, int h)
         const struct ra__key_run *run = &w->runs[r];
         int64_t lo, hi;
         ra__band_clip(run, w->q_pos + i * w->q_pos_step, &lo, &hi);
-        job->pairs += hi - lo;
+        job->pairs += ra__score_pairs(w, i, run, lo, hi);
         for (int64_t j = lo; j < hi; j++) {
             int64_t key = run->row + j * run->row_step;
-            float x = dot(shape->dtype, w->q.data, at(w->q, i, h), w->k.data, at(w->k, key, 0),
-                          shape->dim);
-            fold(row, x * to_log2(shape), shape, w->v.data, at(w->v, key, 0));
+            float qk = dot(shape->dtype, w->q.data, at(w->q, i, h), w->k.data, at(w->k, key, 0),
+                           shape->dim);
+            struct ra__score score = ra__score(w, i, h, run, j, qk);
+            if (!score.hidden) fold(row, score, shape, w->v.data, at(w->v, key, 0));
             ra__breathe(w);
         }
     }
@@ -68,7 +68,7 @@ static void forward_row(struct ra__forward_job *job, int64_t i, int h)
         char *out = (char *)job->out.data +
                     at(job->out, i, h) * (int64_t)ra__dtype_bytes(shape->dtype);
         float *lse = job->lse.data ? &job->lse.data[i * job->lse.row_stride + h] : NULL;
-        ra__state_finish_row(row, shape->value_dim, shape->dtype, out, lse);
+        ra__state_finish_row(row, shape->value_dim, ra__sink(w, h), shape->dtype, out, lse);
         return;
     }
     job->m.data[state] = m, job->l.data[state] = l;
@@ -82,21 +82,26 @@ static void forward(struct ra__forward_job *job, void *memory)
         for (int h = 0; h < job->view.heads; h++) forward_row(job, i, h);
 }
 
-/* p = exp(scale q.k - lse), ds = p (dout.v - delta); dv += p dout, dk += scale ds q, dq += scale
- * ds k */
-static void backward_pair(struct ra__backward_job *job, int64_t i, int h, int64_t key)
+/* p = exp(x - lse), ds = slope p (kept dout.v - delta); dv += kept p dout, dk += scale ds q,
+ * dq += scale ds k */
+static void backward_pair(struct ra__backward_job *job, int64_t i, int h,
+                          const struct ra__key_run *run, int64_t j)
 {
     const struct ra__view *w = &job->view;
     const struct ra__shape *s = w->shape;
+    int64_t key = run->row + j * run->row_step;
     int64_t q = at(w->q, i, h), k = at(w->k, key, 0), v = at(w->v, key, 0), o = at(job->dout, i, h);
-    float x = dot(s->dtype, w->q.data, q, w->k.data, k, s->dim) * to_log2(s);
-    float p = exp2f(x - job->lse.data[i * job->lse.row_stride + h] * (float)RA__LOG2_E);
-    float dp = dot(s->dtype, job->dout.data, o, w->v.data, v, s->value_dim);
-    float ds = p * (dp - job->delta.data[i * job->delta.row_stride + h]) * s->scale;
+    struct ra__score score = ra__score(w, i, h, run, j,
+                                       dot(s->dtype, w->q.data, q, w->k.data, k, s->dim));
+    if (score.hidden) return;
+    float p = exp2f(score.x - job->lse.data[i * job->lse.row_stride + h] * (float)RA__LOG2_E);
+    float dp = score.kept * dot(s->dtype, job->dout.data, o, w->v.data, v, s->value_dim);
+    float ds = p * (dp - job->delta.data[i * job->delta.row_stride + h]) * score.slope * s->scale;
     float *dq = job->dq + i * job->dq_row_stride + (int64_t)h * s->dim;
     float *dk = job->dk + key * job->dk_row_stride, *dv = job->dv + key * job->dv_row_stride;
     ra__breathe(w);
-    for (int d = 0; d < s->value_dim; d++) dv[d] += p * ra__load(s->dtype, job->dout.data, o + d);
+    for (int d = 0; d < s->value_dim; d++)
+        dv[d] += score.kept * p * ra__load(s->dtype, job->dout.data, o + d);
     for (int d = 0; d < s->dim; d++) dk[d] += ds * ra__load(s->dtype, w->q.data, q + d);
     for (int d = 0; d < s->dim; d++) dq[d] += ds * ra__load(s->dtype, w->k.data, k + d);
 }
@@ -109,12 +114,11 @@ static void backward(struct ra__backward_job *job, void *memory)
         for (int r = 0; r < w->run_count; r++) {
             int64_t lo, hi;
             ra__band_clip(&w->runs[r], w->q_pos + i * w->q_pos_step, &lo, &hi);
-            job->pairs += (hi - lo) * w->heads;
+            job->pairs += ra__score_pairs(w, i, &w->runs[r], lo, hi) * w->heads;
             for (int h = 0; h < w->heads; h++) {
                 if (job->lse.data[i * job->lse.row_stride + h] == -INFINITY)
                     continue; /* no weights */
-                for (int64_t j = lo; j < hi; j++)
-                    backward_pair(job, i, h, w->runs[r].row + j * w->runs[r].row_step);
+                for (int64_t j = lo; j < hi; j++) backward_pair(job, i, h, &w->runs[r], j);
             }
         }
 }

@@ -4,20 +4,12 @@
 
 #include "core/dtype.h"
 #include "kernel/block.h"
-#include "kernel/cpu/scalar/terms.h"
 #include "kernel/kernel.h"
+#include "kernel/score.h"
 #include "kernel/state.h"
 
 /* Keys folded between two looks at the running maximum. */
 enum { BLOCK = 64 };
-
-/* A key to a row, all terms counted. */
-struct score {
-    float x;     /* in units of log2 */
-    float slope; /* of x in scale q.k log2(e) */
-    float kept;  /* what its weight counts in acc */
-    bool hidden; /* from this row: then x is -inf, and k and v do not matter */
-};
 
 /* The numbers of one query row, in f32. */
 struct row {
@@ -27,8 +19,8 @@ struct row {
     float *k, *v; /* [dim] and [value_dim], one key at a time */
     float *acc;   /* [value_dim], with m and l the state; forward only */
     float m, l;
-    struct score *scores; /* [BLOCK]; forward only */
-    float *dout;          /* [value_dim]; backward only, as are the next three */
+    struct ra__score *scores; /* [BLOCK]; forward only */
+    float *dout;              /* [value_dim]; backward only, as are the next three */
     float lse, delta;
     float *dq; /* where the row's gradient goes, in the job */
 };
@@ -37,7 +29,7 @@ static size_t workspace(const struct ra__shape *shape, bool backward)
 {
     (void)backward;
     return sizeof(float) * (2 * (size_t)shape->dim + 3 * (size_t)shape->value_dim) +
-           sizeof(struct score) * BLOCK;
+           sizeof(struct ra__score) * BLOCK;
 }
 
 static struct row row_make(const struct ra__shape *shape, void *memory)
@@ -47,7 +39,7 @@ static struct row row_make(const struct ra__shape *shape, void *memory)
     row.v = row.k + shape->dim;
     row.acc = row.v + shape->value_dim;
     row.dout = row.acc + shape->value_dim;
-    row.scores = (struct score *)(row.dout + shape->value_dim);
+    row.scores = (struct ra__score *)(row.dout + shape->value_dim);
     return row;
 }
 
@@ -91,32 +83,12 @@ static void load_value(const struct ra__view *view, const struct ra__key_run *ru
     load(view->shape, &view->v, index, view->shape->value_dim, to);
 }
 
-/* Keys [lo, hi) of a run, less those an order's mask hides from query i. */
-static int64_t count_keys(const struct ra__view *view, const struct ra__key_run *run, int64_t i,
-                          int64_t lo, int64_t hi)
-{
-    int64_t count = hi - lo;
-    if (!view->terms || !view->terms->see_from) return count;
-    for (int64_t j = lo; j < hi; j++) count -= pair_masked(view, pair_make(view, i, 0, run, j));
-    return count;
-}
-
 /* The score of the j-th key of a run, which is loaded for it. */
-static inline struct score score_key(const struct row *row, const struct ra__view *view,
-                                     const struct ra__key_run *run, int64_t j)
+static inline struct ra__score score_key(const struct row *row, const struct ra__view *view,
+                                         const struct ra__key_run *run, int64_t j)
 {
-    const struct ra__shape *shape = view->shape;
     load_key(view, run, j, row->k);
-    float qk = dot(row->q, row->k, shape->dim);
-    if (!has_terms(view))
-        return (struct score){ qk * (shape->scale * (float)RA__LOG2_E), 1.0f, 1.0f, false };
-    struct pair pair = pair_make(view, row->i, row->h, run, j);
-    float addend = (float)RA__LOG2_E *
-                   (pair_masked(view, pair) ? -INFINITY : pair_addend(view, pair));
-    if (addend == -INFINITY) return (struct score){ .x = -INFINITY, .hidden = true };
-    struct score score = { .kept = pair_kept(view, pair) };
-    score.x = capped(view, qk, &score.slope) + addend;
-    return score;
+    return ra__score(view, row->i, row->h, run, j, dot(row->q, row->k, view->shape->dim));
 }
 
 /* ---- Forward --------------------------------------------------------------------------------- */
@@ -137,7 +109,7 @@ static void fold(struct row *row, const struct ra__view *view, const struct ra__
     const struct ra__shape *shape = view->shape;
     float largest = -INFINITY;
     for (int64_t j = from; j < to; j++) {
-        struct score score = score_key(row, view, run, j);
+        struct ra__score score = score_key(row, view, run, j);
         row->scores[j - from] = score;
         if (score.x > largest) largest = score.x;
     }
@@ -146,7 +118,7 @@ static void fold(struct row *row, const struct ra__view *view, const struct ra__
     /* m is still -inf where the row has seen no scores but -inf, whose weights are 0. */
     float shift = row->m == -INFINITY ? 0.0f : row->m;
     for (int64_t j = from; j < to; j++) {
-        struct score score = row->scores[j - from];
+        struct ra__score score = row->scores[j - from];
         if (score.hidden) continue; /* its value may be NaN */
         float p = exp2f(score.x - shift);
         load_value(view, run, j, row->v);
@@ -210,7 +182,7 @@ static void forward_row(struct ra__forward_job *job, struct row *row, int64_t i,
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
         fold_run(row, view, &view->runs[n], lo, hi);
-        job->pairs += count_keys(view, &view->runs[n], i, lo, hi);
+        job->pairs += ra__score_pairs(view, i, &view->runs[n], lo, hi);
     }
     end(row, job, i, h);
 }
@@ -232,7 +204,7 @@ static void differentiate(struct ra__backward_job *job, const struct row *row,
 {
     const struct ra__shape *shape = job->view.shape;
     int64_t key = run->row + j * run->row_step;
-    struct score score = score_key(row, &job->view, run, j);
+    struct ra__score score = score_key(row, &job->view, run, j);
     if (score.hidden) return;
     load_value(&job->view, run, j, row->v);
     float p = exp2f(score.x - row->lse * (float)RA__LOG2_E);
@@ -258,7 +230,7 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
     for (int n = 0; n < view->run_count; n++) {
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
-        job->pairs += count_keys(view, &view->runs[n], i, lo, hi);
+        job->pairs += ra__score_pairs(view, i, &view->runs[n], lo, hi);
         if (row->lse == -INFINITY) continue; /* no weights */
         for (int64_t j = lo; j < hi; j++) {
             differentiate(job, row, &view->runs[n], j);
