@@ -188,8 +188,7 @@ static int set_sinks(struct trial *trial, const char *what, const char *value)
 static int set_system(struct trial *trial, const char *what, const char *value)
 {
     ra_system system = ra_system_default();
-    if (ra_system_find(value, &system) != RA_OK)
-        return refuse("%s: %s; see ringattn info --systems", what, ra_last_error());
+    if (ra_system_find(value, &system) != RA_OK) return refuse("%s: %s", what, ra_last_error());
     if (system.missing)
         return refuse("%s: %s cannot be had here: it needs %s", what, system.name, system.missing);
     trial->system = system.name;

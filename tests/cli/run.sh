@@ -83,6 +83,14 @@ npy() {
     } >"$1"
 }
 
+# values FILE TYPE SHAPE BYTE...: a .npy file that holds these bytes.
+values() {
+    npy "$1" 1 "$(header "$2" False "$3")" 0
+    file=$1
+    shift 3
+    for value; do byte "$value"; done >>"$file"
+}
+
 # header TYPE ORDER SHAPE
 header() { printf "{'descr': '%s', 'fortran_order': %s, 'shape': (%s), }" "$1" "$2" "$3"; }
 
@@ -101,15 +109,16 @@ done
 # Every flag of every verb: in its help, and known to its parser.
 for pair in \
     run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
-        --order --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --ring --ring-size
+        --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
+        --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
         --strategy --partition --transport --device --kernel --threads --memory --timeout --deterministic
-        --verify --trace --json --quiet --segment-lengths --dilation-rates --softcap --alibi --sinks
-        --dsinks --bias --dropout --system" \
+        --verify --trace --json --quiet" \
     verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
-        --order --backward --ring --ring-size --strategy --partition --transport --device --kernel
-        --threads --memory --rings --explain --rank --mask --json --quiet" \
-    info:"--json" demo:"--kernel --threads --quiet"; do
+        --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
+        --backward --ring --ring-size --strategy --partition --transport --device --kernel
+        --threads --memory --rings --explain --rank --mask --head --json --quiet" \
+    info:"--json --systems" demo:"--kernel --threads --quiet"; do
     verb=${pair%%:*}
     for flag in ${pair#*:}; do
         if grep -q -e "^  $flag " "$work/help_$verb"; then pass; else fail "help $verb lacks $flag"; fi
@@ -139,16 +148,6 @@ refused "from 1 to 4096" plan --ring 4097
 refused "from 1 to 1024" run --threads 1025
 refused "verify takes no --tokens" verify --tokens 5
 refused "plan takes no --out" plan --out x.npy
-for flag in "--segment-lengths 4,8" "--dilation-rates 1,2" "--softcap 15" "--alibi 1" "--sinks z.npy" \
-    "--dsinks z.npy" "--bias b.npy" "--dropout 0.1" "--system hilbert"; do
-    # shellcheck disable=SC2086
-    refused "${flag%% *} " run $flag
-    grep -q "not in this version" "$work/err" && pass || fail "$flag: no word of the version"
-done
-refused "dilated:4/1 is not in this version" run --pattern dilated:4/1
-refused "blocks:64;local=4 is not in this version" run --pattern "blocks:64;local=4"
-refused "--order: the order hilbert is not in this version" run --order hilbert
-refused "--order: there is no order" run --order backwards
 refused "--transport: the transport mpi is not in this version" run --transport mpi
 refused "--transport: the transport nccl is not in this version" run --transport nccl
 refused "--transport: the transport stream is not in this version" run --transport stream
@@ -282,6 +281,125 @@ refused "--v: shape" run --q q.npy --k q.npy --v v.npy
 refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
 refused ".safetensors files are not in this version" run --q m.safetensors:q --k k.npy --v v.npy
 
+# ---- Orders ----------------------------------------------------------------------------------------------------
+
+ok run --tokens 61 --heads 2 --dim 8 --order hilbert --pattern window:5 --ring 3 --backward
+says "problem    window:5 n=61 h=2 d=8 order=hilbert ring=3 backward"
+ok run --tokens 65 --heads 2 --dim 8 --order hilbert:5x13 --pattern "window:6,6;causal" --ring 4 --json
+json order density
+says '"order": "hilbert:5x13"'
+# On a 2 x 2 grid the curve visits 0, 2, 3, 1: the same order from a file, in both types.
+values order32.npy '<i4' '4,' 0 0 0 0 2 0 0 0 3 0 0 0 1 0 0 0
+values order64.npy '<i8' '4,' 0 0 0 0 0 0 0 0 2 0 0 0 0 0 0 0 3 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0
+ok run --tokens 4 --heads 1 --dim 4 --pattern window:1 --order hilbert:2x2 --out by_name.npy --lse by_name_lse.npy
+for file in order32.npy order64.npy; do
+    ok run --tokens 4 --heads 1 --dim 4 --pattern window:1 --order $file --ring 2 --strategy allgather \
+        --out by_file.npy --lse by_file_lse.npy
+    says "order=$file"
+    cmp -s by_name_lse.npy by_file_lse.npy && cmp -s by_name.npy by_file.npy && pass || fail "--order $file"
+done
+ok verify window:1 n=4 h=1 d=4 order=order64.npy ring=2
+# Files come and go in original order: unmasked attention is the same in every order.
+ok run --q k.npy --k k.npy --v v.npy --order shuffled:3 --out shuffled.npy --verify --ring 3
+ok run --q k.npy --k k.npy --v v.npy --order shuffled:3 --out shuffled1.npy --verify
+[ "$(wc -c <shuffled.npy)" -eq "$(wc -c <v.npy)" ] && pass || fail "size of shuffled.npy"
+refused "--order: order: \"backwards\" is not known" run --order backwards
+refused "2x2" run --tokens 5 --order hilbert:2x2
+refused "--order: hilbert needs as many queries as keys" run --tokens 5 --kv-tokens 6 --order hilbert
+refused "--order: order32.npy holds 4 values on 1 axis; one axis of 5 positions" run --tokens 5 --order order32.npy
+refused "--order: q.npy holds float32; int64 or int32 is needed" run --tokens 5 --order q.npy
+refused "--order: cannot open missing.npy" run --tokens 5 --order missing.npy
+refused "--out would overwrite order32.npy, the file of --order" run --tokens 4 --order order32.npy --out order32.npy
+values twice32.npy '<i4' '4,' 0 0 0 0 2 0 0 0 2 0 0 0 1 0 0 0
+refused "must hold each of 0 to 3 once; entry 2 is 2" run --tokens 4 --order twice32.npy
+
+# ---- Patterns: dilated, blocks ---------------------------------------------------------------------------------
+
+ok run --tokens 64 --heads 3 --dim 8 --segment-lengths 8,16 --dilation-rates 1,2 --ring 3 --out by_list.npy
+says "problem    dilated:8/1,16/2 n=64 h=3 d=8 ring=3"
+ok run --tokens 64 --heads 3 --dim 8 --pattern dilated:8/1,16/2 --ring 3 --out by_pattern.npy
+cmp -s by_list.npy by_pattern.npy && pass || fail "--segment-lengths and --pattern differ"
+refused "--segment-lengths needs --dilation-rates" run --segment-lengths 4,8
+refused "--dilation-rates needs --segment-lengths" run --dilation-rates 4,8
+refused "has 2 numbers and --dilation-rates 1" run --segment-lengths 4,8 --dilation-rates 1
+refused "leave one of them out" run --segment-lengths 4,8 --dilation-rates 1,2 --pattern full
+refused "--segment-lengths: \"x\" is not a whole number" run --segment-lengths 4,x --dilation-rates 1,2
+refused "--dilation-rates: 0 is out of range" run --segment-lengths 4,8 --dilation-rates 1,0
+refused "pattern" run --pattern dilated:8
+refused "pattern" run --pattern dilated:8/0
+refused "pattern" run --pattern "dilated:8/1;sometimes"
+refused "pattern" run --pattern "blocks:8;local=x"
+refused "missing.npy" run --tokens 64 --pattern "blocks:16;bitmap=missing.npy"
+values bits.npy '|b1' '1, 4, 4' 1 0 0 1 0 1 0 0 1 1 0 0 0 0 0 0
+ok run --tokens 61 --heads 2 --dim 8 --pattern "blocks:16;bitmap=bits.npy" --ring 3 --backward
+ok verify "blocks:16;bitmap=bits.npy;local=0;causal n=61 h=2 d=8 ring=2 backward"
+
+# ---- Score terms -----------------------------------------------------------------------------------------------
+
+ok run --tokens 33 --heads 2 --dim 8 --softcap 5 --alibi --dropout 0.1 --seed 3 --pattern causal --ring 2 --backward
+says "problem    causal n=33 h=2 d=8 softcap=5 alibi dropout=0.1 ring=2 backward seed=3"
+values sinks.npy '<f4' '2,' 0 0 128 63 0 0 0 63
+values bias.npy '<f4' '2, 3' 0 0 128 63 0 0 0 63 0 0 0 0 0 0 128 191 0 0 0 0 0 0 128 255
+values mask3.npy '|u1' '2, 2, 3' 1 0 1 1 1 0 0 0 0 0 1 1
+values mask4.npy '|b1' '1, 1, 2, 3' 1 0 1 1 1 0
+ok run --tokens 2 --kv-tokens 3 --heads 2 --dim 4 --alibi=0.5,0.25 --sinks sinks.npy --bias bias.npy --backward \
+    --dsinks dsinks.npy --ring 2
+says "alibi=0.5,0.25 bias=bias.npy sinks=sinks.npy"
+says "dsinks error"
+[ "$(wc -c <dsinks.npy)" -eq $((128 + 2 * 4)) ] && pass || fail "size of dsinks.npy"
+for file in mask3.npy mask4.npy; do
+    ok run --tokens 2 --kv-tokens 3 --heads 2 --dim 4 --bias $file --backward --ring 2
+done
+# The same dropout from files, by --seed; another seed drops others.
+ok run --q q.npy --k k.npy --v v.npy --dropout 0.5 --seed 1 --out drop1.npy --verify
+ok run --q q.npy --k k.npy --v v.npy --dropout 0.5 --seed 1 --out drop1_ring.npy --verify --ring 3
+ok run --q q.npy --k k.npy --v v.npy --dropout 0.5 --seed 2 --out drop2.npy --verify
+cmp -s drop1.npy drop2.npy && fail "dropout does not depend on --seed" || pass
+refused "--seed is for synthetic data and dropout" run --q q.npy --k k.npy --v v.npy --seed 1
+refused "--softcap: its value X is missing" run --softcap
+refused "--softcap: 0 is out of range" run --softcap 0
+refused "--softcap: \"many\" is not a number" run --softcap many
+refused "--alibi: its value is empty" run --alibi=
+refused "--alibi: \"x\" is not a number" run --alibi=0.5,x
+refused "--alibi: 2 slopes for 3 query heads" run --tokens 4 --heads 3 --alibi=1,2
+refused "is not a flag" run --alibi 1
+refused "--dropout: 1 would drop every weight" run --dropout 1
+refused "--dropout: -1 is out of range" run --dropout -1
+refused "--sinks: \"z\" is not a .npy file" run --sinks z
+refused "--sinks: cannot open missing.npy" run --tokens 4 --heads 2 --sinks missing.npy
+refused "--sinks: sinks.npy holds 2 values on 1 axis; one axis of 3 query heads" run --tokens 4 --heads 3 --sinks sinks.npy
+refused "--sinks: mask4.npy holds bool; f32 is needed" run --tokens 4 --heads 2 --sinks mask4.npy
+refused "--bias: half.npy holds float16; f32, bool or uint8 is needed" run --tokens 4 --bias half.npy
+refused "--bias: shape [1, 1, 2, 3] where [1 or 1, 1 or 2, 3, 3] is needed" run --tokens 3 --heads 2 --bias bias.npy
+refused "--bias: shape [1, 2, 2, 3]" run --tokens 2 --kv-tokens 3 --heads 3 --bias mask3.npy
+refused "--dsinks is for --backward" run --tokens 4 --dsinks x.npy
+refused "--dsinks needs --sinks" run --tokens 4 --backward --dsinks x.npy
+refused "--out would overwrite sinks.npy, the file of --sinks" run --tokens 4 --heads 2 --sinks sinks.npy --out sinks.npy
+refused "--bias is given twice" run --bias a.npy --bias b.npy
+
+# ---- Systems ---------------------------------------------------------------------------------------------------
+
+ok run --tokens 61 --heads 2 --dim 8 --system hILBERTringATTENTION --ring 2
+says "system HilbertRingAttention: "
+says "--order hilbert"
+says "problem    full n=61 h=2 d=8 order=hilbert ring=2"
+ok run --tokens 61 --heads 2 --dim 8 --system HilbertRingAttention --order sequential --strategy allgather
+says "problem    full n=61 h=2 d=8 allgather"
+ok plan --tokens 61 --heads 2 --dim 8 --system hilbertringattention --json
+json system system_flags order
+says '"system": "HilbertRingAttention"'
+ok plan --tokens 64 --json
+says '"system": null'
+ok verify system=hilbertringattention n=20 h=1 d=4 ring=2
+says "passed  full n=20 h=1 d=4 order=hilbert ring=2"
+refused "--system: system: \"nonsense\" is not known" run --system nonsense
+refused "it needs" run --system distributedringattention
+ok info --systems
+says "HilbertRingAttention"
+says "BlockSparseRingAttention"
+ok info --systems --json
+json systems name pattern order missing
+
 # ---- Broken files -----------------------------------------------------------------------------------------------
 
 # broken NAME TEXT: --q NAME is refused with TEXT.
@@ -361,15 +479,46 @@ fi
 ok plan --tokens 512 --heads 2 --pattern causal --ring 4 --partition zigzag --explain --rank 3 --backward
 says "steps of rank 3, backward"
 says "predicted"
+says "ratio"
+ok plan --tokens 512 --heads 2 --ring 4 --pattern "blocks:16;random=0.1;seed=3"
+says "0.1 of the blocks asked for"
 ok plan --tokens 512 --heads 2 --ring 4 --json
-json problem pattern ranks strategy partition transport device dtype kernel flops density hops \
+json order full problem pattern ranks strategy partition transport device dtype kernel flops density hops \
     bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
 says '"flops": 134217728'
 ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy
 mask=$(tail -c 35 mask.npy | od -An -v -tu1 | tr -d ' \n')
 [ "$mask" = 11100001111000111110011111101111111 ] && pass || fail "mask.npy: $mask"
-refused ".png is not in this version" plan --tokens 5 --mask mask.png
+refused "must end in .npy, .png or .pgm" plan --tokens 5 --mask mask.jpg
 refused "too large" plan --tokens 5000 --mask mask2.npy
+refused "name one with --head" plan --tokens 4096 --heads 32 --mask mask2.npy --head all
+refused "--head is for --mask" plan --tokens 5 --head 1
+refused "--head: 8 is out of range; from 0 to 7" plan --tokens 5 --mask mask2.npy --head 8
+refused "--head: \"each\" is not a whole number" plan --tokens 5 --mask mask2.npy --head each
+# Head 1 starts at an offset of 1; a key of two branches counts twice.
+ok plan --tokens 8 --heads 2 --pattern dilated:4/2 --mask mask2.npy --head 1
+mask=$(tail -c 64 mask2.npy | od -An -v -tu1 | tr -d ' \n')
+[ "$mask" = 0000000001010000000000000101000000000000000001010000000000000101 ] && pass || fail "head 1: $mask"
+ok plan --tokens 8 --heads 2 --pattern dilated:4/2,8/2 --mask mask2.npy --head all
+mask=$(tail -c 128 mask2.npy | head -c 8 | od -An -v -tu1 | tr -d ' \n')
+[ "$mask" = 20201010 ] && pass || fail "two branches: $mask"
+# Under an order the picture still shows original positions: index 1 holds position 2.
+ok plan --tokens 4 --heads 1 --pattern window:1 --order hilbert:2x2 --mask mask2.npy
+mask=$(tail -c 16 mask2.npy | od -An -v -tu1 | tr -d ' \n')
+[ "$mask" = 1000010110100011 ] && pass || fail "window under an order: $mask"
+if command -v python3 >/dev/null; then
+    for picture in mask.png mask.pgm; do
+        for head in 1 all; do
+            for what in "--tokens 7 --kv-tokens 9 --pattern causal" "--tokens 300 --pattern dilated:16/1,64/2"; do
+                # shellcheck disable=SC2086
+                ok plan --heads 3 $what --head $head --mask $picture
+                # shellcheck disable=SC2086
+                ok plan --heads 3 $what --head $head --mask mask3.npy
+                if python3 "$here/picture.py" $picture mask3.npy; then pass; else fail "$picture: $what"; fi
+            done
+        done
+    done
+fi
 refused "--rank: there are ranks 0 to 3" plan --tokens 64 --ring 4 --explain --rank 4
 refused "--rank is for --explain" plan --tokens 64 --rank 0
 refused "--rings prints a table" plan --tokens 64 --rings 1,2 --ring 2
@@ -379,7 +528,7 @@ ok info
 says "kernel"
 says "* ring"
 ok info --json
-json version cores kernel transport strategy partition pattern
+json version cores kernel transport strategy partition pattern order systems
 
 # ---- Verify -----------------------------------------------------------------------------------------------------
 
@@ -402,10 +551,18 @@ refused "problem: \"speed=9\" is not understood" verify causal speed=9
 refused "comes after another word" verify causal n=5 n=6
 refused "comes after another word" verify causal full
 refused "n=x: \"x\" is not a whole number" verify n=x
-refused "dropout is not in this version" verify causal dropout=0.1
+refused "dropout=2: 2 is out of range" verify causal dropout=2
+refused "bias=some: some is not a .npy file" verify causal bias=some
+refused "softcap=x: \"x\" is not a number" verify causal softcap=x
+refused "alibi: 1 slope for 8 query heads" verify causal n=5 alibi=1
+refused "system=nonsense: " verify system=nonsense
+ok verify "full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4" \
+    "causal n=20 h=2 d=8 alibi=0.5,1 bias=maskheads"
+says "passed  full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4"
+says "dsinks error"
 refused "the transport mpi is not in this version" verify causal mpi
 refused "the strategy ulysses is not in this version" verify causal ulysses
-refused "order=hilbert: the order hilbert is not in this version" verify causal order=hilbert
+refused "order=backwards: " verify causal order=backwards
 refused "d=577: 577 is out of range" verify full n=8 d=577
 refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5
 refused "not a multiple" verify full n=8 h=8/3
