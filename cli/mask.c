@@ -8,6 +8,74 @@
 #include "places.h"
 #include "scan.h"
 
+/* ---- Rules ----------------------------------------------------------------------------------- */
+
+/* A query and a key: original positions, and their indices in the order. */
+struct pair {
+    int64_t head, query, key;
+    int64_t query_index, key_index;
+};
+
+static int count_full(const struct mask *mask, const struct pair *p)
+{
+    (void)mask;
+    (void)p;
+    return 1;
+}
+
+static int count_causal(const struct mask *mask, const struct pair *p)
+{
+    (void)mask;
+    return p->key <= p->query;
+}
+
+static int count_window(const struct mask *mask, const struct pair *p)
+{
+    return p->key_index >= p->query_index - mask->args[0] &&
+           p->key_index <= p->query_index + mask->args[1];
+}
+
+static int count_prefix(const struct mask *mask, const struct pair *p)
+{
+    return p->key < mask->args[0] || p->key <= p->query;
+}
+
+static int read_dilated(struct mask *mask, const char **at)
+{
+    return dilation_open(&mask->dilation, at);
+}
+
+static int count_dilated(const struct mask *mask, const struct pair *p)
+{
+    return dilation_count(&mask->dilation, mask->heads, p->head, p->query_index, p->key_index);
+}
+
+static int read_blocks(struct mask *mask, const char **at)
+{
+    return blocks_open(&mask->blocks, at);
+}
+
+static int count_blocks(const struct mask *mask, const struct pair *p)
+{
+    return blocks_see(&mask->blocks, p->head, p->query_index, p->key_index);
+}
+
+/* What a pattern starts with, how many numbers follow (or what reads the rest), and how often a
+ * query sees a key. */
+static const struct mask_rule {
+    const char *word;
+    int args;
+    int (*read)(struct mask *mask, const char **at);
+    int (*count)(const struct mask *mask, const struct pair *pair);
+} rules[] = {
+    { .word = "full", .count = count_full },
+    { .word = "causal", .count = count_causal },
+    { .word = "window:", .args = 2, .count = count_window },
+    { .word = "prefix:", .args = 1, .count = count_prefix },
+    { .word = "dilated:", .read = read_dilated, .count = count_dilated },
+    { .word = "blocks:", .read = read_blocks, .count = count_blocks },
+};
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 /* "0,120,1248,4232" */
@@ -27,24 +95,14 @@ static int read_documents(struct mask *mask, const char **at)
 
 static int read_rule(struct mask *mask, const char **at, bool *understood)
 {
-    static const struct {
-        const char *word;
-        enum mask_rule rule;
-    } rules[] = { { "full", MASK_FULL },        { "causal", MASK_CAUSAL },
-                  { "window:", MASK_WINDOW },   { "prefix:", MASK_PREFIX },
-                  { "dilated:", MASK_DILATED }, { "blocks:", MASK_BLOCKS } };
     int i = 0;
     while (i < COUNT(rules) && !scan_word(at, rules[i].word)) i++;
     *understood = i < COUNT(rules);
     if (!*understood) return EXIT_PASS;
-    mask->rule = rules[i].rule;
-    if (mask->rule == MASK_DILATED) return dilation_open(&mask->dilation, at);
-    if (mask->rule == MASK_BLOCKS) return blocks_open(&mask->blocks, at);
-    if (mask->rule == MASK_PREFIX) mask->prefix = scan_whole(at);
-    if (mask->rule == MASK_WINDOW) {
-        mask->left = scan_whole(at);
-        if (scan_word(at, ",")) mask->right = scan_whole(at);
-    }
+    mask->rule = &rules[i];
+    if (rules[i].read) return rules[i].read(mask, at);
+    for (int a = 0; a < rules[i].args; a++)
+        if (!a || scan_word(at, ",")) mask->args[a] = scan_whole(at);
     return EXIT_PASS;
 }
 
@@ -99,7 +157,7 @@ void mask_close(struct mask *mask)
     blocks_close(&mask->blocks);
     free(mask->bounds);
     free(mask->indices);
-    *mask = (struct mask){ .rule = MASK_FULL };
+    *mask = (struct mask){ .rule = NULL };
 }
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
@@ -129,21 +187,14 @@ static bool same_document(const struct mask *mask, int64_t position, int64_t key
 
 int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key)
 {
+    struct pair pair = { head, position, key, position, key };
     if (mask->causal && key > position) return 0;
     if (!same_document(mask, position, key)) return 0;
-    int64_t query_index = mask->indices ? mask->indices[position] : position;
-    int64_t key_index = mask->indices ? mask->indices[key] : key;
-    switch (mask->rule) {
-    case MASK_FULL: return 1;
-    case MASK_CAUSAL: return key <= position;
-    case MASK_PREFIX: return key < mask->prefix || key <= position;
-    case MASK_WINDOW:
-        return key_index >= query_index - mask->left && key_index <= query_index + mask->right;
-    case MASK_DILATED:
-        return dilation_count(&mask->dilation, mask->heads, head, query_index, key_index);
-    case MASK_BLOCKS: return blocks_see(&mask->blocks, head, query_index, key_index);
+    if (mask->indices) {
+        pair.query_index = mask->indices[position];
+        pair.key_index = mask->indices[key];
     }
-    return 0;
+    return mask->rule->count(mask, &pair);
 }
 
 bool mask_sees(const struct mask *mask, int64_t position, int64_t key)

@@ -10,12 +10,9 @@
 #include "cli.h"
 #include "dilation.h"
 
-enum mask_rule { MASK_FULL, MASK_CAUSAL, MASK_WINDOW, MASK_PREFIX, MASK_DILATED, MASK_BLOCKS };
-
 struct mask {
-    enum mask_rule rule;
-    int64_t left, right; /* window */
-    int64_t prefix;
+    const struct mask_rule *rule; /* a row of the table in mask.c */
+    int64_t args[2];              /* the numbers behind the colon; 0 where not given */
     struct dilation dilation;
     struct blocks blocks;
     bool causal;     /* ;causal */

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <strings.h>
 
-#include "mask.h"
 #include "npy.h"
 #include "number.h"
+#include "order.h"
 #include "places.h"
 #include "png.h"
 
@@ -68,23 +68,31 @@ struct counts {
     int most;
 };
 
+static ra_status fill_rows(const ra_problem *problem, int64_t first, struct counts *c)
+{
+    ra_status status = RA_OK;
+    for (int64_t row = 0; row < c->heads * c->q_len && status == RA_OK; row++)
+        status = ra_problem_row(problem, (int)(first + row / c->q_len), row % c->q_len,
+                                c->seen + row * c->k_len);
+    for (int64_t i = 0; i < c->heads * c->q_len * c->k_len && status == RA_OK; i++)
+        if (c->seen[i] > c->most) c->most = c->seen[i];
+    return status;
+}
+
 static int fill_counts(const struct options *o, int64_t first, struct counts *c)
 {
     const struct trial *t = &o->trial;
-    struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
-    struct mask mask;
-    unsigned char *to = c->seen;
-    int status = mask_open_for(&mask, &setup);
-    if (status) return status;
-    for (int64_t head = first; head < first + c->heads; head++)
-        for (int64_t query = 0; query < c->q_len; query++)
-            for (int64_t key = 0; key < c->k_len; key++) {
-                int count = mask_count(&mask, head, query + c->k_len - c->q_len, key);
-                *to++ = (unsigned char)(count < 255 ? count : 255);
-                if (count > c->most) c->most = count;
-            }
-    mask_close(&mask);
-    return EXIT_PASS;
+    ra_problem problem = trial_problem(t);
+    ra_pattern *pattern = NULL;
+    ra_order *order = NULL;
+    int result = library_failed(ra_pattern_parse(t->pattern ? t->pattern : "full", &pattern));
+    if (!result) result = order_open(t, &order);
+    problem.pattern = pattern;
+    problem.order = order;
+    if (!result) result = library_failed(fill_rows(&problem, first, c));
+    ra_order_destroy(order);
+    ra_pattern_destroy(pattern);
+    return result;
 }
 
 static int write_numbers(const struct options *o, const struct counts *c, struct outfile *file)

@@ -1,5 +1,5 @@
 /* maskfile.h - who sees whom as a file: numbers (.npy) or a picture (.png, .pgm), in original
- * positions. Asks the oracle's mask, which knows heads and orders. */
+ * positions, as the library sees it. */
 #ifndef CLI_MASKFILE_H
 #define CLI_MASKFILE_H
 

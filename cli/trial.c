@@ -70,8 +70,9 @@ int trial_copy(const struct trial *from, struct trial *to)
 static int set_pattern(struct trial *trial, const char *what, const char *value)
 {
     ra_pattern *pattern;
-    (void)what; /* the library's sentences say "pattern" */
     ra_status status = ra_pattern_parse(value, &pattern);
+    if (status == RA_ERR_SYSTEM) /* a bitmap that cannot be read is a wrong input */
+        return refuse("%s: %s", what, ra_last_error());
     if (status != RA_OK) return library_failed(status);
     ra_pattern_destroy(pattern);
     return keep_text(&trial->pattern, value);
