@@ -84,6 +84,19 @@ static void add_dilated(struct grid_lists *lists)
                 }
 }
 
+/* Every head count with every list of branches: offsets and groups come out differently in each. */
+static void add_head_groups(struct grid_lists *lists)
+{
+    static const char *const options[] = { "", ";groups", ";dedup" };
+    for (int b = 0; b < COUNT(branches); b++)
+        for (int h = 0; h < COUNT(head_counts); h++)
+            for (int o = 0; o < COUNT(options); o++) {
+                struct tail t = tail(lists, "", pick_strategy(lists));
+                grid_add(lists, "dilated heads", "%s%s n=47 h=%s d=8 %s", branches[b], options[o],
+                         head_counts[h], t.s);
+            }
+}
+
 /* Each term, and unions of them. */
 static const char *const block_terms[] = {
     ";local=1",
@@ -154,6 +167,19 @@ static void add_sparse_lengths(struct grid_lists *lists)
             grid_add(lists, "sparse lengths", "%s n=%d h=4/2 d=8 %s%s", sparse[p], lengths[i], t.s,
                      (i + p) % 3 ? "" : " backward");
         }
+}
+
+/* Each of them on every partition, strategy and rank count. */
+static void add_sparse_rings(struct grid_lists *lists)
+{
+    for (int p = 0; p < COUNT(sparse); p++)
+        for (int c = 0; c < lists->partitions.count; c++)
+            for (int s = 0; s < lists->strategies.count; s++)
+                for (int r = 0; r < GRID_RANKS; r++)
+                    grid_add(lists, "sparse on rings",
+                             "%s n=101 h=4/2 d=8 ring=%d %s %s%s kernel=%s", sparse[p],
+                             grid_ranks[r], lists->partitions.name[c], lists->strategies.name[s],
+                             (c + s + r) % 3 ? "" : " backward", grid_next_kernel(lists));
 }
 
 /* Queries at the end of more keys, one and several. */
@@ -265,8 +291,8 @@ static void add_terms_kernels(struct grid_lists *lists)
 void grid_add_sparse(struct grid_lists *lists)
 {
     static void (*const groups[])(struct grid_lists *) = {
-        add_samples, add_dilated, add_blocks, add_sparse_lengths,
-        add_decode,  add_orders,  add_terms,  add_terms_kernels,
+        add_samples,        add_dilated, add_head_groups, add_blocks, add_sparse_rings,
+        add_sparse_lengths, add_decode,  add_orders,      add_terms,  add_terms_kernels,
     };
     for (int i = 0; i < COUNT(groups); i++) groups[i](lists);
 }

@@ -77,7 +77,7 @@ static void print_json(const struct engine *engine, const struct run_report *rep
     json_close(&json, '}');
 }
 
-static void print_check(const struct run_report *report)
+static void print_check(const struct engine *engine, const struct run_report *report)
 {
     const struct check *check = &report->check;
     if (!report->checked) {
@@ -95,6 +95,8 @@ static void print_check(const struct run_report *report)
                check->lines[i].error, check->lines[i].bound);
     if (check->sampled && check->keys)
         printf("           (dk and dv start from this run's own LSE and output, checked above)\n");
+    if (engine->dsinks)
+        printf("           (dsinks of all rows, from this run's own LSE and output)\n");
     if (!check->passed) printf("           %s\n", check->what);
 }
 
@@ -117,7 +119,7 @@ static void print_people(const struct engine *engine, const struct run_report *r
            report->hops == 1 ? "" : "s");
     printf("memory     %s per rank at most, process %s\n",
            text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
-    print_check(report);
+    print_check(engine, report);
 }
 
 /* ---- The run --------------------------------------------------------------------------------- */
@@ -148,7 +150,7 @@ static int run_engine(const struct options *options, struct inputs *inputs)
                                   .quiet = options->quiet };
     int status = engine_open(&engine, &setup);
     if (status) return status;
-    if (inputs && engine.ranks > 1 && !options->verify)
+    if (inputs && (engine.ranks > 1 || engine.order) && !options->verify)
         load_free(inputs); /* the shards hold it now */
     status = run_and_check(options, &engine, &report);
     if (!status) status = store_results(options, &engine);
