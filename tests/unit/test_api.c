@@ -145,8 +145,14 @@ static void null_patterns(void **state)
 {
     (void)state;
     static const int64_t bounds[] = { 0, 4 };
+    static const ra_branch branches[] = { { 4, 1 } };
+    static const uint8_t active[1] = { 1 };
     ra_pattern *pattern;
+    ra_problem problem = ra_problem_default();
     uint8_t seen[4];
+    problem.q_len = 4;
+    problem.q_heads = 1;
+    problem.dim = 8;
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_full(NULL));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_causal(NULL));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_window(1, 1, NULL));
@@ -156,11 +162,20 @@ static void null_patterns(void **state)
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_set_causal(NULL));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_set_documents(NULL, bounds, 2));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_format(NULL, NULL, 0, NULL));
-    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_row(NULL, 4, 4, 0, 0, seen));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_dilated(NULL, 1, &pattern));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_dilated(branches, 1, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_blocks(4, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_add(NULL, "local=1"));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_add_bitmap(NULL, 1, 1, active));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_problem_row(NULL, 0, 0, seen));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_problem_row(&problem, 0, 0, NULL));
     assert_ok(ra_pattern_full(&pattern));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_set_documents(pattern, NULL, 2));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_format(pattern, NULL, 5, NULL));
-    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_row(pattern, 4, 4, 0, 0, NULL));
+    ra_pattern_destroy(pattern);
+    assert_ok(ra_pattern_blocks(4, &pattern));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_add(pattern, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_pattern_add_bitmap(pattern, 1, 1, NULL));
     ra_pattern_destroy(pattern);
 }
 
