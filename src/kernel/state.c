@@ -23,7 +23,8 @@ struct ra__state_end ra__state_end(float m, float l, float sink)
     double sum = m + log2((double)l);
     if (sink == -INFINITY) return (struct ra__state_end){ l, (float)(sum * RA__LN_2) };
     double logit = sink * RA__LOG2_E, high = logit > sum ? logit : sum;
-    double both = high + log2(exp2(sum - high) + exp2(logit - high));
+    double low = logit > sum ? sum : logit;
+    double both = high + log2(1.0 + exp2(low - high)); /* also where the sink is infinite */
     return (struct ra__state_end){ (float)(l + exp2(logit - m)), (float)(both * RA__LN_2) };
 }
 
