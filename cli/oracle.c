@@ -238,6 +238,9 @@ static float sink_of(const struct oracle *o, int64_t head)
     return terms && terms->sinks ? terms->sinks[head] : -INFINITY;
 }
 
+/* exp(x - most), where both may be infinite: a sink without limit takes everything. */
+static double above(double x, double most) { return x == most ? 1.0 : exp(x - most); }
+
 /* Scores to weights, which add up to 1 with the sink's; both LSEs. */
 static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row *row)
 {
@@ -248,8 +251,8 @@ static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row 
         naive_most = fmaxf(naive_most, row->naive_weight[i]);
     }
     bool empty = isinf(most) && most < 0.0;
-    sum = empty ? 0.0 : exp((double)sink - most);
-    naive_sum = empty ? 0.0f : expf(sink - naive_most);
+    sum = empty ? 0.0 : above((double)sink, most);
+    naive_sum = empty ? 0.0f : (float)above((double)sink, (double)naive_most);
     for (int64_t i = 0; i < row->seen; i++) {
         sum += row->weight[i] = row->count[i] * exp(row->weight[i] - most);
         naive_sum += row->naive_weight[i] = (float)row->count[i] *
@@ -433,10 +436,11 @@ struct number oracle_sink(const struct oracle *o, int64_t head, struct oracle_ro
         float lse = *fetch(o, TENSOR_LSE, at.batch, at.query, head, &one);
         const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, head, row->dout);
         struct number delta = own_delta(o, at, dout, row);
-        double weight = exp((double)sink - (double)lse);
+        bool blind = isinf(lse) && lse < 0.0f;
+        double weight = blind ? 0.0 : above((double)sink, (double)lse);
         sum.exact -= weight * delta.exact;
         sum.terms += weight * delta.terms;
-        sum.naive -= expf(sink - lse) * delta.naive;
+        sum.naive -= (float)weight * delta.naive;
     }
     return sum;
 }
