@@ -81,7 +81,7 @@ static int forecast_full(const struct trial *trial, struct forecast *full)
 
 static void print_ratio(const char *name, double this, double full, struct text shown[2])
 {
-    printf("%-12s %14s %14s", name, shown[0].s, shown[1].s);
+    printf("%-12s %18s %18s", name, shown[0].s, shown[1].s);
     if (full > 0.0) printf(" %10.4g\n", this / full);
     else printf(" %10s\n", "-");
 }
@@ -111,7 +111,7 @@ static void print_against_full(const struct trial *t, const struct forecast *f,
             all[i] += sent;
             if (sent > most[i]) most[i] = sent;
         }
-    printf("\n%-12s %14s %14s %10s\n", "", "this run", "full", "ratio");
+    printf("\n%-12s %18s %18s %10s\n", "", "this run", "full", "ratio");
     print_ratio("pairs", (double)f->pairs, (double)full->pairs,
                 (struct text[]){ text_count(f->pairs), text_count(full->pairs) });
     print_ratio("density", f->density, full->density,
