@@ -227,6 +227,21 @@ static const struct {
     { "seed=", RA__TERM_SEED },       { "bitmap=", RA__TERM_BITMAP },
 };
 
+/* What a term that was refused half way left behind. */
+static void forget(ra_pattern *pattern, unsigned term)
+{
+    if (term == RA__TERM_DILATED) pattern->dilated = (struct ra__ratio){ 0, 0 };
+    if (term == RA__TERM_LEVELS) {
+        ra__free(pattern->ratios);
+        pattern->ratios = NULL;
+        pattern->ratio_count = 0;
+    }
+    if (term == RA__TERM_BITMAP) {
+        ra__free(pattern->bitmap_file);
+        pattern->bitmap_file = NULL;
+    }
+}
+
 static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
 {
     for (int i = 0; i < RA__COUNT(terms); i++) {
@@ -235,7 +250,11 @@ static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
         if (pattern->terms & terms[i].term)
             return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: %.*s is given twice",
                             (int)ra__text_of(terms[i].word).length - 1, terms[i].word);
-        RA__TRY(read_term(pattern, terms[i].term, value, word));
+        ra_status status = read_term(pattern, terms[i].term, value, word);
+        if (status != RA_OK) {
+            forget(pattern, terms[i].term);
+            return status;
+        }
         pattern->terms |= terms[i].term;
         *known = true;
         return RA_OK;
