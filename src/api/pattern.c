@@ -77,6 +77,8 @@ ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
     if (pattern->kind != ra__pattern_kind_find("blocks"))
         return ra__fail(RA_ERR_ARGUMENT, "pattern %s: a bitmap is a term of blocks",
                         pattern->kind->name);
+    if (pattern->terms & RA__TERM_BITMAP)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: bitmap is given twice");
     return ra__pattern_set_bitmap(pattern, heads, blocks, active);
 }
 

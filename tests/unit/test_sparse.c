@@ -447,6 +447,9 @@ static void bitmaps_are_read_from_files(void **state)
         compare(&s, copy, NULL, text);
         assert_true(ra__pattern_hash(copy) == ra__pattern_hash(pattern));
         assert_fails(RA_ERR_ARGUMENT, "bitmap is given twice", ra_pattern_add(pattern, text + 9));
+        assert_fails(RA_ERR_ARGUMENT, "bitmap is given twice",
+                     ra_pattern_add_bitmap(pattern, 1, 3, (const uint8_t *)maps));
+        compare(&s, pattern, NULL, text);
         ra_pattern_destroy(copy);
         ra_pattern_destroy(pattern);
     }
@@ -619,7 +622,6 @@ static void refused_terms_change_nothing(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* Text, memory and file may say the same; what was replaced is gone. */
 static void a_bitmap_from_memory_is_copied(void **state)
 {
     (void)state;
