@@ -74,16 +74,26 @@ static void check_example(const char *text, int i, const uint8_t *seen)
     long sinks, window;
     if (sscanf(text, "sinks:%ld,%ld", &sinks, &window) != 2 || strchr(text, ';')) return;
     for (int j = 0; j < N; j++)
-        if (seen[j] != (j <= i && (j < sinks || j >= i - window)))
+        if (seen[j] != (j < sinks || labs((long)(j - i)) <= window))
             stop("the pattern sees other keys");
+}
+
+static ra_problem make_problem(void)
+{
+    ra_problem problem = ra_problem_default();
+    problem.pattern = pattern, problem.q_len = N, problem.q_heads = HEADS,
+    problem.kv_heads = KV_HEADS;
+    problem.dim = DIM, problem.value_dim = VALUE_DIM;
+    return problem;
 }
 
 static void find_truth(const char *text)
 {
+    ra_problem problem = make_problem();
     for (int i = 0; i < N; i++)
         for (int h = 0; h < HEADS; h++) {
             uint8_t seen[N];
-            if (ra_pattern_row(pattern, N, N, h, i, seen) != RA_OK) stop("row");
+            if (ra_problem_row(&problem, h, i, seen) != RA_OK) stop("row");
             check_example(text, i, seen);
             attend_row(i, h, seen);
         }
@@ -120,10 +130,7 @@ static ra_status run_rank(ra_group *group, void *context)
     ra_array back[] = {
         { so, out, 1, rows }, { sdq, dq, 1, wide }, { sdk, dk, 1, narrow }, { sdv, dv, 1, values }
     };
-    ra_problem problem = ra_problem_default();
-    problem.pattern = pattern, problem.q_len = N, problem.q_heads = HEADS,
-    problem.kv_heads = KV_HEADS;
-    problem.dim = DIM, problem.value_dim = VALUE_DIM;
+    ra_problem problem = make_problem();
     ra_plan_options options = ra_plan_options_default();
     options.partition = choice->partition, options.strategy = choice->strategy;
     options.kernel = kernel, options.backward = 1;

@@ -36,9 +36,18 @@ mkdir "$tree"
 cp "$here/pattern_example.c" "$tree/src/pattern/sinks.c"
 echo 'RA__PATTERN(sinks)' >>"$tree/src/pattern/pattern.list"
 
-awk -v lines="$here/oracle_example.inc" '
-    /take\(at, "prefix:"\)/ { while ((getline line <lines) > 0) print line } { print }' \
-    "$root/cli/mask.c" >"$tree/cli/mask.c"
+# put_before PATTERN PART: the lines of the oracle's example behind "/* PART */" go into cli/mask.c.
+put_before() {
+    awk -v mark="/* $2 */" '$0 == mark { on = 1; next } /^\/\*/ { on = 0 } on' "$here/oracle_example.inc" >"$work/part"
+    awk -v lines="$work/part" -v pattern="$1" '
+        !done && $0 ~ pattern { while ((getline line <lines) > 0) print line; done = 1 } { print }' \
+        "$tree/cli/mask.c" >"$work/mask.c"
+    cp "$work/mask.c" "$tree/cli/mask.c"
+}
+sed -i 's/^\(enum mask_rule {.*[A-Z]\) };/\1, MASK_SINKS };/' "$tree/cli/mask.h"
+put_before '{ "window:", MASK_WINDOW }' 'cli/mask.c, rules'
+put_before '^    if .mask->rule == MASK_PREFIX.' 'cli/mask.c, read_rule()'
+put_before '^    case MASK_DILATED:' 'cli/mask.c, mask_count()'
 
 mkdir "$tree/src/kernel/cpu/tiny"
 cp "$here/kernel_example.c" "$tree/src/kernel/cpu/tiny/tiny.c"
@@ -66,7 +75,7 @@ expect 'info lists the kernel' listed tiny
 expect 'info lists the transport' listed paced
 
 expect 'the pattern is right' "$work/check" sinks:4,9 - -
-expect 'the pattern is right with documents' "$work/check" 'sinks:4,9;docs=0,20,53' - -
+expect 'the pattern is right with documents' "$work/check" 'sinks:4,9;causal;docs=0,20,53' - -
 expect 'the kernel is right' "$work/check" - tiny -
 expect 'the transport is right' "$work/check" - - paced
 expect 'all three are right together' "$work/check" sinks:4,9 tiny paced
@@ -74,6 +83,8 @@ expect 'all three are right together' "$work/check" sinks:4,9 tiny paced
 expect 'verify runs the kernel' "$build/ringattn" verify 'causal n=67 h=4/2 d=16 ring=3 zigzag backward kernel=tiny'
 
 expect 'verify runs the pattern' "$build/ringattn" verify 'sinks:4,9 n=67 h=4/2 d=16 ring=3 striped backward'
+expect 'verify runs the pattern under an order' \
+    "$build/ringattn" verify 'sinks:4,9;causal n=67 h=4/2 d=16 ring=3 order=hilbert backward'
 
 # Half a megabyte takes half a second over this wire, and next to nothing otherwise.
 slow() {
@@ -93,6 +104,7 @@ walks() { # walks KIND/NAME
 }
 if [ -f /usr/include/cmocka.h ]; then
     expect 'unit/pattern passes with one more pattern' walks unit/pattern
+    expect 'unit/plan passes with one more pattern' walks unit/plan
     expect 'unit/kernel passes with one more kernel' walks unit/kernel
     expect 'unit/terms passes with one more kernel' walks unit/terms
     export RINGATTN_TEST_TRANSPORT=paced
