@@ -942,6 +942,33 @@ static void few_positions(void **state)
         }
 }
 
+/* Rates and strides that do not divide one another, segments that repeat often, and unions. */
+static void odd_rates_and_strides(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "dilated:4/1,8/2",
+        "dilated:7/3,11/5,30/2",
+        "dilated:4/6,9/4,10/10;dedup",
+        "dilated:13/5,8/3;groups;causal",
+        "dilated:2/1,3/2,5/3,7/4",
+        "dilated:3/1,6/3",
+        "dilated:1/1",
+        "blocks:3;levels=2/1,3/2,5/4",
+        "blocks:2;strided=3;local=1;random=0.2;seed=5",
+        "blocks:1;dilated=3/4;global=2",
+        "blocks:1;random=0.4;seed=9;causal",
+        "blocks:100;local=0",
+    };
+    for (int i = 0; i < TEST_COUNT(texts); i++) {
+        const struct shape *shape = &shapes[2 + i % 3];
+        struct world w = {
+            .n = shape->n, .k_len = shape->n, .q_heads = shape->q_heads, .kv_heads = shape->kv_heads
+        };
+        each_way(&w, texts[i], false, check_all);
+    }
+}
+
 /* ---- Explain --------------------------------------------------------------------------------- */
 
 struct lines {
@@ -997,6 +1024,7 @@ int main(void)
         cmocka_unit_test(many_documents_keep_messages_few),
         cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(few_positions),
+        cmocka_unit_test(odd_rates_and_strides),
         cmocka_unit_test(explain_prints_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
