@@ -3,10 +3,13 @@
 
 #include "pattern/pattern.h"
 
-/* Sights as the kind adds them, and as they are handed on. */
+/* Sights as the kind adds them, and as they are handed on. Few of them need no memory: folding keys
+ * into a state then allocates nothing. */
+enum { FEW = 48 };
 struct list {
     struct ra__sight *at;
     int count, room;
+    struct ra__sight few[FEW];
 };
 
 struct ra__scene {
@@ -17,15 +20,27 @@ struct ra__scene {
     int ordinal; /* of the next row */
 };
 
+static void list_open(struct list *list)
+{
+    list->at = list->few;
+    list->count = 0;
+    list->room = FEW;
+}
+
+static void list_close(struct list *list)
+{
+    if (list->at != list->few) ra__free(list->at);
+}
+
 static ra_status list_add(struct list *list, struct ra__sight sight)
 {
     if (list->count == list->room) {
-        int room = list->room ? 2 * list->room : 16;
+        int room = 2 * list->room;
         struct ra__sight *larger = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)room,
                                                    sizeof *larger);
         if (!larger) return ra__fail(RA_ERR_MEMORY, "pattern: %d key runs of a row", room);
         for (int i = 0; i < list->count; i++) larger[i] = list->at[i];
-        ra__free(list->at);
+        list_close(list);
         list->at = larger;
         list->room = room;
     }
@@ -135,7 +150,11 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
                              .k_len = rows->k_len,
                              .heads = { 0, 1, rows->q_heads },
                              .ordered = rows->ordered };
-    struct ra__scene scene = { .look = &look, .sink = sink };
+    struct ra__scene scene;
+    scene.look = &look;
+    scene.sink = sink;
+    list_open(&scene.added);
+    list_open(&scene.clipped);
     int classes = ra__pattern_classes(rows->pattern, rows->q_heads);
     ra_status status = RA_OK;
     for (int i = 0; i < classes && status == RA_OK && q.count > 0; i++) {
@@ -143,8 +162,8 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
         if (kind->head_class) look.heads = kind->head_class(rows->pattern, rows->q_heads, i);
         if (look.heads.count > 0) status = see_stretches(&scene, q);
     }
-    ra__free(scene.added.at);
-    ra__free(scene.clipped.at);
+    list_close(&scene.added);
+    list_close(&scene.clipped);
     return status;
 }
 
