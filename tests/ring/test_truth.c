@@ -32,12 +32,15 @@ static void check_ones(const struct lab *lab)
     if (t->q_len > t->k_len && !blind) lab_fail(lab, "no query sees nothing");
 }
 
+/* Every how many-th case is run; shares no factor with the length of a list. */
+static int stride(void) { return test_long() ? 1 : test_slow() ? 29 : 5; }
+
 static void run_ones(const char *pattern, const char *partition, const char *strategy, int turn)
 {
     for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
         struct lab lab;
-        if (test_slow() && (turn + r) % 4) continue;
-        lab_open(&lab, "%s n=43 h=2 d=8 dv=3 %s ring=%d %s %s ones", pattern,
+        if ((turn + r) % stride()) continue;
+        lab_open(&lab, "%s n=43 h=3 d=8 dv=3 %s ring=%d %s %s ones", pattern,
                  dtypes[(turn + r) % 3], walk_ranks[r], partition, strategy);
         lab_run(&lab);
         check_ones(&lab);
@@ -45,20 +48,55 @@ static void run_ones(const char *pattern, const char *partition, const char *str
     }
 }
 
+static void run_ones_everywhere(const char *pattern)
+{
+    static int turn;
+    ra_part partition, strategy;
+    for (int p = 0; walk_usable("partition", p, &partition); p++)
+        for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+            run_ones(pattern, partition.name, strategy.name, turn++);
+}
+
 static void ones_give_ones(void **state)
 {
     (void)state;
     static const char *const modifiers[] = { "", ";causal", ";docs=0,0,11,12,43" };
-    char sample[64], pattern[128];
-    ra_part partition, strategy;
+    char sample[96], pattern[192];
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int m = 0; m < TEST_COUNT(modifiers); m++) {
+            snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
+            run_ones_everywhere(pattern);
+        }
+}
+
+static void ones_give_ones_in_every_order(void **state)
+{
+    (void)state;
+    static const char *const modifiers[] = { "", ";causal", ";docs=0,0,11,12,43" };
+    char sample[96], order[64], pattern[256];
     int turn = 0;
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
-        for (int m = 0; m < TEST_COUNT(modifiers); m++)
-            for (int p = 0; walk_usable("partition", p, &partition); p++)
-                for (int s = 0; walk_usable("strategy", s, &strategy); s++) {
-                    snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
-                    run_ones(pattern, partition.name, strategy.name, turn++);
-                }
+        for (int o = 0; walk_order(o, order, sizeof order); o++) {
+            snprintf(pattern, sizeof pattern, "%s%s order=%s", sample, modifiers[turn++ % 3],
+                     order);
+            run_ones_everywhere(pattern);
+        }
+}
+
+/* Terms that move weights about but keep their sum: all but sinks and dropout. */
+static void ones_give_ones_under_score_terms(void **state)
+{
+    (void)state;
+    static const char *const terms[] = { "softcap=3", "alibi", "bias=add",
+                                         "bias=heads softcap=9 alibi", "bias=maskheads" };
+    char sample[96], pattern[256];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int n = 0; n < 2; n++, turn++) {
+            snprintf(pattern, sizeof pattern, "%s %s%s", sample, terms[turn % 5],
+                     n ? " order=hilbert" : "");
+            run_ones_everywhere(pattern);
+        }
 }
 
 static void ones_give_zeros_where_nothing_is_seen(void **state)
@@ -92,8 +130,8 @@ static void change_token(struct lab *lab, int64_t token)
         }
 }
 
-/* A head of a query changes if the query is the token or sees it there; all others keep their bits. A
- * token that a head does not see at all may still be its own query. */
+/* A head of a query changes, in its output or LSE, if the query is the token or sees it there; all
+ * others keep their bits. */
 static void check_changes(const struct lab *a, const struct lab *b, int64_t token)
 {
     const struct trial *t = &a->trial;
@@ -106,7 +144,9 @@ static void check_changes(const struct lab *a, const struct lab *b, int64_t toke
         bool blind = isinf(lab_number(a, TENSOR_LSE, 0, query, h, 0));
         bool same = !memcmp(view_row(&a->whole[TENSOR_OUT], 0, query, h),
                             view_row(&b->whole[TENSOR_OUT], 0, query, h),
-                            (size_t)t->value_dim * sizeof(float));
+                            (size_t)t->value_dim * sizeof(float)) &&
+                    (blind || lab_number(a, TENSOR_LSE, 0, query, h, 0) ==
+                                  lab_number(b, TENSOR_LSE, 0, query, h, 0));
         if (same == (sees || (query == token && !blind)))
             lab_fail(a, "token %lld changed: query %lld, head %lld is %s", (long long)token,
                      (long long)query, (long long)h,
@@ -121,8 +161,8 @@ static void check_changes(const struct lab *a, const struct lab *b, int64_t toke
 static void run_change(const char *pattern, const char *way, int64_t token)
 {
     struct lab a, b;
-    lab_open(&a, "%s n=41 h=2/1 d=8 %s", pattern, way);
-    lab_open(&b, "%s n=41 h=2/1 d=8 %s", pattern, way);
+    lab_open(&a, "%s n=41 h=3/1 d=8 %s", pattern, way);
+    lab_open(&b, "%s n=41 h=3/1 d=8 %s", pattern, way);
     change_token(&b, token);
     lab_run(&a);
     lab_run(&b);
@@ -131,19 +171,36 @@ static void run_change(const char *pattern, const char *way, int64_t token)
     lab_close(&b);
 }
 
+static const char *const change_ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=5 striped",
+                                           "ring=4 zigzag allgather" };
+static const int64_t tokens[] = { 0, 19, 40 };
+
 static void a_token_changes_those_who_see_it(void **state)
 {
     (void)state;
-    static const char *const ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=5 striped",
-                                        "ring=4 zigzag allgather" };
     static const char *const modifiers[] = { "", ";causal", ";docs=0,20,20,41" };
-    static const int64_t tokens[] = { 0, 19, 40 };
-    char sample[64], pattern[128];
+    char sample[96], pattern[192];
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int m = 0; m < TEST_COUNT(modifiers); m++)
-            for (int w = 0; w < TEST_COUNT(ways); w++) {
+            for (int w = 0; w < TEST_COUNT(change_ways); w++) {
                 snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
-                run_change(pattern, ways[w], tokens[(i + w) % 3]);
+                run_change(pattern, change_ways[w], tokens[(i + w) % 3]);
+            }
+}
+
+/* Under `;causal`, whatever the order, nothing before the token in original position changes. */
+static void a_token_changes_nothing_before_it_in_any_order(void **state)
+{
+    (void)state;
+    char sample[96], order[64], pattern[256];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int o = 0; walk_order(o, order, sizeof order); o++)
+            for (int m = 0; m < 3; m++, turn++) {
+                if (!test_long() && !m) continue;
+                snprintf(pattern, sizeof pattern, "%s%s order=%s%s", sample, m ? ";causal" : "",
+                         order, m == 2 ? " alibi bias=add dropout=0.2" : "");
+                run_change(pattern, change_ways[turn % 5], tokens[turn / 5 % 3]);
             }
 }
 
@@ -231,13 +288,13 @@ static void any_length_on_any_rank_count(void **state)
     (void)state;
     static const int lengths[] = { 1, 2, 3, 5, 7, 13, 17, 31 };
     ra_part partition, strategy;
-    char sample[64], problem[256];
-    int turn = 0, stride = test_slow() ? 12 : test_long() ? 1 : 4;
+    char sample[96], problem[256];
+    int turn = 0;
     for (int l = 0; l < TEST_COUNT(lengths); l++)
         for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
             for (int p = 0; walk_usable("partition", p, &partition); p++)
                 for (int s = 0; walk_usable("strategy", s, &strategy); s++)
-                    for (int r = turn++ % stride; r < 12; r += stride) {
+                    for (int r = turn++ % 12; r < 12; r += test_long() ? 1 : 12) {
                         snprintf(problem, sizeof problem, "%s n=%d h=2/1 d=4 dv=7 ring=%d %s %s",
                                  sample, lengths[l], r + 1, partition.name, strategy.name);
                         run_expected(problem, "threads=1");
@@ -344,36 +401,72 @@ static void no_queries(void **state)
 
 /* ---- Rule 9: the same bits ------------------------------------------------------------------- */
 
-/* Runs the problem two ways and compares what `backward` says. */
-static void compare_bits(const char *problem, const char *one, const char *other)
+/* Fails unless what both computed is the same, bit by bit. */
+static void expect_same(const struct lab *a, const struct lab *b)
 {
-    struct lab a, b;
-    lab_open(&a, "%s %s", problem, one);
-    lab_open(&b, "%s %s", problem, other);
-    lab_run(&a);
-    lab_run(&b);
     for (int t = TENSOR_OUT; t < TENSOR_COUNT; t++)
-        if (a.whole[t].data && b.whole[t].data && !lab_same(&a, &b, t))
-            lab_fail(&b, "%s: other bits than with \"%s\"", tensor_name(t), one);
-    lab_close(&a);
+        if (a->whole[t].data && b->whole[t].data && !lab_same(a, b, t))
+            lab_fail(b, "%s: other bits than with \"%s\"", tensor_name(t), a->line);
+    if (a->dsinks && memcmp(a->dsinks, b->dsinks, (size_t)a->trial.q_heads * sizeof *a->dsinks))
+        lab_fail(b, "dsinks: other bits than with \"%s\"", a->line);
+}
+
+/* Runs the problem one way and compares it with a run that was made another way. */
+static void compare_with(const struct lab *a, const char *problem, const char *way)
+{
+    struct lab b;
+    lab_open(&b, "%s %s", problem, way);
+    lab_run(&b);
+    expect_same(a, &b);
     lab_close(&b);
 }
 
-static const char *const bit_patterns[] = { "full", "causal", "window:40,9", "prefix:30",
-                                            "causal;docs=0,70,71,193" };
+static void compare_bits(const char *problem, const char *one, const char *other)
+{
+    struct lab a;
+    lab_open(&a, "%s %s", problem, one);
+    lab_run(&a);
+    compare_with(&a, problem, other);
+    lab_close(&a);
+}
+
+/* A problem of 193 positions each; dense ones first. */
+static const char *const bit_patterns[] = {
+    "full",
+    "causal",
+    "window:40,9",
+    "prefix:30",
+    "causal;docs=0,70,71,193",
+    "dilated:16/1,64/3,193/5",
+    "dilated:40/2,100/4;dedup;causal",
+    "dilated:30/1,60/2,193/7;groups",
+    "blocks:16;local=1;global=1;causal",
+    "blocks:10;random=0.2;seed=3",
+    "blocks:7;strided=4;dilated=3/2;levels=4/2",
+    "full order=shuffled:7",
+    "causal order=hilbert",
+    "window:30,9;causal order=hilbert:11x19 alibi",
+    "dilated:32/2,96/4;causal order=hilbert softcap=4",
+    "blocks:16;random=0.2;seed=3;docs=0,50,193 order=shuffled:3",
+    "causal alibi softcap=5 bias=heads sinks dropout=0.3",
+    "dilated:16/1,64/3 bias=maskheads sinks dropout=0.3 seed=9",
+    "full order=hilbert alibi bias=add dropout=0.5",
+};
 
 static void the_same_run_twice(void **state)
 {
     (void)state;
     ra_part partition, strategy, kernel;
-    char problem[160], way[160];
+    char problem[192], way[160];
+    int turn = 0;
     for (int i = 0; i < TEST_COUNT(bit_patterns); i++)
         for (int p = 0; walk_usable("partition", p, &partition); p++)
             for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                 for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
-                    snprintf(problem, sizeof problem, "%s n=193 h=2/1 d=16 %s backward",
-                             bit_patterns[i], dtypes[(i + k) % 3]);
-                    snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + (i + p) % 5,
+                    if (turn++ % (test_long() ? 1 : 5)) continue;
+                    snprintf(problem, sizeof problem, "%s n=193 h=6/2 d=16 %s backward",
+                             bit_patterns[i], dtypes[turn % 3]);
+                    snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + turn / 5 % 5,
                              partition.name, strategy.name, kernel.name);
                     compare_bits(problem, way, way);
                 }
@@ -385,7 +478,7 @@ static void compare_threads(const char *direction)
     static const char *const shapes[] = { "n=193 h=1 d=16", "n=300 h=4/2 d=8 b=2",
                                           "n=517 h=8/1 d=8" };
     ra_part strategy, kernel;
-    char problem[160], other[32];
+    char problem[192], other[32];
     for (int i = 0; i < 3 * TEST_COUNT(shapes); i++)
         for (int s = 0; walk_usable("strategy", s, &strategy); s++)
             for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
@@ -410,24 +503,33 @@ static void threads_do_not_change_bits_backward(void **state)
 }
 
 /* Forward allgather: the same bits for every rank count, partition and thread count. */
+static void compare_gathered(const char *pattern, const char *kernel, int turn)
+{
+    ra_part partition;
+    struct lab one;
+    char problem[192], way[160];
+    snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", pattern, dtypes[turn % 3],
+             kernel);
+    lab_open(&one, "%s ring=1 allgather threads=1", problem);
+    lab_run(&one);
+    for (int p = 0; walk_usable("partition", p, &partition); p++)
+        for (int r = 1; r < TEST_COUNT(walk_ranks); r++) {
+            if ((turn + p * 7 + r) % (test_long() ? 1 : 5)) continue;
+            snprintf(way, sizeof way, "ring=%d %s allgather threads=%d strides=%s", walk_ranks[r],
+                     partition.name, 1 + r % 3, r % 2 ? "padded" : "packed");
+            compare_with(&one, problem, way);
+        }
+    compare_with(&one, problem, "ring=1");
+    lab_close(&one);
+}
+
 static void allgather_gives_the_same_bits_everywhere(void **state)
 {
     (void)state;
-    ra_part partition, kernel;
-    char problem[160], one[64], way[160];
+    ra_part kernel;
     for (int i = 0; i < TEST_COUNT(bit_patterns); i++)
-        for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
-            snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", bit_patterns[i],
-                     dtypes[(i + k) % 3], kernel.name);
-            snprintf(one, sizeof one, "ring=1 allgather threads=1");
-            for (int p = 0; walk_usable("partition", p, &partition); p++)
-                for (int r = 1; r < TEST_COUNT(walk_ranks); r++) {
-                    snprintf(way, sizeof way, "ring=%d %s allgather threads=%d strides=%s",
-                             walk_ranks[r], partition.name, 1 + r % 3, r % 2 ? "padded" : "packed");
-                    compare_bits(problem, one, way);
-                }
-            compare_bits(problem, one, "ring=1");
-        }
+        for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+            compare_gathered(bit_patterns[i], kernel.name, i + k);
 }
 
 /* A ring of one and allgather on one rank are the same computation, backward too. */
@@ -435,8 +537,8 @@ static void a_ring_of_one_is_plain_attention(void **state)
 {
     (void)state;
     for (int i = 0; i < TEST_COUNT(bit_patterns); i++) {
-        char problem[160];
-        snprintf(problem, sizeof problem, "%s n=193 h=2 d=16 backward", bit_patterns[i]);
+        char problem[192];
+        snprintf(problem, sizeof problem, "%s n=193 h=3 d=16 backward", bit_patterns[i]);
         compare_bits(problem, "ring=1", "ring=1 allgather");
         compare_bits(problem, "ring=1", "ring=1 zigzag");
     }
@@ -446,8 +548,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ones_give_ones),
+        cmocka_unit_test(ones_give_ones_in_every_order),
+        cmocka_unit_test(ones_give_ones_under_score_terms),
         cmocka_unit_test(ones_give_zeros_where_nothing_is_seen),
         cmocka_unit_test(a_token_changes_those_who_see_it),
+        cmocka_unit_test(a_token_changes_nothing_before_it_in_any_order),
         cmocka_unit_test(scores_of_200),
         cmocka_unit_test(gaps_of_200_between_hops),
         cmocka_unit_test(error_is_flat_in_the_rank_count),

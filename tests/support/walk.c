@@ -16,10 +16,10 @@ bool walk_usable(const char *kind, int index, ra_part *part)
     return false;
 }
 
-bool walk_sample(int index, char *text, size_t capacity)
+static bool sample_of(const char *kind, int index, char *text, size_t capacity)
 {
     ra_part part;
-    for (int i = 0; walk_part("pattern", i, &part); i++) {
+    for (int i = 0; walk_part(kind, i, &part); i++) {
         const char *at = part.samples;
         while (*at) {
             size_t length = strcspn(at, " ");
@@ -31,4 +31,14 @@ bool walk_sample(int index, char *text, size_t capacity)
         }
     }
     return false;
+}
+
+bool walk_sample(int index, char *text, size_t capacity)
+{
+    return sample_of("pattern", index, text, capacity);
+}
+
+bool walk_order(int index, char *text, size_t capacity)
+{
+    return sample_of("order", index, text, capacity);
 }

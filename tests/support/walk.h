@@ -13,6 +13,9 @@ bool walk_usable(const char *kind, int index, ra_part *part);
 /* The index-th sample over all patterns; false behind the last. */
 bool walk_sample(int index, char *text, size_t capacity);
 
+/* The same over all orders, each good for up to 128 positions. */
+bool walk_order(int index, char *text, size_t capacity);
+
 extern const int walk_ranks[7]; /* 1, 2, 3, 4, 5, 7, 8 */
 
 #endif
