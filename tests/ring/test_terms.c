@@ -1,0 +1,355 @@
+/* test_terms.c - score terms round rings: softcap, ALiBi, bias, sinks and dropout must not notice who
+ * computes a row, in which order its keys arrive, or where they lie. Against the oracle, and directly:
+ * what was dropped is read off the output, sinks follow from the result without them, and a bias can
+ * say what a pattern or ALiBi says. */
+#include "support/expect.h"
+#include "support/walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "mask.h"
+#include "philox.h"
+
+static const char *const dtypes[] = { "f32", "bf16", "f16" };
+
+/* Every how many-th point of a grid is run; shares no factor with the length of a list. */
+static int stride(void) { return test_long() ? 1 : test_slow() ? 31 : 11; }
+
+/* ---- Against the oracle ---------------------------------------------------------------------- */
+
+static const char *const terms[] = {
+    "softcap=3",
+    "alibi",
+    "alibi=0.5,0,2,0.0625",
+    "sinks",
+    "bias=add",
+    "bias=heads",
+    "bias=batch",
+    "bias=mask",
+    "bias=maskheads",
+    "dropout=0.2",
+    "dropout=0.9 seed=5",
+    "alibi sinks bias=maskheads",
+    "softcap=20 alibi bias=batch sinks dropout=0.1 seed=3",
+};
+static const char *const patterns[] = {
+    "full",
+    "causal",
+    "window:9,3",
+    "dilated:8/1,16/2,67/3",
+    "dilated:30/2,67/5;dedup;causal",
+    "blocks:8;local=1;global=1;random=0.1",
+    "causal order=hilbert",
+    "dilated:8/2,20/3;causal order=shuffled:3",
+};
+
+/* Every partition, strategy and rank count, some of them. */
+static void run_rings(const char *problem, int *turn)
+{
+    ra_part partition, strategy, kernel;
+    for (int p = 0; walk_usable("partition", p, &partition); p++)
+        for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+            for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+                struct lab lab;
+                if (++*turn % stride()) continue;
+                int kernels = 0;
+                while (walk_usable("kernel", kernels, &kernel)) kernels++;
+                walk_usable("kernel", *turn / stride() % kernels, &kernel);
+                lab_open(&lab, "%s %s ring=%d %s %s kernel=%s threads=%d backward", problem,
+                         dtypes[*turn / stride() / kernels % 3], walk_ranks[r], partition.name,
+                         strategy.name, kernel.name, 1 + *turn % 2);
+                lab_run(&lab);
+                expect_lab(&lab);
+                lab_close(&lab);
+            }
+}
+
+static void terms_round_rings(void **state)
+{
+    (void)state;
+    int turn = 0;
+    char problem[256];
+    for (int p = 0; p < TEST_COUNT(patterns); p++)
+        for (int i = 0; i < TEST_COUNT(terms); i++) {
+            snprintf(problem, sizeof problem, "%s n=67 h=4/2 d=12 dv=8 b=2 %s", patterns[p],
+                     terms[i]);
+            run_rings(problem, &turn);
+            expect_forget();
+        }
+}
+
+/* ---- Dropout, read off the output ------------------------------------------------------------ */
+
+enum { N = 48, HEADS = 4 };
+
+static float *floats(const struct lab *lab, enum tensor tensor)
+{
+    return (float *)(void *)lab->whole[tensor].data;
+}
+
+/* Q = 0 makes all scores alike; V of key j and dOut of query i are the unit vectors of j and i. Then
+ * out[i][j] and dV[j][i] are 0 where the key was dropped, and nowhere else. */
+static void make_unit_vectors(struct lab *lab)
+{
+    static const enum tensor units[] = { TENSOR_V, TENSOR_DOUT };
+    memset(lab->whole[TENSOR_Q].data, 0, lab_bytes(lab, TENSOR_Q));
+    memset(lab->whole[TENSOR_DLSE].data, 0, lab_bytes(lab, TENSOR_DLSE));
+    for (int t = 0; t < TEST_COUNT(units); t++)
+        for (int64_t i = 0; i < lab_count(lab, units[t]); i++) {
+            int64_t row = i / lab->trial.value_dim / tensor_heads(&lab->trial, units[t]);
+            int64_t position = row % tensor_length(&lab->trial, units[t]);
+            floats(lab, units[t])[i] = i % lab->trial.value_dim == position;
+        }
+}
+
+/* The formula of the generator: by original positions, and by the global query head. */
+static bool kept(const struct trial *t, int64_t batch, int64_t head, int64_t position, int64_t key)
+{
+    const uint32_t counter[4] = { (uint32_t)(key / 4), (uint32_t)position, (uint32_t)head,
+                                  (uint32_t)batch };
+    return (double)philox_word((uint64_t)t->seed, counter, (int)(key % 4)) >= t->dropout * 0x1p32;
+}
+
+/* One row: what was kept has its share of the sum, what was dropped has none. */
+static void check_row(const struct lab *lab, const struct mask *mask, int64_t batch, int64_t query,
+                      int64_t head)
+{
+    const struct trial *t = &lab->trial;
+    int64_t position = query + t->k_len - t->q_len, total = 0;
+    for (int64_t key = 0; key < t->k_len; key++) total += mask_count(mask, head, position, key);
+    for (int64_t key = 0; key < t->k_len; key++) {
+        double share = (double)mask_count(mask, head, position, key) / (double)(total ? total : 1);
+        double want = kept(t, batch, head, position, key) ? share / (1.0 - t->dropout) : 0.0;
+        double out = lab_number(lab, TENSOR_OUT, batch, query, head, key);
+        double dv = lab_number(lab, TENSOR_DV, batch, key, head, query);
+        if ((out != 0.0) != (want != 0.0) || (dv != 0.0) != (want != 0.0))
+            lab_fail(lab, "head %d, query %d, key %d: %s, but out says %g and dv %g", (int)head,
+                     (int)query, (int)key, want != 0.0 ? "kept" : "dropped or not seen", out, dv);
+        if (fabs(out - want) > 1e-6 || fabs(dv - want) > 1e-6)
+            lab_fail(lab, "head %d, query %d, key %d: weight %g (dv %g), not %g", (int)head,
+                     (int)query, (int)key, out, dv, want);
+    }
+}
+
+static void check_dropout(const char *problem)
+{
+    struct lab lab;
+    struct mask mask;
+    lab_open(&lab, "%s backward", problem);
+    const struct trial *t = &lab.trial;
+    struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
+    make_unit_vectors(&lab);
+    lab_run(&lab);
+    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++)
+        check_row(&lab, &mask, row / t->q_heads / t->q_len, row / t->q_heads % t->q_len,
+                  row % t->q_heads);
+    mask_close(&mask);
+    lab_close(&lab);
+}
+
+/* The same decisions in every ring, partition, strategy, order and kernel; a key that two branches
+ * see gets one. */
+static void every_ring_drops_the_same_keys(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {
+        "full",
+        "causal",
+        "window:20,9",
+        "dilated:8/1,16/2,48/3",
+        "dilated:12/1,48/5;dedup",
+        "blocks:8;local=1;random=0.2",
+        "full order=shuffled:3",
+        "causal order=hilbert",
+        "dilated:16/1,24/2;causal order=hilbert:7x7",
+    };
+    ra_part partition, strategy, kernel;
+    char problem[256];
+    int turn = 0;
+    for (int i = 0; i < TEST_COUNT(cases); i++)
+        for (int p = 0; walk_usable("partition", p, &partition); p++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                for (int r = 0; r < TEST_COUNT(walk_ranks); r++)
+                    for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+                        if (++turn % stride()) continue;
+                        snprintf(problem, sizeof problem,
+                                 "%s n=%d h=%d d=4 dv=%d b=2 dropout=%s seed=%s ring=%d %s %s "
+                                 "kernel=%s threads=%d",
+                                 cases[i], N, HEADS, N, turn % 2 ? "0.3" : "0.75",
+                                 turn % 3 ? "5" : "987654321987", walk_ranks[r], partition.name,
+                                 strategy.name, kernel.name, 1 + turn % 3);
+                        check_dropout(problem);
+                    }
+}
+
+/* Queries at the end of more keys: the position counts, not the index of the query. */
+static void dropout_goes_by_position(void **state)
+{
+    (void)state;
+    check_dropout("causal n=1 nk=48 h=4 d=4 dv=48 dropout=0.5 ring=5");
+    check_dropout("causal n=13 nk=48 h=4 d=4 dv=48 dropout=0.5 ring=3 zigzag");
+    check_dropout("dilated:8/1,40/3 n=13 nk=48 h=4 d=4 dv=48 dropout=0.5 ring=4 striped");
+    check_dropout("window:9 n=7 nk=48 h=4 d=4 dv=48 dropout=0.5 ring=4 allgather");
+}
+
+/* ---- Sinks ----------------------------------------------------------------------------------- */
+
+/* With a sink z: LSE' = logaddexp(LSE, z), out' = exp(LSE - LSE') out, and
+ * dz = -sum exp(z - LSE') (rowsum(dOut out') - dLSE). */
+static void check_sinks(const struct lab *plain, const struct lab *sunk)
+{
+    const struct trial *t = &plain->trial;
+    double slopes[HEADS] = { 0 }, sizes[HEADS] = { 0 };
+    for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
+        int64_t h = row % t->q_heads, q = row / t->q_heads % t->q_len;
+        int64_t b = row / t->q_heads / t->q_len;
+        double z = (double)sunk->terms.sinks[h], lse = lab_number(plain, TENSOR_LSE, b, q, h, 0);
+        double high = fmax(lse, z), want = high + log(exp(lse - high) + exp(z - high)), dot = 0.0;
+        double got = lab_number(sunk, TENSOR_LSE, b, q, h, 0);
+        if (!(fabs(got - want) <= 1e-5)) lab_fail(sunk, "LSE %.8g, but %.8g is right", got, want);
+        for (int64_t d = 0; d < t->value_dim; d++) {
+            double out = lab_number(plain, TENSOR_OUT, b, q, h, d) * exp(lse - want);
+            got = lab_number(sunk, TENSOR_OUT, b, q, h, d);
+            if (!(fabs(got - out) <= 1e-5)) lab_fail(sunk, "out %.8g, but %.8g is right", got, out);
+            dot += out * lab_number(sunk, TENSOR_DOUT, b, q, h, d);
+        }
+        double slope = exp(z - want) * (dot - lab_number(sunk, TENSOR_DLSE, b, q, h, 0));
+        slopes[h] -= slope;
+        sizes[h] += fabs(slope);
+    }
+    for (int64_t h = 0; h < t->q_heads; h++)
+        if (!(fabs((double)sunk->dsinks[h] - slopes[h]) <= 1e-6 + 1e-5 * sizes[h]))
+            lab_fail(sunk, "dsinks of head %d: %.8g, but %.8g is right", (int)h,
+                     (double)sunk->dsinks[h], slopes[h]);
+}
+
+static void sinks_are_folded_once_in_every_ring(void **state)
+{
+    (void)state;
+    static const char *const cases[] = { "full n=37",
+                                         "causal n=37",
+                                         "causal n=37 nk=11",
+                                         "dilated:8/1,37/5 n=37",
+                                         "dilated:9/5 n=37",
+                                         "blocks:6;local=1 n=37",
+                                         "causal order=hilbert n=37" };
+    ra_part partition, strategy;
+    int turn = 0;
+    for (int i = 0; i < TEST_COUNT(cases); i++) {
+        struct lab plain;
+        lab_open(&plain, "%s h=4/2 d=8 b=2 backward", cases[i]);
+        lab_run(&plain);
+        for (int p = 0; walk_usable("partition", p, &partition); p++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+                    struct lab sunk;
+                    if (++turn % 3 && !test_long()) continue;
+                    lab_open(&sunk, "%s h=4/2 d=8 b=2 sinks ring=%d %s %s backward", cases[i],
+                             walk_ranks[r], partition.name, strategy.name);
+                    lab_run(&sunk);
+                    check_sinks(&plain, &sunk);
+                    lab_close(&sunk);
+                }
+        lab_close(&plain);
+    }
+}
+
+/* ---- Bias ------------------------------------------------------------------------------------ */
+
+static void expect_alike(const struct lab *a, const struct lab *b)
+{
+    for (enum tensor t = TENSOR_OUT; t < TENSOR_COUNT; t++)
+        for (int64_t i = 0; i < lab_count(a, t); i++) {
+            double x = (double)floats(a, t)[i], y = (double)floats(b, t)[i];
+            if (isinf(x) ? x != y : !(fabs(x - y) <= 1e-5 * (1.0 + fabs(x))))
+                lab_fail(b, "%s, element %lld: %.8g, but %.8g by \"%s\"", tensor_name(t),
+                         (long long)i, y, x, a->line);
+        }
+}
+
+/* A mask that says what a pattern says, in original positions. */
+static void write_mask(struct lab *lab, const char *pattern)
+{
+    struct mask mask;
+    const struct trial *t = &lab->trial;
+    struct mask_setup setup = { pattern, t->order, t->q_heads, t->k_len };
+    unsigned char *at = lab->terms.bias;
+    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    for (int64_t h = 0; h < lab->terms.bias_heads; h++)
+        for (int64_t q = 0; q < t->q_len; q++)
+            for (int64_t k = 0; k < t->k_len; k++)
+                *at++ = mask_count(&mask, h, q + t->k_len - t->q_len, k) > 0;
+    mask_close(&mask);
+}
+
+/* A bias that says what ALiBi says. */
+static void write_alibi(struct lab *lab, const struct lab *like)
+{
+    const struct trial *t = &lab->trial;
+    float *at = lab->terms.bias;
+    for (int64_t h = 0; h < lab->terms.bias_heads; h++)
+        for (int64_t q = 0; q < t->q_len; q++)
+            for (int64_t k = 0; k < t->k_len; k++)
+                *at++ = -like->trial.slopes[h] * fabsf((float)(q + t->k_len - t->q_len - k));
+}
+
+/* Runs `same`, whose bias is written to say what `plain` says, on every partition. */
+static void check_bias(const char *plain, const char *same, const char *pattern)
+{
+    ra_part partition, strategy;
+    struct lab a;
+    lab_open(&a, "%s backward", plain);
+    lab_run(&a);
+    for (int p = 0; walk_usable("partition", p, &partition); p++)
+        for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+            for (int r = (p + s) % 2; r < TEST_COUNT(walk_ranks); r += 2) {
+                struct lab b;
+                lab_open(&b, "%s ring=%d %s %s backward", same, walk_ranks[r], partition.name,
+                         strategy.name);
+                if (pattern) write_mask(&b, pattern);
+                else write_alibi(&b, &a);
+                lab_run(&b);
+                expect_alike(&a, &b);
+                lab_close(&b);
+            }
+    lab_close(&a);
+}
+
+static void a_mask_can_say_what_a_pattern_says(void **state)
+{
+    (void)state;
+    check_bias("causal n=41 h=4/2 d=8", "full n=41 h=4/2 d=8 bias=mask", "causal");
+    check_bias("window:5,3 n=41 h=4/2 d=8", "full n=41 h=4/2 d=8 bias=mask", "window:5,3");
+    check_bias("dilated:16/3 n=41 h=4/2 d=8", "full n=41 h=4/2 d=8 bias=maskheads", "dilated:16/3");
+    check_bias("blocks:6;random=0.3;seed=2 n=41 h=4/2 d=8", "full n=41 h=4/2 d=8 bias=maskheads",
+               "blocks:6;random=0.3;seed=2");
+    check_bias("causal n=9 nk=41 h=4/2 d=8", "full n=9 nk=41 h=4/2 d=8 bias=mask", "causal");
+    check_bias("blocks:6;local=1;causal order=hilbert n=41 h=4/2 d=8",
+               "full order=hilbert n=41 h=4/2 d=8 bias=mask", "blocks:6;local=1;causal");
+    check_bias("dilated:20/1;causal order=hilbert n=41 h=4/2 d=8",
+               "dilated:20/1 order=hilbert n=41 h=4/2 d=8 bias=mask", "causal");
+}
+
+static void a_bias_can_say_what_alibi_says(void **state)
+{
+    (void)state;
+    check_bias("causal n=41 h=4/2 d=8 alibi", "causal n=41 h=4/2 d=8 bias=heads", NULL);
+    check_bias("full n=9 nk=41 h=4/2 d=8 alibi", "full n=9 nk=41 h=4/2 d=8 bias=heads", NULL);
+    check_bias("dilated:8/1,41/2 order=shuffled:5 n=41 h=4/2 d=8 alibi",
+               "dilated:8/1,41/2 order=shuffled:5 n=41 h=4/2 d=8 bias=heads", NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(terms_round_rings),
+        cmocka_unit_test(every_ring_drops_the_same_keys),
+        cmocka_unit_test(dropout_goes_by_position),
+        cmocka_unit_test(sinks_are_folded_once_in_every_ring),
+        cmocka_unit_test(a_mask_can_say_what_a_pattern_says),
+        cmocka_unit_test(a_bias_can_say_what_alibi_says),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
