@@ -87,8 +87,10 @@ ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
 {
     ra_pattern *copy;
     RA__TRY(ra__pattern_create(pattern ? pattern->kind : &ra__pattern_full, &copy));
-    *out = copy;
-    if (!pattern) return RA_OK;
+    if (!pattern) {
+        *out = copy;
+        return RA_OK;
+    }
     bool failed = false;
     size_t name = pattern->bitmap_file ? strlen(pattern->bitmap_file) + 1 : 0;
     *copy = *pattern;
@@ -98,9 +100,12 @@ ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
                              &failed);
     copy->bitmap = duplicate(pattern->bitmap, bitmap_bytes(pattern), &failed);
     copy->bitmap_file = duplicate(pattern->bitmap_file, name, &failed);
-    if (!failed) return RA_OK;
-    ra_pattern_destroy(copy);
-    return ra__fail(RA_ERR_MEMORY, "pattern: no memory for a copy");
+    if (failed) {
+        ra_pattern_destroy(copy);
+        return ra__fail(RA_ERR_MEMORY, "pattern: no memory for a copy");
+    }
+    *out = copy;
+    return RA_OK;
 }
 
 uint64_t ra__pattern_hash(const ra_pattern *p)

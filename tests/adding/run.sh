@@ -44,10 +44,8 @@ put_before() {
         "$tree/cli/mask.c" >"$work/mask.c"
     cp "$work/mask.c" "$tree/cli/mask.c"
 }
-sed -i 's/^\(enum mask_rule {.*[A-Z]\) };/\1, MASK_SINKS };/' "$tree/cli/mask.h"
-put_before '{ "window:", MASK_WINDOW }' 'cli/mask.c, rules'
-put_before '^    if .mask->rule == MASK_PREFIX.' 'cli/mask.c, read_rule()'
-put_before '^    case MASK_DILATED:' 'cli/mask.c, mask_count()'
+put_before '^/[*] What a pattern starts with' 'cli/mask.c, above the table of rules'
+put_before '[.]word = "prefix:"' 'cli/mask.c, in the table'
 
 mkdir "$tree/src/kernel/cpu/tiny"
 cp "$here/kernel_example.c" "$tree/src/kernel/cpu/tiny/tiny.c"
