@@ -2,6 +2,7 @@
  * really gave, and against budgets; and that running allocates nothing. */
 #include "support/counter.h"
 #include "support/lab.h"
+#include "support/walk.h"
 
 #include <malloc.h>
 #include <stdlib.h>
@@ -328,28 +329,56 @@ static size_t heap_in_use(void)
     return info.uordblks + info.hblkhd;
 }
 
+static void check_running(const char *problem)
+{
+    struct counter counter;
+    struct lab lab;
+    counter_install(&counter);
+    lab_open(&lab, "%s backward", problem);
+    lab_start(&lab);
+    for (int round = 0; round < 3; round++) {
+        size_t calls = atomic_load(&counter.calls);
+        lab_forward(&lab);
+        lab_backward(&lab);
+        /* ra_group_run() keeps a list of its threads: one piece per call. */
+        if (atomic_load(&counter.calls) != calls + 2)
+            lab_fail(&lab, "round %d allocated %zu times", round,
+                     atomic_load(&counter.calls) - calls - 2);
+    }
+    lab_close(&lab);
+    counter_remove(&counter);
+}
+
 static void running_allocates_nothing(void **state)
 {
     (void)state;
     static const char *const ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=4 allgather" };
+    char problem[128];
     for (int i = 0; i < TEST_COUNT(ways); i++) {
-        struct counter counter;
-        struct lab lab;
-        counter_install(&counter);
-        lab_open(&lab, "causal n=200 h=2 d=16 %s threads=2 backward", ways[i]);
-        lab_start(&lab);
-        for (int round = 0; round < 3; round++) {
-            size_t calls = atomic_load(&counter.calls);
-            lab_forward(&lab);
-            lab_backward(&lab);
-            /* ra_group_run() keeps a list of its threads: one piece per call. */
-            if (atomic_load(&counter.calls) != calls + 2)
-                lab_fail(&lab, "round %d allocated %zu times", round,
-                         atomic_load(&counter.calls) - calls - 2);
-        }
-        lab_close(&lab);
-        counter_remove(&counter);
+        snprintf(problem, sizeof problem, "causal n=200 h=2 d=16 %s threads=2", ways[i]);
+        check_running(problem);
     }
+}
+
+/* Whatever the pattern, the order and the terms. */
+static void running_anything_allocates_nothing(void **state)
+{
+    (void)state;
+    static const char *const terms[] = { "", "alibi softcap=4", "sinks bias=add dropout=0.2",
+                                         "bias=maskheads" };
+    ra_part partition, strategy;
+    char sample[96], order[64], problem[256];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int o = 0; walk_order(o, order, sizeof order); o++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++, turn++) {
+                walk_usable("partition", turn % 3, &partition);
+                snprintf(problem, sizeof problem,
+                         "%s n=100 h=4/2 d=8 order=%s %s ring=%d %s %s threads=%d", sample, order,
+                         terms[(turn + turn / 8) % 4], 1 + turn % 5, partition.name, strategy.name,
+                         1 + turn / 2 % 2);
+                check_running(problem);
+            }
 }
 
 /* The same with the C library's own count, on one thread without ra_group_run(). */
@@ -385,6 +414,133 @@ static void running_does_not_touch_the_heap(void **state)
     free(lse);
 }
 
+/* ---- The pool -------------------------------------------------------------------------------- */
+
+static ra_pool pool_of(const struct lab *lab, int rank)
+{
+    ra_pool pool = ra_pool_default();
+    assert_ok(ra_group_pool(lab->groups[rank], &pool));
+    return pool;
+}
+
+/* Bytes of a plan that can lie in the pool: all but shards and bookkeeping. */
+static size_t pooled(const struct lab *lab, int rank)
+{
+    const ra_memory *m = &lab->rank[rank].memory;
+    return m->travel + m->state + m->gradient + m->workspace;
+}
+
+static void expect_same(const struct lab *got, const struct lab *alone)
+{
+    for (enum tensor t = TENSOR_OUT; t < TENSOR_COUNT; t++)
+        if (!lab_same(got, alone, t))
+            lab_fail(got, "%s: other bits than alone in its group", tensor_name(t));
+}
+
+/* Two plans of one group, one after the other in every way: forward and backward of one may have the
+ * other's work between them. */
+static void check_pair(const char *one, const char *other)
+{
+    struct lab labs[2], alone[2];
+    const char *const problems[2] = { one, other };
+    for (int i = 0; i < 2; i++) {
+        lab_open(&alone[i], "%s backward", problems[i]);
+        lab_run(&alone[i]);
+        lab_open(&labs[i], "%s backward", problems[i]);
+    }
+    labs[0].pool_threshold = 1;
+    labs[1].host = &labs[0];
+    lab_start(&labs[0]);
+    lab_start(&labs[1]);
+    for (int round = 0; round < 2; round++) {
+        lab_forward(&labs[0]);
+        lab_forward(&labs[1]);
+        lab_backward(&labs[0]);
+        lab_backward(&labs[1]);
+        lab_forward(&labs[round]);
+    }
+    for (int rank = 0; rank < labs[0].trial.ranks; rank++) {
+        size_t a = pooled(&labs[0], rank), b = pooled(&labs[1], rank);
+        ra_pool pool = pool_of(&labs[0], rank);
+        if (pool.bytes >= a + b || pool.bytes < (a > b ? a : b) || !pool.hits)
+            lab_fail(&labs[1], "rank %d: a pool of %zu bytes (%lld hits) for plans of %zu and %zu",
+                     rank, pool.bytes, (long long)pool.hits, a, b);
+        assert_int_equal(pool.bytes_idle, 0);
+    }
+    for (int i = 1; i >= 0; i--) {
+        expect_same(&labs[i], &alone[i]);
+        lab_close(&labs[i]);
+        lab_close(&alone[i]);
+    }
+}
+
+static void plans_of_a_group_share_their_buffers(void **state)
+{
+    (void)state;
+    check_pair("causal n=90 h=4/2 d=8 ring=3", "full n=90 h=4/2 d=8 ring=3");
+    check_pair("dilated:20/1,90/2 n=90 h=4/2 d=8 ring=3", "causal n=70 h=4/2 d=8 ring=3 zigzag");
+    check_pair("blocks:8;local=2;global=1 n=90 h=4/2 d=8 ring=4",
+               "dilated:60/2;causal n=90 h=4/2 d=8 ring=4 order=hilbert alibi");
+    check_pair("window:9 n=90 h=4/2 d=8 ring=4 allgather",
+               "full n=64 h=4/2 d=8 ring=4 dropout=0.2");
+    check_pair("full n=90 h=4/2 d=8 bf16 ring=2", "full n=90 h=2 d=16 dv=4 ring=2 sinks bias=add");
+}
+
+/* The figures: the same plan again costs nothing, and what nobody holds can be given back. */
+static void the_pool_counts(void **state)
+{
+    (void)state;
+    struct lab labs[2];
+    for (int i = 0; i < 2; i++)
+        lab_open(&labs[i], "dilated:40/1,120/2 n=120 h=4/2 d=8 ring=3 backward");
+    labs[0].pool_threshold = 1;
+    labs[1].host = &labs[0];
+    lab_start(&labs[0]);
+    for (int rank = 0; rank < 3; rank++) {
+        ra_pool pool = pool_of(&labs[0], rank);
+        assert_int_equal(pool.threshold, 1);
+        assert_int_equal(pool.bytes, pooled(&labs[0], rank));
+        assert_int_equal(pool.misses, pool.buffers);
+        assert_int_equal(pool.hits, 0);
+        assert_int_equal(pool.bytes_idle, 0);
+    }
+    lab_start(&labs[1]);
+    for (int rank = 0; rank < 3; rank++) {
+        ra_pool pool = pool_of(&labs[0], rank);
+        assert_int_equal(pool.bytes, pooled(&labs[0], rank)); /* two plans, the bytes of one */
+        assert_int_equal(pool.hits, pool.buffers);
+        assert_int_equal(pool.misses, pool.buffers);
+        assert_int_equal(pooled(&labs[1], rank), pooled(&labs[0], rank));
+    }
+    for (int i = 0; i < 2; i++)
+        for (int rank = 0; rank < 3; rank++) {
+            ra_plan_destroy(labs[i].rank[rank].plan);
+            labs[i].rank[rank].plan = NULL;
+            ra_pool pool = pool_of(&labs[0], rank);
+            assert_int_equal(pool.bytes_idle, i ? pool.bytes : 0);
+            assert_ok(ra_group_trim(labs[0].groups[rank]));
+            assert_int_equal(pool_of(&labs[0], rank).bytes, i ? 0 : pool.bytes);
+        }
+    lab_close(&labs[1]);
+    lab_close(&labs[0]);
+}
+
+/* Below the threshold buffers are a plan's own. */
+static void small_buffers_stay_out_of_the_pool(void **state)
+{
+    (void)state;
+    struct lab lab;
+    lab_open(&lab, "full n=64 h=2 d=8 ring=2");
+    lab_start(&lab);
+    for (int rank = 0; rank < 2; rank++) {
+        ra_pool pool = pool_of(&lab, rank);
+        assert_int_equal(pool.threshold, (size_t)16 << 20);
+        assert_int_equal(pool.buffers, 0);
+        assert_int_equal(pool.hits + pool.misses, 0);
+    }
+    lab_close(&lab);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -400,7 +556,11 @@ int main(void)
         cmocka_unit_test(a_budget_is_kept_or_refused),
         cmocka_unit_test(a_budget_is_held_against_the_total),
         cmocka_unit_test(running_allocates_nothing),
+        cmocka_unit_test(running_anything_allocates_nothing),
         cmocka_unit_test(running_does_not_touch_the_heap),
+        cmocka_unit_test(plans_of_a_group_share_their_buffers),
+        cmocka_unit_test(the_pool_counts),
+        cmocka_unit_test(small_buffers_stay_out_of_the_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

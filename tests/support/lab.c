@@ -208,16 +208,29 @@ static ra_status make_plan(ra_group *group, void *context)
     return status == RA_OK ? ra_plan_memory(r->plan, &r->memory) : status;
 }
 
+static void open_group(struct lab *lab)
+{
+    int ranks = (int)lab->trial.ranks;
+    ra_group_options options = ra_group_options_default();
+    options.threads = (int)lab->trial.threads;
+    options.pool_threshold = lab->pool_threshold;
+    if (lab->host) {
+        assert_int_equal(lab->host->trial.ranks, ranks);
+        lab->groups = lab->host->groups;
+        return;
+    }
+    lab->groups = calloc((size_t)ranks, sizeof *lab->groups);
+    assert_non_null(lab->groups);
+    require(lab, ra_group_create(lab->trial.transport, ranks, &options, lab->groups), "group");
+}
+
 void lab_start(struct lab *lab)
 {
     int ranks = (int)lab->trial.ranks;
     open_layouts(lab);
     lab->rank = calloc((size_t)ranks, sizeof *lab->rank);
-    lab->groups = calloc((size_t)ranks, sizeof *lab->groups);
-    assert_true(lab->rank && lab->groups);
-    ra_group_options options = ra_group_options_default();
-    options.threads = (int)lab->trial.threads;
-    require(lab, ra_group_create(lab->trial.transport, ranks, &options, lab->groups), "group");
+    assert_non_null(lab->rank);
+    open_group(lab);
     require(lab, ra_group_run(lab->groups, ranks, make_plan, lab), "plan");
     for (int rank = 0; rank < ranks; rank++) {
         open_shards(lab, rank);
@@ -347,8 +360,9 @@ void lab_stop(struct lab *lab)
 {
     if (!lab->groups) return;
     for (int rank = 0; rank < lab->trial.ranks; rank++) stop_rank(lab, &lab->rank[rank]);
-    for (int rank = 0; rank < lab->trial.ranks; rank++) ra_group_destroy(lab->groups[rank]);
-    free(lab->groups);
+    for (int rank = 0; rank < lab->trial.ranks && !lab->host; rank++)
+        ra_group_destroy(lab->groups[rank]);
+    if (!lab->host) free(lab->groups);
     lab->groups = NULL;
 }
 

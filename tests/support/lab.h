@@ -46,6 +46,8 @@ struct lab {
         whole[TENSOR_COUNT]; /* packed, in global order; inputs may be changed before start */
     ra_group **groups;
     struct lab_rank *rank;
+    size_t pool_threshold;  /* of the group; 0 = the library's */
+    const struct lab *host; /* a started lab whose group this one joins; NULL: one of its own */
 };
 
 void lab_open(struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
