@@ -1,5 +1,5 @@
-/* test_gradient.c - dQ, dK and dV against finite differences of the library's own forward pass: no
- * formula of the gradient is used. The loss is sum(dout * out) + sum(dlse * lse) over the rows that
+/* test_gradient.c - dQ, dK, dV and dsinks against finite differences of the library's own forward pass:
+ * no formula of the gradient is used. The loss is sum(dout * out) + sum(dlse * lse) over the rows that
  * see something. */
 #include "support/lab.h"
 
@@ -32,9 +32,9 @@ static double loss(struct lab *lab)
 }
 
 /* The loss with one input moved. */
-static double loss_at(struct lab *lab, enum tensor input, int64_t i, float offset)
+static double loss_at(struct lab *lab, float *number, float offset)
 {
-    float *number = (float *)(void *)lab->whole[input].data + i, kept = *number;
+    float kept = *number;
     *number = kept + offset;
     double result = loss(lab);
     *number = kept;
@@ -44,11 +44,20 @@ static double loss_at(struct lab *lab, enum tensor input, int64_t i, float offse
 }
 
 /* Fourth order: error about step^4, so that rounding in f32 is what remains. */
-static double slope(struct lab *lab, enum tensor input, int64_t i)
+static double slope(struct lab *lab, float *number)
 {
-    double near = loss_at(lab, input, i, step) - loss_at(lab, input, i, -step);
-    double far = loss_at(lab, input, i, 2 * step) - loss_at(lab, input, i, -2 * step);
+    double near = loss_at(lab, number, step) - loss_at(lab, number, -step);
+    double far = loss_at(lab, number, 2 * step) - loss_at(lab, number, -2 * step);
     return (8.0 * near - far) / (12.0 * (double)step);
+}
+
+static double compare(struct lab *lab, struct lab *moved, const char *name, float *number,
+                      double got)
+{
+    double want = slope(moved, number);
+    if (!(fabs(got - want) <= 1e-3 + 1e-3 * fabs(want)))
+        lab_fail(lab, "%s: %.7g, but the difference quotient is %.7g", name, got, want);
+    return fabs(want);
 }
 
 static void check_gradient(const char *problem)
@@ -62,13 +71,12 @@ static void check_gradient(const char *problem)
     lab_run(&lab);
     for (int t = 0; t < TEST_COUNT(inputs); t++)
         for (int64_t i = 0; i < lab_count(&lab, inputs[t]); i++) {
+            float *number = (float *)(void *)moved.whole[inputs[t]].data + i;
             double got = (double)((const float *)(const void *)lab.whole[gradients[t]].data)[i];
-            double want = slope(&moved, inputs[t], i);
-            largest = fmax(largest, fabs(want));
-            if (!(fabs(got - want) <= 1e-3 + 1e-3 * fabs(want)))
-                lab_fail(&lab, "%s, element %lld: %.7g, but the difference quotient is %.7g",
-                         tensor_name(gradients[t]), (long long)i, got, want);
+            largest = fmax(largest, compare(&lab, &moved, tensor_name(gradients[t]), number, got));
         }
+    for (int64_t h = 0; lab.dsinks && h < lab.trial.q_heads; h++)
+        compare(&lab, &moved, "dsinks", &moved.terms.sinks[h], (double)lab.dsinks[h]);
     assert_true(largest > 0.1); /* the test sees something */
     lab_close(&moved);
     lab_close(&lab);
@@ -112,12 +120,47 @@ static void with_a_scale(void **state)
     check_gradient("causal n=5 h=1 d=4 scale=0.8 ring=2");
 }
 
+static void of_sparse_patterns(void **state)
+{
+    (void)state;
+    check_gradient("dilated:4/1,8/2 n=7 h=2/1 d=3 ring=3");
+    check_gradient("dilated:3/1,7/2;dedup n=7 h=2/1 d=3 ring=3 zigzag");
+    check_gradient("dilated:4/1,7/3;groups n=7 h=3 d=3 ring=2 striped");
+    check_gradient("dilated:5/1,7/2;causal n=7 h=2/1 d=3 ring=3 allgather");
+    check_gradient("blocks:2;local=1;global=1 n=7 h=2/1 d=3 ring=3");
+    check_gradient("blocks:2;random=0.4;seed=3;causal n=7 h=2 d=3 ring=2 striped allgather");
+    check_gradient("dilated:4/1,8/2 n=2 nk=7 h=2/1 d=3 ring=3");
+}
+
+static void of_orders(void **state)
+{
+    (void)state;
+    check_gradient("causal n=6 h=1 d=4 ring=3 order=hilbert");
+    check_gradient("window:2,1;causal n=7 h=1 d=4 ring=2 striped order=shuffled:3");
+    check_gradient("dilated:4/1,7/2;causal n=7 h=2/1 d=3 ring=3 order=hilbert allgather");
+}
+
+static void of_score_terms(void **state)
+{
+    (void)state;
+    check_gradient("causal n=6 h=2/1 d=3 ring=3 softcap=2");
+    check_gradient("full n=6 h=2/1 d=3 ring=2 striped alibi");
+    check_gradient("causal n=6 h=2/1 d=3 ring=3 zigzag sinks");
+    check_gradient("dilated:4/3 n=6 h=2/1 d=3 ring=2 sinks"); /* rows that see only the sink */
+    check_gradient("full n=6 h=2/1 d=3 ring=3 striped allgather bias=heads");
+    check_gradient("full n=6 h=2 d=3 ring=3 dropout=0.4");
+    check_gradient("dilated:4/1,6/2 n=6 h=2/1 d=3 ring=3 allgather dropout=0.4 sinks");
+    check_gradient("causal n=6 h=2/1 d=3 b=2 ring=2 order=shuffled:5 softcap=3 alibi bias=batch "
+                   "sinks dropout=0.3");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_one_rank),       cmocka_unit_test(round_a_ring),
         cmocka_unit_test(through_allgather), cmocka_unit_test(of_rows_that_see_nothing),
-        cmocka_unit_test(with_a_scale),
+        cmocka_unit_test(with_a_scale),      cmocka_unit_test(of_sparse_patterns),
+        cmocka_unit_test(of_orders),         cmocka_unit_test(of_score_terms),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
