@@ -1,0 +1,253 @@
+/* test_decode.c - few queries at the end of many keys that lie on several ranks: by plans, and token by
+ * token with states that the ranks fold and add up. Both give what one pass over the whole sequence
+ * gives for the same rows. */
+#include "support/expect.h"
+#include "support/walk.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static const char *const patterns[] = {
+    "causal",
+    "window:9",
+    "dilated:8/1,32/2,61/3;causal",
+    "dilated:16/2,40/3;dedup;causal",
+    "dilated:16/1,61/2,61/4;groups;causal",
+    "blocks:8;local=1;global=1;causal",
+    "blocks:5;strided=3;causal",
+    "blocks:4;random=0.3;seed=7;causal",
+};
+static const char *const dtypes[] = { "f32", "bf16", "f16" };
+
+enum { KEYS = 61 };
+#define SHAPE "h=4/2 d=8 dv=12"
+
+/* ---- Plans ----------------------------------------------------------------------------------- */
+
+/* The last queries of `from` become those of `to`. */
+static void take_queries(const struct lab *from, struct lab *to)
+{
+    int64_t skipped = from->trial.q_len - to->trial.q_len;
+    const struct view *q = &to->whole[TENSOR_Q];
+    for (int64_t i = 0; i < to->trial.q_len; i++)
+        for (int64_t h = 0; h < to->trial.q_heads; h++)
+            memcpy(view_row(q, 0, i, h), view_row(&from->whole[TENSOR_Q], 0, skipped + i, h),
+                   (size_t)q->dim * (q->dtype == RA_F32 ? 4 : 2));
+}
+
+/* The rows of `some` are the last ones of `all`: with the same bits, or all but rounding. */
+static void expect_rows(const struct lab *all, const struct lab *some, double allowed)
+{
+    static const enum tensor results[] = { TENSOR_OUT, TENSOR_LSE };
+    const struct trial *t = &some->trial;
+    for (int r = 0; r < TEST_COUNT(results); r++)
+        for (int64_t row = 0; row < t->q_len * t->q_heads; row++)
+            for (int64_t d = 0; d < tensor_dim(t, results[r]); d++) {
+                int64_t q = row / t->q_heads, h = row % t->q_heads;
+                double want = lab_number(all, results[r], 0, KEYS - t->q_len + q, h, d);
+                double got = lab_number(some, results[r], 0, q, h, d);
+                if (got != want && !(fabs(got - want) <= allowed))
+                    lab_fail(some, "%s of query %lld: %.9g, but %.9g in one pass",
+                             tensor_name(results[r]), (long long)q, got, want);
+            }
+}
+
+static void run_decode(const struct lab *all, const char *pattern, int queries, const char *way)
+{
+    struct lab lab;
+    bool gathers = strstr(way, "allgather");
+    lab_open(&lab, "%s n=%d nk=%d " SHAPE " %s", pattern, queries, KEYS, way);
+    take_queries(all, &lab);
+    lab_run(&lab);
+    expect_rows(all, &lab, gathers ? 0.0 : 2e-6);
+    lab_close(&lab);
+}
+
+/* A row has the same bits whichever rows are computed beside it, where all its keys come at once. */
+static void plans_decode_what_one_pass_computes(void **state)
+{
+    (void)state;
+    static const int queries[] = { 1, 2, 7 };
+    ra_part partition, strategy, kernel;
+    char way[128];
+    int turn = 0;
+    for (int i = 0; i < TEST_COUNT(patterns); i++)
+        for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+            struct lab all;
+            lab_open(&all, "%s n=%d " SHAPE " kernel=%s", patterns[i], KEYS, kernel.name);
+            lab_run(&all);
+            for (int p = 0; walk_usable("partition", p, &partition); p++)
+                for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                    for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+                        if (turn++ % (test_long() ? 1 : 5)) continue;
+                        snprintf(way, sizeof way, "ring=%d %s %s kernel=%s", walk_ranks[r],
+                                 partition.name, strategy.name, kernel.name);
+                        run_decode(&all, patterns[i], queries[turn / 5 % 3], way);
+                    }
+            lab_close(&all);
+        }
+}
+
+/* Backward too, in every dtype, against the oracle; with terms that go by position. */
+static void plans_decode_backward(void **state)
+{
+    (void)state;
+    static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
+    ra_part partition, strategy;
+    int turn = 0;
+    for (int i = 0; i < TEST_COUNT(patterns); i++) {
+        for (int p = 0; walk_usable("partition", p, &partition); p++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++)
+                for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
+                    struct lab lab;
+                    if (turn++ % (test_long() ? 1 : 5)) continue;
+                    lab_open(&lab, "%s n=%d nk=%d " SHAPE " b=2 %s %s ring=%d %s %s backward",
+                             patterns[i], turn % 2 ? 1 : 6, KEYS, dtypes[i % 3],
+                             terms[turn / 2 % 4], walk_ranks[r], partition.name, strategy.name);
+                    lab_run(&lab);
+                    expect_lab(&lab);
+                    lab_close(&lab);
+                }
+        expect_forget();
+    }
+}
+
+/* ---- States, token by token ------------------------------------------------------------------ */
+
+/* Keys come one by one and stay with rank (key / 3) mod ranks; every rank keeps one state. */
+struct cache {
+    const struct lab *all; /* q, k, v, and what one pass gives */
+    int ranks;
+    int64_t queries, keys; /* of this token */
+    const float *sinks;
+    ra_state *states[8];
+    float out[8][7 * 4 * 12], lse[8][7 * 4]; /* as each rank has them */
+};
+
+static ra_tensor rows_from(const struct view *view, int64_t position)
+{
+    ra_tensor t = view_tensor(view);
+    t.data = view_row(view, 0, position, 0);
+    return t;
+}
+
+/* Own stretches of keys, then the sum over the ranks. */
+static ra_status fold_token(ra_group *group, void *context)
+{
+    struct cache *c = context;
+    int rank = ra_group_rank(group);
+    ra_state *state = c->states[rank];
+    ra_tensor q = rows_from(&c->all->whole[TENSOR_Q], c->keys - c->queries);
+    ra_status status = ra_state_init(state);
+    if (status == RA_OK) status = ra_state_set_keys(state, c->keys);
+    for (int64_t first = 3 * rank; first < c->keys && status == RA_OK; first += 3 * c->ranks) {
+        ra_tensor k = rows_from(&c->all->whole[TENSOR_K], first);
+        ra_tensor v = rows_from(&c->all->whole[TENSOR_V], first);
+        status = ra_state_fold(state, &q, &k, &v, first, c->keys - first < 3 ? c->keys - first : 3);
+    }
+    if (status == RA_OK) status = ra_state_reduce(state, group);
+    ra_tensor out = ra_tensor_packed(c->out[rank]);
+    if (status != RA_OK) return status;
+    return c->sinks ? ra_state_finish_sinks(state, c->sinks, &out, c->lse[rank])
+                    : ra_state_finish(state, &out, c->lse[rank]);
+}
+
+static void check_token(const struct cache *c)
+{
+    const struct trial *t = &c->all->trial;
+    for (int64_t row = 0; row < c->queries * t->q_heads; row++) {
+        int64_t q = c->keys - c->queries + row / t->q_heads, h = row % t->q_heads;
+        double lse = lab_number(c->all, TENSOR_LSE, 0, q, h, 0), got = (double)c->lse[0][row];
+        bool good = got == lse || fabs(got - lse) <= 4e-6;
+        for (int64_t d = 0; d < t->value_dim; d++)
+            good &= fabs((double)c->out[0][row * t->value_dim + d] -
+                         lab_number(c->all, TENSOR_OUT, 0, q, h, d)) <= 2e-6;
+        if (!good)
+            lab_fail(c->all, "token %lld by states on %d ranks: head %d differs", (long long)q,
+                     c->ranks, (int)h);
+    }
+    for (int rank = 1; rank < c->ranks; rank++) {
+        size_t rows = (size_t)(c->queries * t->q_heads);
+        assert_memory_equal(c->out[rank], c->out[0], rows * (size_t)t->value_dim * sizeof(float));
+        assert_memory_equal(c->lse[rank], c->lse[0], rows * sizeof(float));
+    }
+}
+
+static void decode_all(struct cache *c, ra_group *const *groups, const char *kernel)
+{
+    ra_problem problem = trial_problem(&c->all->trial);
+    problem.pattern = c->all->pattern;
+    problem.q_len = c->queries;
+    for (int i = 0; i < c->ranks; i++) assert_ok(ra_state_create(&problem, kernel, &c->states[i]));
+    for (c->keys = c->queries; c->keys <= KEYS; c->keys += c->queries) {
+        assert_ok(ra_group_run(groups, c->ranks, fold_token, c));
+        check_token(c);
+    }
+    for (int i = 0; i < c->ranks; i++) ra_state_destroy(c->states[i]);
+}
+
+/* The sequence is gone through with 1 or 7 tokens at a time. */
+static void states_decode_what_one_pass_computes(void **state)
+{
+    (void)state;
+    static const char *const terms[] = { "", "alibi", "softcap=2", "sinks" };
+    static struct cache cache;
+    ra_part kernel;
+    int turn = 0;
+    for (int i = 0; i < TEST_COUNT(patterns); i++)
+        for (int k = 0; walk_usable("kernel", k, &kernel); k++, turn++) {
+            int ranks = walk_ranks[turn % 7];
+            ra_group *groups[8];
+            struct lab all;
+            lab_open(&all, "%s n=%d " SHAPE " %s kernel=%s", patterns[i], KEYS, terms[turn / 2 % 4],
+                     kernel.name);
+            lab_run(&all);
+            assert_ok(ra_group_create_local(ranks, NULL, groups));
+            cache = (struct cache){
+                .all = &all, .ranks = ranks, .queries = turn % 2 ? 1 : 7, .sinks = all.terms.sinks
+            };
+            decode_all(&cache, groups, kernel.name);
+            for (int r = 0; r < ranks; r++) ra_group_destroy(groups[r]);
+            lab_close(&all);
+            assert_int_equal(ra_allocated_bytes(), 0);
+        }
+}
+
+/* What was folded stays when the cache grows: queries that see all keys need only the new ones. */
+static void a_cache_grows(void **state)
+{
+    (void)state;
+    struct lab all;
+    ra_state *grown;
+    float out[KEYS * 4 * 12], lse[KEYS * 4];
+    ra_tensor result = ra_tensor_packed(out);
+    lab_open(&all, "full n=%d " SHAPE, KEYS);
+    lab_run(&all);
+    ra_problem problem = trial_problem(&all.trial);
+    problem.k_len = 1;
+    assert_ok(ra_state_create(&problem, NULL, &grown));
+    ra_tensor q = view_tensor(&all.whole[TENSOR_Q]);
+    for (int64_t keys = 0, more = 1; keys < KEYS; keys += more, more = more % 9 + 2) {
+        if (more > KEYS - keys) more = KEYS - keys;
+        ra_tensor k = rows_from(&all.whole[TENSOR_K], keys),
+                  v = rows_from(&all.whole[TENSOR_V], keys);
+        assert_ok(ra_state_set_keys(grown, keys + more));
+        assert_ok(ra_state_fold(grown, &q, &k, &v, keys, more));
+    }
+    assert_ok(ra_state_finish(grown, &result, lse));
+    for (int64_t i = 0; i < lab_count(&all, TENSOR_OUT); i++)
+        assert_true(fabsf(out[i] - ((float *)(void *)all.whole[TENSOR_OUT].data)[i]) <= 2e-6f);
+    ra_state_destroy(grown);
+    lab_close(&all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_decode_what_one_pass_computes),
+        cmocka_unit_test(plans_decode_backward),
+        cmocka_unit_test(states_decode_what_one_pass_computes),
+        cmocka_unit_test(a_cache_grows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
