@@ -388,6 +388,29 @@ static void bytes_are_those_of_the_rows_needed(void **state)
                     }
 }
 
+/* Keys go by their index in the order; pairs by all rules. */
+static void bytes_in_every_order(void **state)
+{
+    (void)state;
+    static const char *const modifiers[] = { "", ";causal", ";docs=0,10,10,41,67" };
+    ra_part strategy, partition;
+    char sample[96], order[64], problem[256];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int o = 0; walk_order(o, order, sizeof order); o++)
+            for (int s = 0; walk_usable("strategy", s, &strategy); s++, turn++) {
+                bool passed_on = !strcmp(strategy.name, "ring") && strncmp(sample, "dilated", 7) &&
+                                 strncmp(sample, "blocks", 6);
+                /* Causal and prefix are masks of original positions here, like ;causal. */
+                if (!strncmp(sample, "causal", 6) || !strncmp(sample, "prefix", 6)) continue;
+                walk_usable("partition", passed_on ? turn % 2 : turn % 3, &partition);
+                snprintf(problem, sizeof problem, "%s%s n=67 %s order=%s ring=%d %s %s backward",
+                         sample, modifiers[turn / 3 % 3], SHAPE, order, walk_ranks[turn % 7],
+                         partition.name, strategy.name);
+                check_census(problem);
+            }
+}
+
 static void bytes_of_striped_rings(void **state)
 {
     (void)state;
@@ -468,6 +491,7 @@ int main(void)
         cmocka_unit_test(causal_work_is_balanced),
         cmocka_unit_test(full_allgather),
         cmocka_unit_test(bytes_are_those_of_the_rows_needed),
+        cmocka_unit_test(bytes_in_every_order),
         cmocka_unit_test(bytes_of_striped_rings),
         cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(runs_count_what_they_do),

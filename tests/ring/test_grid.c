@@ -1,6 +1,6 @@
 /* test_grid.c - every kernel x pattern x partition x strategy x rank count, forward and backward,
  * against the fp64 oracle. The lists are walked, so a new row is tested without an edit. Short runs
- * take every fifth point. */
+ * take every eleventh point. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -61,7 +61,7 @@ static void run_point(const struct point *p, const char *dtype)
 
 /* Every how many-th point is run. No list has a length that shares a factor with these numbers, so that
  * every row of every list takes its turn with every row of the others, if not with all at once. */
-static int stride(void) { return test_long() ? 1 : test_slow() ? 19 : 5; }
+static int stride(void) { return test_long() ? 1 : test_slow() ? 53 : 11; }
 
 static void run_dtypes(struct point *p)
 {
@@ -94,7 +94,7 @@ static void run_partitions(struct point *p)
     for (int i = 0; walk_usable("partition", i, &part); i++) {
         p->partition = part.name;
         run_rings(p);
-        if (!strstr(p->pattern, "docs=")) continue;
+        if (!strstr(p->pattern, "docs=") || strstr(p->shape, "order=")) continue;
         snprintf(text, sizeof text, "%s;perdoc", part.name);
         p->partition = text;
         run_rings(p);
@@ -151,6 +151,23 @@ static void patterns_with_causal_and_documents(void **state)
     run_modified(";causal;docs=0,13,14,50,67");
 }
 
+/* Every order, with all that goes by original position. */
+static void patterns_in_every_order(void **state)
+{
+    (void)state;
+    static const char *const modifiers[] = { "", ";causal", ";docs=0,0,5,30,30,31,67,67" };
+    char sample[96], order[64], pattern[192], shape[192];
+    int turn = 0;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int o = 0; walk_order(o, order, sizeof order); o++, turn++) {
+            if (!strcmp(order, "sequential")) continue; /* as without one */
+            snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[turn % 3]);
+            snprintf(shape, sizeof shape, "n=67 h=4/2 d=8 dv=12 b=2 order=%s", order);
+            run_kernels(pattern, shape);
+            expect_forget();
+        }
+}
+
 /* More keys than queries, as in decoding; and more queries than keys, where that makes sense. */
 static void other_numbers_of_keys(void **state)
 {
@@ -194,6 +211,11 @@ static void blocks_inside_blocks(void **state)
         "window:200,77 n=613 h=2/1 d=24 ring=5 allgather zigzag",
         "prefix:130 n=613 h=2/1 d=24 ring=3 striped allgather",
         "causal;docs=0,257,300,613 n=613 h=2/1 d=24 ring=4 zigzag;perdoc",
+        "dilated:128/1,300/2,613/3 n=613 h=4/2 d=24 ring=4",
+        "dilated:64/2,613/4;causal n=613 h=4/2 d=24 ring=3 striped allgather",
+        "blocks:64;local=1;global=1;random=0.1 n=613 h=2/1 d=24 ring=5 zigzag",
+        "dilated:300/2;causal n=613 h=2 d=24 ring=3 order=hilbert",
+        "causal n=613 h=2/1 d=24 ring=4 order=shuffled:3 alibi dropout=0.1",
     };
     ra_part part;
     for (int c = 0; c < TEST_COUNT(cases); c++)
@@ -279,6 +301,7 @@ int main(void)
         cmocka_unit_test(patterns_with_causal),
         cmocka_unit_test(patterns_with_documents),
         cmocka_unit_test(patterns_with_causal_and_documents),
+        cmocka_unit_test(patterns_in_every_order),
         cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(blocks_inside_blocks),
         cmocka_unit_test(a_scale_of_its_own),
