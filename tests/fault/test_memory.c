@@ -66,6 +66,9 @@ static void use_failing_allocator(void)
 
 struct scenario {
     const char *strategy, *partition;
+    const char *text, *order_text; /* of the pattern, and of its order or NULL */
+    const ra_order *order;
+    bool bitmap; /* is added to the pattern */
     bool custom; /* messages by callbacks instead of the local transport */
     const ra_pattern *pattern;
     const ra_layout *layout;
@@ -75,10 +78,13 @@ struct scenario {
 static ra_problem make_problem(const struct scenario *scenario)
 {
     ra_problem problem = ra_problem_default();
+    static const float slopes[HEADS] = { 0.5f, 0.25f };
     problem.pattern = scenario->pattern;
     problem.q_len = TOKENS;
     problem.q_heads = HEADS;
     problem.dim = DIM;
+    problem.order = scenario->order;
+    problem.alibi = slopes;
     return problem;
 }
 
@@ -110,6 +116,7 @@ static ra_status add_up(ra_group *group, const struct scenario *scenario)
 {
     ra_problem problem = make_problem(scenario);
     ra_state *state;
+    problem.order = NULL; /* for plans only */
     TRY(ra_state_create(&problem, NULL, &state));
     ra_status status = ra_state_reduce(state, group);
     if (status == RA_OK) status = ra_state_reduce(state, group);
@@ -182,6 +189,7 @@ static ra_status run_group(struct scenario *scenario)
 static ra_status run_states(const struct scenario *scenario)
 {
     ra_problem problem = make_problem(scenario);
+    problem.order = NULL; /* for plans only */
     ra_state *front = NULL, *back = NULL;
     float in[FLOATS] = { 0 }, out[FLOATS];
     ra_tensor q = ra_tensor_packed(in), o = ra_tensor_packed(out);
@@ -225,16 +233,27 @@ static ra_status run_with_pattern(struct scenario *scenario, ra_pattern *pattern
     TRY(make_orders());
     scenario->pattern = pattern;
     TRY(run_states(scenario));
-    return run_group(scenario);
+    if (!scenario->order_text) return run_group(scenario);
+    ra_order *order;
+    TRY(ra_order_parse(scenario->order_text, TOKENS, &order));
+    scenario->order = order;
+    ra_status status = run_group(scenario);
+    ra_order_destroy(order);
+    scenario->order = NULL;
+    return status;
 }
 
 static ra_status run_scenario(struct scenario *scenario)
 {
+    enum { BLOCKS = 10 };
+    static const uint8_t bitmap[HEADS * BLOCKS * BLOCKS] = { [3] = 1, [117] = 1 };
     ra_pattern *pattern, *window;
     TRY(ra_pattern_window(3, 1, &window));
     ra_pattern_destroy(window);
-    TRY(ra_pattern_parse("causal;docs=0,9,19", &pattern));
-    ra_status status = run_with_pattern(scenario, pattern);
+    TRY(ra_pattern_parse(scenario->text, &pattern));
+    ra_status status = scenario->bitmap ? ra_pattern_add_bitmap(pattern, HEADS, BLOCKS, bitmap)
+                                        : RA_OK;
+    if (status == RA_OK) status = run_with_pattern(scenario, pattern);
     ra_pattern_destroy(pattern);
     return status;
 }
@@ -278,12 +297,25 @@ static void expect_every_call_may_fail(bool custom)
     for (int for_good = 0; for_good < 2; for_good++) {
         struct scenario ring = { .strategy = "ring",
                                  .partition = "zigzag;perdoc",
+                                 .text = "causal;docs=0,9,19",
                                  .custom = custom };
         struct scenario gather = { .strategy = "allgather",
                                    .partition = "striped",
+                                   .text = "causal;docs=0,9,19",
+                                   .custom = custom };
+        struct scenario straight = { .strategy = "ring",
+                                     .partition = "zigzag",
+                                     .text = "dilated:4/1,19/2;causal;docs=0,9,19",
+                                     .order_text = "hilbert",
+                                     .custom = custom };
+        struct scenario blocks = { .strategy = "ring",
+                                   .partition = "striped",
+                                   .text = "blocks:2;random=0.5;levels=2/1;docs=0,9,19",
+                                   .bitmap = true,
                                    .custom = custom };
         assert_true(fail_at_each_call(ring, for_good) > 50);
         assert_true(fail_at_each_call(gather, for_good) > 50);
+        assert_true(fail_at_each_call(custom == for_good ? straight : blocks, for_good) > 50);
     }
 }
 

@@ -17,6 +17,7 @@ struct difference {
     void (*change)(struct crew_rank *rank);
     const char *pattern; /* of the others; NULL = full */
     const char *other;   /* of this rank; NULL = the same */
+    const char *order;   /* of this rank; NULL = sequential, as the others */
 };
 
 static void dtype(struct crew_rank *r) { r->problem.dtype = RA_BF16; }
@@ -34,6 +35,13 @@ static void strategy(struct crew_rank *r)
 {
     const char *now = r->options.strategy;
     r->options.strategy = now && !strcmp(now, "allgather") ? "ring" : "allgather";
+}
+static void softcap(struct crew_rank *r) { r->problem.softcap = 30.0f; }
+static void dropout(struct crew_rank *r) { r->problem.dropout = 0.1; }
+static void alibi(struct crew_rank *r)
+{
+    static const float slopes[8] = { 0.5f, 0.25f };
+    r->problem.alibi = slopes;
 }
 static void nothing(struct crew_rank *r) { (void)r; }
 
@@ -60,6 +68,34 @@ static const struct difference differences[] = {
       .change = nothing,
       .pattern = "full;docs=0,5,37",
       .other = "full;docs=0,6,37" },
+    { .field = "softcap", .change = softcap },
+    { .field = "ALiBi slopes", .change = alibi },
+    { .field = "dropout rate", .change = dropout },
+    { .field = "order", .change = nothing, .order = "shuffled:7" },
+    { .field = "order", .change = nothing, .order = "hilbert", .pattern = "dilated:8/2" },
+    { .field = "pattern", .change = nothing, .pattern = "dilated:8/2", .other = "dilated:8/1" },
+    { .field = "pattern", .change = nothing, .pattern = "dilated:8/2", .other = "dilated:9/2" },
+    { .field = "pattern",
+      .change = nothing,
+      .pattern = "dilated:8/2",
+      .other = "dilated:8/2;dedup" },
+    { .field = "pattern", .change = nothing, .pattern = "dilated:8/2", .other = "dilated:8/2,8/2" },
+    { .field = "pattern",
+      .change = nothing,
+      .pattern = "blocks:4;local=1",
+      .other = "blocks:4;local=1;global=0" },
+    { .field = "pattern",
+      .change = nothing,
+      .pattern = "blocks:4;random=0.2",
+      .other = "blocks:4;random=0.2;seed=1" },
+    { .field = "pattern",
+      .change = nothing,
+      .pattern = "blocks:4;random=0.2",
+      .other = "blocks:4;random=0.25" },
+    { .field = "pattern",
+      .change = nothing,
+      .pattern = "blocks:4;levels=2/1,4/3",
+      .other = "blocks:4;levels=4/3,2/2" },
 };
 
 /* At least one rank found it; the others found it too, or heard of it. */
@@ -97,9 +133,15 @@ static void expect_difference_is_told(const struct difference *difference, const
         assert_int_equal(ra_pattern_parse(difference->other, &other), RA_OK);
         crew.at[odd].problem.pattern = other;
     }
+    ra_order *order = NULL;
+    if (difference->order) {
+        assert_int_equal(ra_order_parse(difference->order, crew.is.q_len, &order), RA_OK);
+        crew.at[odd].problem.order = order;
+    }
     difference->change(&crew.at[odd]);
     crew_run(&crew);
     ra_pattern_destroy(other);
+    ra_order_destroy(order);
     expect_told(&crew, difference);
     crew_close(&crew);
 }
