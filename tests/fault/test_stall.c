@@ -119,6 +119,8 @@ static void a_silent_rank_is_noticed_at_each_hop(void **state)
     }
     walk_hops(
         &(struct crew_case){ .pattern = "causal", .partition = "zigzag", .forward_only = true }, 1);
+    walk_hops(&(struct crew_case){ .pattern = "dilated:37/2", .forward_only = true }, 1);
+    if (crew_long()) walk_hops(&(struct crew_case){ .pattern = "dilated:37/2" }, 2);
     if (crew_long()) walk_hops(&(struct crew_case){ .ranks = 5 }, 3);
 }
 
