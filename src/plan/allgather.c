@@ -48,7 +48,9 @@ static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra_
     step.block = b->rank;
     while (inside.keys.count &&
            ra__layout_next_keys(b->input->k_layout, b->rank, &inside, &cursor, &keys)) {
-        struct ra__piece piece = { RA__ALL_HEADS, { keys.row, 1, keys.count }, keys.row };
+        struct ra__piece piece = { .kv_head = RA__ALL_HEADS,
+                                   .rows = { keys.row, 1, keys.count },
+                                   .at = keys.row };
         RA__TRY(ra__put_pieces(b, step, &piece, 1));
     }
     return RA_OK;

@@ -40,7 +40,7 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
         const struct ra__piece *piece = &needs->pieces[middle];
         bool before = piece->kv_head != RA__ALL_HEADS && piece->kv_head < kv_head;
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
-        if (before || (same && ra__run_last(piece->rows) < row)) low = middle + 1;
+        if (before || (same && piece->reach < row)) low = middle + 1;
         else high = middle;
     }
     return low;

@@ -18,7 +18,7 @@ struct ra__flow {
 
 /* Rows of one owner's block that one reader sees, packed: nothing else travels between the two. */
 struct ra__needs {
-    struct ra__piece *pieces; /* by KV head, then ascending */
+    struct ra__piece *pieces; /* by KV head, then by first row */
     int count;
     int64_t rows; /* of a slot */
 };

@@ -46,28 +46,55 @@ static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
     struct ra__piece *pieces = ra__grow(NULL, needs->pieces, (size_t)needs->count, sizeof *pieces);
     if (!pieces) return ra__fail(RA_ERR_MEMORY, "plan: %d pieces", needs->count);
     needs->pieces = pieces;
-    pieces[needs->count++] = (struct ra__piece){ kv_head, rows, needs->rows };
+    const struct ra__piece *before = needs->count ? &pieces[needs->count - 1] : NULL;
+    int64_t reach = before && before->kv_head == kv_head ? before->reach : 0;
+    pieces[needs->count++] = (struct ra__piece){ .kv_head = kv_head,
+                                                 .rows = rows,
+                                                 .at = needs->rows,
+                                                 .reach = ra__max(reach, ra__run_last(rows)) };
     needs->rows += rows.count;
     return RA_OK;
 }
 
-/* Marked rows as runs: each goes on as long as the next marked row is one step on. */
+static bool is_marked(const uint64_t *bits, int64_t row) { return bits[row / 64] >> row % 64 & 1; }
+
+/* How many marked rows lie `step` apart from `row` on. */
+static int64_t length_of(const uint64_t *bits, int64_t rows, int64_t row, int64_t step)
+{
+    int64_t count = 1;
+    while (row + count * step < rows && is_marked(bits, row + count * step)) count++;
+    return count;
+}
+
+/* The longest run of marked rows from `row` on whose second row is one of the next few. Heads of one KV
+ * head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
+static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
+{
+    enum { TRIES = 16, LONG_ENOUGH = 16 };
+    ra_run best = { row, 1, 1 };
+    int64_t next = row;
+    for (int i = 0; i < TRIES; i++) {
+        next = next_marked(bits, next + 1, rows);
+        if (next == rows) break;
+        int64_t count = length_of(bits, rows, row, next - row);
+        if (count > best.count) best = (ra_run){ row, next - row, count };
+        if (i == 0 && best.step == 1 && best.count >= LONG_ENOUGH) break;
+    }
+    return best;
+}
+
+/* Marked rows as runs, and their marks gone. */
 static ra_status add_head(struct ra__needs *needs, const struct marks *marks, int head)
 {
-    const uint64_t *bits = marks->bits + head * words_of(marks->rows);
+    uint64_t *bits = marks->bits + head * words_of(marks->rows);
     int kv_head = marks->heads == 1 ? RA__ALL_HEADS : head;
-    int64_t row = next_marked(bits, 0, marks->rows);
-    while (row < marks->rows) {
-        int64_t next = next_marked(bits, row + 1, marks->rows);
-        ra_run run = { row, next < marks->rows ? next - row : 1, 1 };
-        while (next < marks->rows && next - row == run.step) {
-            run.count++;
-            row = next;
-            next = next_marked(bits, row + 1, marks->rows);
+    for (int64_t row = 0; (row = next_marked(bits, row, marks->rows)) < marks->rows;) {
+        ra_run run = longest_run(bits, marks->rows, row);
+        for (int64_t i = 0; i < run.count; i++) {
+            int64_t taken = run.start + i * run.step;
+            bits[taken / 64] &= ~(UINT64_C(1) << taken % 64);
         }
-        if (run.count == 1) run.step = 1;
         RA__TRY(add_piece(needs, kv_head, run));
-        row = next;
     }
     return RA_OK;
 }

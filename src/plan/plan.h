@@ -72,6 +72,7 @@ struct ra__piece {
     int kv_head;
     ra_run rows;
     int64_t at;
+    int64_t reach; /* the last row of this and earlier pieces of the KV head, for searching needs */
 };
 
 /* What messages are about; part of their tag, so that they cannot meet the wrong receive. */

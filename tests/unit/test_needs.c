@@ -111,25 +111,29 @@ static void find_needed(const struct world *w)
         }
 }
 
-/* Pieces lie one behind the other, by KV head and ascending; expands them to marks. */
+/* Pieces lie one behind the other, by KV head and by first row, and no row is in two; expands them to
+ * marks. `reach` is what a search goes by. */
 static void expand(const struct world *w, const struct ra__needs *needs, bool by_head,
                    bool marks[MOST_HEADS][MOST_N])
 {
-    int64_t at = 0, last = -1;
-    int head = -1;
+    int64_t at = 0, first = -1, reach = 0;
+    int head = RA__ALL_HEADS - 1;
     for (int i = 0; i < needs->count; i++) {
         const struct ra__piece *piece = &needs->pieces[i];
         assert_int_equal(piece->kv_head == RA__ALL_HEADS, !by_head);
         assert_true(piece->kv_head >= head && piece->kv_head < w->kv_heads);
-        if (piece->kv_head > head) last = -1;
+        if (piece->kv_head > head) first = -1, reach = 0;
         head = piece->kv_head;
         assert_int_equal(piece->at, at);
-        assert_true(piece->rows.count > 0 && piece->rows.step > 0 && piece->rows.start > last);
+        assert_true(piece->rows.count > 0 && piece->rows.step > 0 && piece->rows.start > first);
+        first = piece->rows.start;
         for (int64_t k = 0; k < piece->rows.count; k++) {
-            last = piece->rows.start + k * piece->rows.step;
-            assert_true(last < MOST_N);
-            marks[by_head ? head : 0][last] = true;
+            int64_t row = first + k * piece->rows.step;
+            assert_true(row < MOST_N && !marks[by_head ? head : 0][row]);
+            marks[by_head ? head : 0][row] = true;
+            if (row > reach) reach = row;
         }
+        assert_int_equal(piece->reach, reach);
         at += piece->rows.count;
     }
     assert_int_equal(needs->rows, at);
@@ -241,12 +245,28 @@ static void regular_rows_are_one_piece(void **state)
     }
 }
 
+/* Two query heads that share a KV head and select other rows: a piece each, not a piece per pair. */
+static void rows_of_two_heads_are_two_pieces(void **state)
+{
+    (void)state;
+    struct world w = { .n = 144, .ranks = 2, .q_heads = 4, .kv_heads = 2 };
+    ra_pattern *pattern;
+    snprintf(w.text, sizeof w.text, "dilated:144/4");
+    assert_ok(ra_pattern_parse(w.text, &pattern));
+    world_open(&w, pattern, "contiguous", true);
+    const struct ra__needs *needs = &w.builder[0].incoming[1];
+    assert_int_equal(needs->count, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(needs->pieces[i].rows.step, 4);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_set_of_rows_becomes_pieces),
         cmocka_unit_test(nothing_that_is_seen_is_left_out),
         cmocka_unit_test(regular_rows_are_one_piece),
+        cmocka_unit_test(rows_of_two_heads_are_two_pieces),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
