@@ -1,6 +1,8 @@
 /* info.c - the verb `info`: what there is on this machine, what is chosen, and why. */
 #include "verbs.h"
 
+#include <string.h>
+
 #include "forecast.h"
 #include "json.h"
 #include "machine.h"
@@ -13,17 +15,19 @@ static const char *const kinds[] = { "kernel",    "transport", "strategy",
 static const char dtype_why[] =
     "sums are f32 for every dtype, so 16 bits would save memory, not error";
 
+enum { NAME_WIDTH = 13 };
+
 static void print_parts(const char *kind)
 {
     ra_part part = ra_part_default();
     printf("\n%s\n", kind);
     for (int i = 0; ra_part_at(kind, i, &part) == RA_OK; i++) {
-        printf("  %c %-13s %s\n",
-               part.chosen   ? '*'
-               : part.usable ? '+'
-                             : '-',
-               part.name, part.summary ? part.summary : "");
-        if (part.why && *part.why) printf("    %-13s %s\n", "", part.why);
+        char mark = part.chosen ? '*' : part.usable ? '+' : '-';
+        bool wide = strlen(part.name) > NAME_WIDTH; /* a long syntax stands alone */
+        if (wide) printf("  %c %s\n", mark, part.name);
+        printf("  %c %-*s %s\n", wide ? ' ' : mark, NAME_WIDTH, wide ? "" : part.name,
+               part.summary ? part.summary : "");
+        if (part.why && *part.why) printf("    %-*s %s\n", NAME_WIDTH, "", part.why);
     }
 }
 

@@ -62,6 +62,16 @@ static double formula(const struct trial *t, int ring)
     return (double)t->batch * (ring > 1 ? shard + 2.0 * block + state : shard);
 }
 
+/* Sparse patterns keep less than two whole blocks: what they keep depends on who sees whom. */
+static bool has_formula(const struct trial *t)
+{
+    static const char *const dense[] = { "full", "causal", "prefix" };
+    if (t->backward || strcmp(t->strategy, "ring")) return false;
+    for (int i = 0; i < COUNT(dense); i++)
+        if (!t->pattern || !strncmp(t->pattern, dense[i], strlen(dense[i]))) return true;
+    return false;
+}
+
 static void print_line(const struct trial *t, const struct ring_line *line, double largest)
 {
     const ra_memory *m = &line->memory;
@@ -70,7 +80,7 @@ static void print_line(const struct trial *t, const struct ring_line *line, doub
            text_bytes((double)m->travel).s, text_bytes((double)(m->state + m->gradient)).s,
            text_bytes((double)(m->workspace + m->bookkeeping)).s, text_bytes(total).s,
            text_bar(total / largest, 16).s);
-    if (t->backward || strcmp(t->strategy, "ring")) printf("%10s %8s", "-", "-");
+    if (!has_formula(t)) printf("%10s %8s", "-", "-");
     else printf("%10s %+7.1f%%", text_bytes(closed).s, 100.0 * (total / closed - 1.0));
     printf(" %10s\n", text_bytes(line->sent).s);
 }

@@ -128,8 +128,8 @@ static ra_status check_same(const char *what, int64_t q_len, int64_t k_len)
 {
     if (q_len == k_len) return RA_OK;
     return ra__fail(RA_ERR_UNSUPPORTED,
-                    "%s: need as many queries (%" PRId64 ") as keys (%" PRId64 ")", what, q_len,
-                    k_len);
+                    "%s: as many queries (%" PRId64 ") as keys (%" PRId64 ") are needed", what,
+                    q_len, k_len);
 }
 
 ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len)

@@ -72,9 +72,10 @@ static void print_rows(const struct printer *p, const struct ra__step *step)
         for (int k = 0; k < row->key_count; k++) keys += p->program->keys[row->first_key + k].count;
         int used = snprintf(text, sizeof text,
                             "          queries at %" PRId64 " step %" PRId64 " count %" PRId64
-                            ": %d key runs, %" PRId64 " keys%s%s",
-                            row->q_pos, row->q_step, row->q_count, row->key_count, keys,
-                            row->first ? ", first" : "", row->last ? ", last" : "");
+                            ": %d key run%s, %" PRId64 " keys%s%s",
+                            row->q_pos, row->q_step, row->q_count, row->key_count,
+                            row->key_count == 1 ? "" : "s", keys, row->first ? ", first" : "",
+                            row->last ? ", last" : "");
         print_family(p, row, text + used, sizeof text - (size_t)used);
         p->line(p->context, text);
     }

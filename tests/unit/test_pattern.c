@@ -362,7 +362,7 @@ static void patterns_that_are_not_complete_are_refused(void **state)
           RA_ERR_UNSUPPORTED,
           { 9, 8, 1 } },
         { "dilated:4/1;docs=0,8",
-          "documents: need as many queries (3) as keys (8)",
+          "documents: as many queries (3) as keys (8) are needed",
           RA_ERR_UNSUPPORTED,
           { 3, 8, 1 } },
     };

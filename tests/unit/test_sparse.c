@@ -554,7 +554,7 @@ static void bitmaps_must_fit_the_problem(void **state)
     assert_fails(RA_ERR_ARGUMENT, "8 positions in blocks of 4 are 2",
                  ra_problem_row(&problem, 0, 0, seen));
     problem.k_len = 12;
-    assert_fails(RA_ERR_UNSUPPORTED, "bitmap: need as many queries (8) as keys (12)",
+    assert_fails(RA_ERR_UNSUPPORTED, "bitmap: as many queries (8) as keys (12) are needed",
                  ra_problem_row(&problem, 0, 0, seen));
     ra_pattern_destroy(pattern);
 }
