@@ -303,7 +303,7 @@ ok verify window:1 n=4 h=1 d=4 order=order64.npy ring=2
 ok run --q k.npy --k k.npy --v v.npy --order shuffled:3 --out shuffled.npy --verify --ring 3
 ok run --q k.npy --k k.npy --v v.npy --order shuffled:3 --out shuffled1.npy --verify
 [ "$(wc -c <shuffled.npy)" -eq "$(wc -c <v.npy)" ] && pass || fail "size of shuffled.npy"
-refused "--order: order: \"backwards\" is not known" run --order backwards
+refused "--order: \"backwards\" is not known" run --order backwards
 refused "2x2" run --tokens 5 --order hilbert:2x2
 refused "--order: hilbert needs as many queries as keys" run --tokens 5 --kv-tokens 6 --order hilbert
 refused "--order: order32.npy holds 4 values on 1 axis; one axis of 5 positions" run --tokens 5 --order order32.npy
@@ -392,7 +392,7 @@ ok plan --tokens 64 --json
 says '"system": null'
 ok verify system=hilbertringattention n=20 h=1 d=4 ring=2
 says "passed  full n=20 h=1 d=4 order=hilbert ring=2"
-refused "--system: system: \"nonsense\" is not known" run --system nonsense
+refused "--system: \"nonsense\" is not known" run --system nonsense
 refused "it needs" run --system distributedringattention
 ok info --systems
 says "HilbertRingAttention"
