@@ -31,7 +31,9 @@ ra_run ra__run_intersect(ra_run a, ra_run b)
     for (int64_t i = 0; i < walk.count && i < period; i++) {
         int64_t position = walk.start + i * walk.step;
         if ((position - other.start) % other.step != 0) continue;
-        return (ra_run){ position, walk.step * period, (walk.count - 1 - i) / period + 1 };
+        int64_t step; /* too large for a number: there is one position, and any step is right */
+        if (__builtin_mul_overflow(walk.step, period, &step)) step = walk.step;
+        return (ra_run){ position, step, (walk.count - 1 - i) / period + 1 };
     }
     return (ra_run){ 0, 1, 0 };
 }

@@ -92,8 +92,9 @@ static ra_status split(const struct ra__look *look, ra_run q, int place, struct 
     if (hit.count == q.count) return RA_OK;
     int64_t rate = look->pattern->ratios[index].b, period = rate / ra__common_divisor(q.step, rate);
     int64_t selected = (hit.start - q.start) / q.step % period;
+    int64_t step = period < q.count ? q.step * period : q.step;
     for (int64_t i = 0; i < period && i < q.count; i++) {
-        ra_run rest = { q.start + i * q.step, q.step * period, (q.count - 1 - i) / period + 1 };
+        ra_run rest = { q.start + i * q.step, step, (q.count - 1 - i) / period + 1 };
         if (i != selected) RA__TRY(split(look, rest, place + 1, scene));
     }
     return RA_OK;

@@ -73,8 +73,9 @@ static ra_status add_sight(struct ra__builder *b, const struct source *from,
 {
     const struct ra__shape *shape = &b->input->shape;
     ra_run all = sight->keys;
+    int64_t row_step = all.count > 1 ? all.step : 1;
     struct ra__key_run keys = {
-        all.start - b->plan->gather_base, all.step, all.start, all.step, all.count, sight->band
+        all.start - b->plan->gather_base, row_step, all.start, all.step, all.count, sight->band
     };
     if (from->lie == GATHERED) return add_keys(b, keys);
     int kv_head = (int)(row->heads.start / (shape->q_heads / shape->kv_heads));

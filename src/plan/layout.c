@@ -255,7 +255,7 @@ bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__s
         ra_run keys = ra__run_intersect(sight->keys, run->at);
         if (keys.count == 0) continue;
         *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
-                                     .row_step = keys.step / run->at.step,
+                                     .row_step = keys.count > 1 ? keys.step / run->at.step : 1,
                                      .pos = keys.start,
                                      .pos_step = keys.step,
                                      .count = keys.count,

@@ -19,7 +19,7 @@ static ra_status hand_on(struct stream *stream, const struct ra__row *row, int64
                                        .q_row_step = row->q.step / at->step,
                                        .index = stream->index++,
                                        .ordinal = ordinal };
-    if (shard_row.q_row_step == 0) shard_row.q_row_step = 1; /* a single query has any step */
+    if (row->q.count == 1) shard_row.q_row_step = 1; /* a single query has any step */
     return stream->sink.put(stream->sink.context, &shard_row);
 }
 
