@@ -121,10 +121,27 @@ static void running_again_takes_nothing(void **state)
                 check(sample, strategy.name, i % 2 ? "sequential" : "hilbert", ranks);
 }
 
+/* Rows and keys that stand alone have steps of any size. */
+static void the_largest_rates_run(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "dilated:8/2305843009213693951,8/3",
+        "dilated:2305843009213693951/2305843009213693950,9/7;dedup",
+        "blocks:4;dilated=2305843009213693951/2;strided=2305843009213693951",
+    };
+    for (int i = 0; i < TEST_COUNT(texts); i++) {
+        check(texts[i], "ring", "sequential", MOST_RANKS);
+        check(texts[i], "allgather", "hilbert", MOST_RANKS);
+        check(texts[i], "ring", "sequential", 1);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(running_again_takes_nothing),
+        cmocka_unit_test(the_largest_rates_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -969,6 +969,33 @@ static void odd_rates_and_strides(void **state)
     }
 }
 
+/* Numbers as large as a text may hold: no product of two of them fits. */
+static void the_largest_numbers(void **state)
+{
+    (void)state;
+#define LARGEST "2305843009213693951"
+    static const char *const texts[] = {
+        "window:" LARGEST "," LARGEST,
+        "prefix:" LARGEST,
+        "dilated:8/" LARGEST ",8/3",
+        "dilated:" LARGEST "/3,5/" LARGEST ",7/2",
+        "dilated:" LARGEST "/" LARGEST ";dedup",
+        "dilated:" LARGEST "/2305843009213693950," LARGEST "/" LARGEST ",9/7;dedup",
+        "dilated:6/2305843009213693950,9/" LARGEST ";groups;causal",
+        "blocks:" LARGEST ";local=" LARGEST,
+        "blocks:" LARGEST ";strided=" LARGEST ";levels=" LARGEST "/" LARGEST,
+        "blocks:4;dilated=" LARGEST "/" LARGEST ";strided=" LARGEST,
+        "blocks:4;dilated=2/" LARGEST ";levels=3/" LARGEST "," LARGEST "/1;causal",
+        "blocks:4;dilated=" LARGEST "/2;global=" LARGEST,
+        "blocks:4;random=0.3;seed=" LARGEST ";levels=2305843009213693950/1," LARGEST "/2",
+    };
+#undef LARGEST
+    for (int i = 0; i < TEST_COUNT(texts); i++) {
+        struct world w = { .n = 40, .k_len = 40, .q_heads = 6, .kv_heads = 2 };
+        each_way(&w, texts[i], false, check_all);
+    }
+}
+
 /* ---- Explain --------------------------------------------------------------------------------- */
 
 struct lines {
@@ -1025,6 +1052,7 @@ int main(void)
         cmocka_unit_test(other_numbers_of_keys),
         cmocka_unit_test(few_positions),
         cmocka_unit_test(odd_rates_and_strides),
+        cmocka_unit_test(the_largest_numbers),
         cmocka_unit_test(explain_prints_every_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
