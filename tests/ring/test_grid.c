@@ -1,6 +1,7 @@
 /* test_grid.c - every kernel x pattern x partition x strategy x rank count, forward and backward,
  * against the fp64 oracle. The lists are walked, so a new row is tested without an edit. Short runs
  * take every eleventh point. */
+#include "support/dice.h"
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -279,6 +280,20 @@ static void scattered_needs(void **state)
     expect_forget();
 }
 
+/* Combinations nobody thought of. */
+static void problems_by_dice(void **state)
+{
+    (void)state;
+    for (uint64_t i = 0; i < (test_long() ? 6000 : test_slow() ? 30 : 150); i++) {
+        struct lab lab;
+        lab_open(&lab, "%s", dice_run(i).text);
+        lab_run(&lab);
+        expect_lab(&lab);
+        lab_close(&lab);
+    }
+    expect_forget();
+}
+
 /* The LSE array is optional. */
 static void without_an_lse_array(void **state)
 {
@@ -306,6 +321,7 @@ int main(void)
         cmocka_unit_test(blocks_inside_blocks),
         cmocka_unit_test(a_scale_of_its_own),
         cmocka_unit_test(scattered_needs),
+        cmocka_unit_test(problems_by_dice),
         cmocka_unit_test(without_an_lse_array),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

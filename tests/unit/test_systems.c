@@ -80,8 +80,8 @@ static void what_they_stand_for_is_there(void **state)
         assert_true(strlen(system.summary) > 10 && strlen(system.summary) < 90);
         expect_pattern(&system);
         expect_order(&system);
-        if (system.strategy) assert_true(is_known("strategy", system.strategy));
-        if (system.partition) assert_true(is_known("partition", system.partition));
+        assert_true(is_known("strategy", system.strategy));
+        assert_true(is_known("partition", system.partition));
         bool has_transport = !system.transport || is_known("transport", system.transport);
         if (has_transport) assert_null(system.missing);
         else assert_non_null(strstr(system.missing, system.transport));
@@ -94,13 +94,13 @@ static void they_stand_for_what_the_list_says(void **state)
     static const struct {
         const char *name, *pattern, *order, *strategy, *transport;
     } rows[] = {
-        { "StandardAttention", "full", "sequential", NULL, "local" },
-        { "DilatedAttention", "dilated:2048/1,4096/2,8192/4;groups", "sequential", NULL, NULL },
+        { "StandardAttention", "full", "sequential", "ring", "local" },
+        { "DilatedAttention", "dilated:2048/1,4096/2,8192/4;groups", "sequential", "ring", NULL },
         { "RingDilatedAttentionV2", "dilated:2048/1,4096/2,8192/4", "sequential", "ring", NULL },
         { "RingDilatedAttentionV2Collective", "dilated:2048/1,4096/2,8192/4", "sequential",
           "allgather", NULL },
         { "DistributedRingAttention", "full", "sequential", "ring", "mpi" },
-        { "HilbertRingAttention", NULL, "hilbert", "ring", NULL },
+        { "HilbertRingAttention", "full", "hilbert", "ring", NULL },
         { "BlockSparseRingAttention", "blocks:64;local=4;global=1", "sequential", "ring", NULL },
     };
     for (int i = 0; i < TEST_COUNT(rows); i++) {
