@@ -9,6 +9,7 @@
 #include "support/counter.h"
 #include "support/crew.h"
 #include "support/mailbox.h"
+#include "support/walk.h"
 
 enum { MOST = 5, CHUNK = 4, HEADS = 4, KV_HEADS = 2, DIM = 8, WIDTH = 5, ROOM = 4096 };
 
@@ -205,6 +206,30 @@ static void a_second_time_allocates_nothing(void **state)
     }
 }
 
+/* Folding and summing anew, whatever the pattern. */
+static void folding_allocates_nothing(void **state)
+{
+    (void)state;
+    static struct step step;
+    char sample[96];
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
+        struct counter counter;
+        struct ring ring;
+        counter_install(&counter);
+        step_open(&step, sample, 3, 2, 50);
+        ring_open(&ring, 3, false);
+        assert_ok(ra_group_run(ring.groups, 3, fold_and_reduce, &step));
+        size_t calls = atomic_load(&counter.calls);
+        assert_ok(ra_group_run(ring.groups, 3, fold_and_reduce, &step));
+        if (atomic_load(&counter.calls) != calls + 1) /* the list of threads */
+            fail_msg("%s: %zu allocations", sample, atomic_load(&counter.calls) - calls - 1);
+        expect_one_sum(&step);
+        ring_close(&ring, 3, false);
+        step_close(&step);
+        counter_remove(&counter);
+    }
+}
+
 /* A plan of the same group before, between and after: nobody takes another's messages. */
 static ra_status among_plans(ra_group *group, void *context)
 {
@@ -325,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_ranks_get_the_sum),
         cmocka_unit_test(a_second_time_allocates_nothing),
+        cmocka_unit_test(folding_allocates_nothing),
         cmocka_unit_test(plans_and_states_share_a_group),
         cmocka_unit_test(other_shapes_are_named),
         cmocka_unit_test(a_rank_without_a_state_ends_it_for_all),
