@@ -256,7 +256,7 @@ static void add_threads(struct grid_lists *lists)
 
 /* ---- The grid -------------------------------------------------------------------------------- */
 
-int grid_open(struct grid *grid, const char *kernel)
+int grid_open(struct grid *grid, const char *kernel, bool files)
 {
     static void (*const groups[])(struct grid_lists *) = {
         add_dims,          add_dims_backward, add_rings,       add_rings_backward, add_lengths,
@@ -271,12 +271,14 @@ int grid_open(struct grid *grid, const char *kernel)
     if (kernel && *kernel) lists.kernels = (struct grid_names){ { kernel }, 1 };
     if (!lists.kernels.count || !lists.partitions.count || !lists.strategies.count)
         return fault("the library has no usable kernel, partition or strategy");
+    if (files) gridfiles_make(&grid->files);
     for (int i = 0; i < COUNT(groups); i++) groups[i](&lists);
     return grid->lost ? fault("out of memory for the grid") : EXIT_PASS;
 }
 
-void grid_close(struct grid *grid)
+void grid_close(struct grid *grid, bool keep_files)
 {
+    gridfiles_close(&grid->files, keep_files);
     for (int i = 0; i < grid->count; i++) free(grid->cases[i].text);
     free(grid->cases);
     *grid = (struct grid){ .count = 0 };

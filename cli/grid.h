@@ -5,6 +5,7 @@
 #define CLI_GRID_H
 
 #include "cli.h"
+#include "gridfiles.h"
 
 struct grid_case {
     const char *group; /* static */
@@ -15,10 +16,12 @@ struct grid {
     struct grid_case *cases;
     int count, capacity;
     bool lost; /* memory ran out */
+    struct gridfiles files;
 };
 
-/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. */
-int grid_open(struct grid *grid, const char *kernel);
-void grid_close(struct grid *grid);
+/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. Without `files` it has no cases
+ * that read some. */
+int grid_open(struct grid *grid, const char *kernel, bool files);
+void grid_close(struct grid *grid, bool keep_files);
 
 #endif

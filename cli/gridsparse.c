@@ -233,6 +233,60 @@ static void add_orders(struct grid_lists *lists)
             }
 }
 
+/* Every kind of order on every partition, strategy and rank count; and at many lengths. */
+static void add_order_rings(struct grid_lists *lists)
+{
+    static const char *const orders[] = { "hilbert", "shuffled:3" };
+    static const char *const patterns[] = { "causal", "window:9,4", "dilated:8/1,32/4;causal",
+                                            "blocks:8;local=1;docs=0,30,71" };
+    for (int c = 0; c < lists->partitions.count; c++)
+        for (int s = 0; s < lists->strategies.count; s++)
+            for (int r = 0; r < GRID_RANKS; r++)
+                for (int p = 0; p < COUNT(patterns); p++)
+                    grid_add(lists, "orders on rings",
+                             "%s n=71 h=4/2 d=8 order=%s ring=%d %s %s%s kernel=%s", patterns[p],
+                             orders[(c + s + r + p) % COUNT(orders)], grid_ranks[r],
+                             lists->partitions.name[c], lists->strategies.name[s],
+                             (c + s + r + p) % 3 ? "" : " backward", grid_next_kernel(lists));
+}
+
+static void add_order_lengths(struct grid_lists *lists)
+{
+    static const int lengths[] = { 1, 2, 3, 5, 16, 17, 31, 64, 97, 128, 211, 257 };
+    static const char *const orders[] = { "hilbert", "hilbert:3x100", "shuffled:1" };
+    static const char *const patterns[] = { "causal", "prefix:7", "dilated:16/2,40/5;causal",
+                                            "blocks:16;local=1;causal" };
+    for (int i = 0; i < COUNT(lengths); i++)
+        for (int o = 0; o < COUNT(orders); o++) {
+            const char *pattern = patterns[pick(lists, 8, COUNT(patterns))];
+            struct tail t = tail(lists, "", pick_strategy(lists));
+            grid_add(lists, "order lengths", "%s n=%d h=2/1 d=8 order=%s %s%s", pattern, lengths[i],
+                     orders[o], t.s, (i + o) % 2 ? "" : " backward");
+        }
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+/* Bitmaps, for all heads and one per head, and an order of the user's own. */
+static void add_files(struct grid_lists *lists)
+{
+    char *const *path = lists->grid->files.path;
+    static const char *const options[] = { "", ";causal", ";docs=0,20,61", ";local=0;global=1" };
+    for (int o = 0; o < COUNT(options); o++)
+        for (int r = 0; r < GRID_RANKS; r++) {
+            enum gridfile bitmap = (o + r) % 2 ? GRIDFILE_BITMAP : GRIDFILE_BITMAP_HEADS;
+            struct tail t = tail(lists, "", pick_strategy(lists));
+            if (path[bitmap])
+                grid_add(lists, "files", "blocks:%d;bitmap=%s%s n=%d h=%d/2 d=8 %s%s",
+                         GRIDFILE_BLOCK, path[bitmap], options[o], GRIDFILE_LENGTH, GRIDFILE_HEADS,
+                         t.s, r % 2 ? " backward" : "");
+            if (path[GRIDFILE_ORDER])
+                grid_add(lists, "files", "window:9,9%s n=%d h=2 d=8 order=%s %s%s",
+                         o == 3 ? "" : options[o], GRIDFILE_LENGTH, path[GRIDFILE_ORDER], t.s,
+                         r % 2 ? "" : " backward");
+        }
+}
+
 /* ---- Score terms ------------------------------------------------------------------------------- */
 
 /* Each alone, and all together. */
@@ -291,8 +345,9 @@ static void add_terms_kernels(struct grid_lists *lists)
 void grid_add_sparse(struct grid_lists *lists)
 {
     static void (*const groups[])(struct grid_lists *) = {
-        add_samples,        add_dilated, add_head_groups, add_blocks, add_sparse_rings,
-        add_sparse_lengths, add_decode,  add_orders,      add_terms,  add_terms_kernels,
+        add_samples,        add_dilated, add_head_groups,   add_blocks,      add_sparse_rings,
+        add_sparse_lengths, add_decode,  add_orders,        add_order_rings, add_order_lengths,
+        add_files,          add_terms,   add_terms_kernels,
     };
     for (int i = 0; i < COUNT(groups); i++) groups[i](lists);
 }

@@ -332,7 +332,7 @@ static int verify_grid(const struct options *options)
     struct grid grid;
     struct results results = { .group_count = 0 };
     double start = machine_seconds();
-    int status = grid_open(&grid, options->trial.kernel);
+    int status = grid_open(&grid, options->trial.kernel, !options->list);
     for (int i = 0; !status && options->list && i < grid.count; i += options->quick ? 8 : 1)
         printf("%s\n", grid.cases[i].text);
     if (!status && !options->list) status = run_grid(options, &grid, &results);
@@ -347,8 +347,8 @@ static int verify_grid(const struct options *options)
                    text_seconds(results.seconds).s);
         if (results.failure_count) status = EXIT_CHECK;
     }
+    grid_close(&grid, results.failure_count > 0);
     results_close(&results);
-    grid_close(&grid);
     return status;
 }
 
