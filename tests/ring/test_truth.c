@@ -180,9 +180,11 @@ static void a_token_changes_those_who_see_it(void **state)
     (void)state;
     static const char *const modifiers[] = { "", ";causal", ";docs=0,20,20,41" };
     char sample[96], pattern[192];
+    int turn = 0;
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int m = 0; m < TEST_COUNT(modifiers); m++)
             for (int w = 0; w < TEST_COUNT(change_ways); w++) {
+                if (test_slow() && turn++ % 7) continue;
                 snprintf(pattern, sizeof pattern, "%s%s", sample, modifiers[m]);
                 run_change(pattern, change_ways[w], tokens[(i + w) % 3]);
             }
@@ -197,7 +199,7 @@ static void a_token_changes_nothing_before_it_in_any_order(void **state)
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int o = 0; walk_order(o, order, sizeof order); o++)
             for (int m = 0; m < 3; m++, turn++) {
-                if (!test_long() && !m) continue;
+                if ((!test_long() && !m) || (test_slow() && turn % 7)) continue;
                 snprintf(pattern, sizeof pattern, "%s%s order=%s%s", sample, m ? ";causal" : "",
                          order, m == 2 ? " alibi bias=add dropout=0.2" : "");
                 run_change(pattern, change_ways[turn % 5], tokens[turn / 5 % 3]);
@@ -295,6 +297,7 @@ static void any_length_on_any_rank_count(void **state)
             for (int p = 0; walk_usable("partition", p, &partition); p++)
                 for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                     for (int r = turn++ % 12; r < 12; r += test_long() ? 1 : 12) {
+                        if (test_slow() && turn % 5) continue;
                         snprintf(problem, sizeof problem, "%s n=%d h=2/1 d=4 dv=7 ring=%d %s %s",
                                  sample, lengths[l], r + 1, partition.name, strategy.name);
                         run_expected(problem, "threads=1");
@@ -463,7 +466,7 @@ static void the_same_run_twice(void **state)
         for (int p = 0; walk_usable("partition", p, &partition); p++)
             for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                 for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
-                    if (turn++ % (test_long() ? 1 : 5)) continue;
+                    if (turn++ % stride()) continue;
                     snprintf(problem, sizeof problem, "%s n=193 h=6/2 d=16 %s backward",
                              bit_patterns[i], dtypes[turn % 3]);
                     snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + turn / 5 % 5,
@@ -514,7 +517,7 @@ static void compare_gathered(const char *pattern, const char *kernel, int turn)
     lab_run(&one);
     for (int p = 0; walk_usable("partition", p, &partition); p++)
         for (int r = 1; r < TEST_COUNT(walk_ranks); r++) {
-            if ((turn + p * 7 + r) % (test_long() ? 1 : 5)) continue;
+            if ((turn + p * 7 + r) % stride()) continue;
             snprintf(way, sizeof way, "ring=%d %s allgather threads=%d strides=%s", walk_ranks[r],
                      partition.name, 1 + r % 3, r % 2 ? "padded" : "packed");
             compare_with(&one, problem, way);
