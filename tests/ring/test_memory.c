@@ -154,6 +154,28 @@ static void bookkeeping_does_not_grow_with_n(void **state)
     }
 }
 
+/* Rows that repeat are kept once, so the same holds for regular sparse patterns. */
+static void bookkeeping_of_sparse_plans_does_not_grow_with_n(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = { "dilated:512/1,1024/2,2048/4", "dilated:2048/4;causal",
+                                            "blocks:64;local=4;global=1",
+                                            "blocks:64;dilated=4/2;levels=4/2;causal" };
+    static const char *const partitions[] = { "contiguous", "zigzag", "striped" };
+    char problem[160];
+    for (int i = 0; i < 3 * TEST_COUNT(patterns); i++) {
+        size_t bytes[2];
+        for (int large = 0; large < 2; large++) {
+            snprintf(problem, sizeof problem, "%s n=%d h=4 d=64 ring=8 %s backward",
+                     patterns[i / 3], large ? 524288 : 131072, partitions[i % 3]);
+            bytes[large] = ask(problem, 3).bookkeeping;
+        }
+        if (bytes[1] > bytes[0] + 1024)
+            fail_msg("%s: %zu bytes, but %zu at a quarter of the length", problem, bytes[1],
+                     bytes[0]);
+    }
+}
+
 /* ---- What the allocator gave ----------------------------------------------------------------- */
 
 /* A lone plan of a problem, with its group. */
@@ -550,6 +572,7 @@ int main(void)
         cmocka_unit_test(total_is_near_the_formula_and_falls_with_ranks),
         cmocka_unit_test(workspace_does_not_grow_with_n),
         cmocka_unit_test(bookkeeping_does_not_grow_with_n),
+        cmocka_unit_test(bookkeeping_of_sparse_plans_does_not_grow_with_n),
         cmocka_unit_test(the_allocator_gave_what_is_accounted),
         cmocka_unit_test(a_plan_without_a_group_is_small),
         cmocka_unit_test(running_out_of_memory_leaves_nothing),
