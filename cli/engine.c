@@ -112,7 +112,7 @@ static int open_shards(struct engine *engine, int rank)
             r->views[i].data = engine->setup.inputs->data[i];
             continue;
         }
-        r->owned[i] = malloc(bytes ? bytes : 1);
+        r->owned[i] = machine_tensor(bytes);
         if (!r->owned[i]) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(i));
         r->views[i].data = r->owned[i];
     }

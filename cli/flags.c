@@ -139,7 +139,8 @@ static const struct flag {
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--trace", "FILE", SETS_TEXT, trace,
         "write a timeline for the Chrome trace viewer"),
-    SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list, "print the grid and do not run it"),
+    SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
+        "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
     SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
         "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
@@ -259,6 +260,10 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
     for (int i = 0, took; i < argc; i += took) {
         took = 1;
         if (only_words || argv[i][0] != '-' || !argv[i][1]) {
+            const struct flag *before = i > 0 ? find_flag(argv[i - 1], strlen(argv[i - 1])) : NULL;
+            if (before && is_optional(before) && verb->bit != VERB_VERIFY)
+                return refuse("%s takes its value behind an equals sign: %s=%.60s", before->name,
+                              before->name, argv[i]);
             options->words[options->word_count++] = argv[i];
             continue;
         }

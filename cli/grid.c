@@ -271,7 +271,8 @@ int grid_open(struct grid *grid, const char *kernel, bool files)
     if (kernel && *kernel) lists.kernels = (struct grid_names){ { kernel }, 1 };
     if (!lists.kernels.count || !lists.partitions.count || !lists.strategies.count)
         return fault("the library has no usable kernel, partition or strategy");
-    if (files) gridfiles_make(&grid->files);
+    int status = files ? gridfiles_make(&grid->files) : EXIT_PASS;
+    if (status) return status;
     for (int i = 0; i < COUNT(groups); i++) groups[i](&lists);
     return grid->lost ? fault("out of memory for the grid") : EXIT_PASS;
 }

@@ -75,9 +75,16 @@ static char *make(enum gridfile which)
     return kept;
 }
 
-void gridfiles_make(struct gridfiles *files)
+int gridfiles_make(struct gridfiles *files)
 {
-    for (int i = 0; i < GRIDFILE_COUNT; i++) files->path[i] = make((enum gridfile)i);
+    for (int i = 0; i < GRIDFILE_COUNT; i++) {
+        files->path[i] = make((enum gridfile)i);
+        if (!files->path[i])
+            return fault("verify: no temporary file could be written in %s; set TMPDIR to another "
+                         "place",
+                         folder());
+    }
+    return EXIT_PASS;
 }
 
 void gridfiles_close(struct gridfiles *files, bool keep)

@@ -17,8 +17,8 @@ struct gridfiles {
     char *path[GRIDFILE_COUNT]; /* NULL: not made */
 };
 
-/* A place that cannot be written to is no reason to fail: then there are no such cases. */
-void gridfiles_make(struct gridfiles *files);
+int gridfiles_make(
+    struct gridfiles *files); /* EXIT_FAULT, with a sentence, if they cannot be made */
 void gridfiles_close(struct gridfiles *files, bool keep);
 
 #endif

@@ -92,8 +92,8 @@ static void add_head_groups(struct grid_lists *lists)
         for (int h = 0; h < COUNT(head_counts); h++)
             for (int o = 0; o < COUNT(options); o++) {
                 struct tail t = tail(lists, "", pick_strategy(lists));
-                grid_add(lists, "dilated heads", "%s%s n=47 h=%s d=8 %s", branches[b], options[o],
-                         head_counts[h], t.s);
+                grid_add(lists, "dilated heads", "%s%s n=47 h=%s d=8 %s%s", branches[b], options[o],
+                         head_counts[h], t.s, (b + h + o) % 2 ? "" : " backward");
             }
 }
 
@@ -156,6 +156,8 @@ static const char *const sparse[] = {
     "blocks:16;local=1;global=1",
     "blocks:8;strided=3;causal",
     "blocks:10;random=0.2;seed=5",
+    "dilated:8/1,16/2,24/3;dedup",
+    "blocks:6;dilated=2/2;levels=1/0,4/3",
 };
 
 static void add_sparse_lengths(struct grid_lists *lists)
@@ -175,11 +177,12 @@ static void add_sparse_rings(struct grid_lists *lists)
     for (int p = 0; p < COUNT(sparse); p++)
         for (int c = 0; c < lists->partitions.count; c++)
             for (int s = 0; s < lists->strategies.count; s++)
-                for (int r = 0; r < GRID_RANKS; r++)
+                for (int r = 0; r < 2 * GRID_RANKS; r++)
                     grid_add(lists, "sparse on rings",
-                             "%s n=101 h=4/2 d=8 ring=%d %s %s%s kernel=%s", sparse[p],
-                             grid_ranks[r], lists->partitions.name[c], lists->strategies.name[s],
-                             (c + s + r) % 3 ? "" : " backward", grid_next_kernel(lists));
+                             "%s%s n=71 h=4/2 d=8 ring=%d %s %s%s kernel=%s", sparse[p],
+                             (c + s + r) % 3 ? "" : ";docs=0,9,9,40,71", grid_ranks[r / 2],
+                             lists->partitions.name[c], lists->strategies.name[s],
+                             r % 2 ? "" : " backward", grid_next_kernel(lists));
 }
 
 /* Queries at the end of more keys, one and several. */
@@ -236,18 +239,18 @@ static void add_orders(struct grid_lists *lists)
 /* Every kind of order on every partition, strategy and rank count; and at many lengths. */
 static void add_order_rings(struct grid_lists *lists)
 {
-    static const char *const orders[] = { "hilbert", "shuffled:3" };
+    static const char *const orders[] = { "hilbert", "shuffled:3", "hilbert:9x8" };
     static const char *const patterns[] = { "causal", "window:9,4", "dilated:8/1,32/4;causal",
                                             "blocks:8;local=1;docs=0,30,71" };
     for (int c = 0; c < lists->partitions.count; c++)
         for (int s = 0; s < lists->strategies.count; s++)
-            for (int r = 0; r < GRID_RANKS; r++)
+            for (int r = 0; r < 2 * GRID_RANKS; r++)
                 for (int p = 0; p < COUNT(patterns); p++)
                     grid_add(lists, "orders on rings",
                              "%s n=71 h=4/2 d=8 order=%s ring=%d %s %s%s kernel=%s", patterns[p],
-                             orders[(c + s + r + p) % COUNT(orders)], grid_ranks[r],
+                             orders[(c + s + r + p) % COUNT(orders)], grid_ranks[r / 2],
                              lists->partitions.name[c], lists->strategies.name[s],
-                             (c + s + r + p) % 3 ? "" : " backward", grid_next_kernel(lists));
+                             r % 2 ? "" : " backward", grid_next_kernel(lists));
 }
 
 static void add_order_lengths(struct grid_lists *lists)
@@ -276,14 +279,13 @@ static void add_files(struct grid_lists *lists)
         for (int r = 0; r < GRID_RANKS; r++) {
             enum gridfile bitmap = (o + r) % 2 ? GRIDFILE_BITMAP : GRIDFILE_BITMAP_HEADS;
             struct tail t = tail(lists, "", pick_strategy(lists));
-            if (path[bitmap])
-                grid_add(lists, "files", "blocks:%d;bitmap=%s%s n=%d h=%d/2 d=8 %s%s",
-                         GRIDFILE_BLOCK, path[bitmap], options[o], GRIDFILE_LENGTH, GRIDFILE_HEADS,
-                         t.s, r % 2 ? " backward" : "");
-            if (path[GRIDFILE_ORDER])
-                grid_add(lists, "files", "window:9,9%s n=%d h=2 d=8 order=%s %s%s",
-                         o == 3 ? "" : options[o], GRIDFILE_LENGTH, path[GRIDFILE_ORDER], t.s,
-                         r % 2 ? "" : " backward");
+            if (!path[GRIDFILE_ORDER]) return; /* a list that nobody runs */
+            grid_add(lists, "files", "blocks:%d;bitmap=%s%s n=%d h=%d/2 d=8 %s%s", GRIDFILE_BLOCK,
+                     path[bitmap], options[o], GRIDFILE_LENGTH, GRIDFILE_HEADS, t.s,
+                     r % 2 ? " backward" : "");
+            grid_add(lists, "files", "window:9,9%s n=%d h=2 d=8 order=%s %s%s",
+                     o == 3 ? "" : options[o], GRIDFILE_LENGTH, path[GRIDFILE_ORDER], t.s,
+                     r % 2 ? "" : " backward");
         }
 }
 
@@ -326,6 +328,25 @@ static void add_terms(struct grid_lists *lists)
             }
 }
 
+/* Every term on every partition, strategy and rank count, in both directions. */
+static void add_terms_rings(struct grid_lists *lists)
+{
+    static const char *const terms[] = { "softcap=5",  "alibi",     "sinks",
+                                         "bias=heads", "bias=mask", "dropout=0.3" };
+    static const char *const patterns[] = { "causal", "dilated:8/1,24/3",
+                                            "blocks:8;local=1;global=1" };
+    for (int c = 0; c < lists->partitions.count; c++)
+        for (int s = 0; s < lists->strategies.count; s++)
+            for (int r = 0; r < 2 * GRID_RANKS; r++)
+                for (int i = 0; i < COUNT(terms); i++)
+                    grid_add(lists, "terms on rings",
+                             "%s n=53 h=4/2 d=8 b=2 %s ring=%d %s %s%s kernel=%s",
+                             patterns[(c + s + r + i) % COUNT(patterns)], terms[i],
+                             grid_ranks[r / 2], lists->partitions.name[c],
+                             lists->strategies.name[s], r % 2 ? "" : " backward",
+                             grid_next_kernel(lists));
+}
+
 /* Every kernel and dtype with every term, at dims on both sides of a register. */
 static void add_terms_kernels(struct grid_lists *lists)
 {
@@ -345,9 +366,9 @@ static void add_terms_kernels(struct grid_lists *lists)
 void grid_add_sparse(struct grid_lists *lists)
 {
     static void (*const groups[])(struct grid_lists *) = {
-        add_samples,        add_dilated, add_head_groups,   add_blocks,      add_sparse_rings,
-        add_sparse_lengths, add_decode,  add_orders,        add_order_rings, add_order_lengths,
-        add_files,          add_terms,   add_terms_kernels,
+        add_samples,        add_dilated, add_head_groups, add_blocks,        add_sparse_rings,
+        add_sparse_lengths, add_decode,  add_orders,      add_order_rings,   add_order_lengths,
+        add_files,          add_terms,   add_terms_rings, add_terms_kernels,
     };
     for (int i = 0; i < COUNT(groups); i++) groups[i](lists);
 }

@@ -7,6 +7,9 @@
 int machine_cores(void); /* this process may run on */
 size_t machine_memory(
     void); /* bytes this process may use: physical, or its control group's limit */
+/* Memory for a tensor, in large pages where the system has them; to be freed. NULL when there is none. */
+void *machine_tensor(size_t bytes);
+
 size_t machine_peak_rss(void); /* high-water mark of this process, bytes */
 double machine_seconds(void);  /* monotonic */
 

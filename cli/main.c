@@ -107,7 +107,8 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     if (!status && wants_help) {
         flags_help(verb);
     } else if (!status) {
-        machine_catch_interrupts();
+        if (verb->bit != VERB_PLAN || options.mask)
+            machine_catch_interrupts(); /* a file to remove */
         status = verb->run(&options);
     }
     options_clear(&options);

@@ -56,6 +56,10 @@ int maskfile_check(const struct options *o)
                       count, t->q_len, t->k_len);
     if (places_is_file(t->order) && outfile_same(t->order, o->mask))
         return refuse("--mask would overwrite %s, the file of --order", t->order);
+    char *bitmap = trial_bitmap(t);
+    bool same = bitmap && outfile_same(bitmap, o->mask);
+    free(bitmap);
+    if (same) return refuse("--mask would overwrite %s, the file of --pattern", o->mask);
     return outfile_check("--mask", o->mask);
 }
 

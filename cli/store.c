@@ -32,7 +32,7 @@ static void list_targets(const struct options *o, struct target targets[FILES])
     memcpy(targets, all, sizeof all);
 }
 
-int store_check(const struct options *o)
+static int check_targets(const struct options *o, const char *bitmap)
 {
     struct target targets[FILES];
     const struct {
@@ -44,7 +44,8 @@ int store_check(const struct options *o)
                    { "--dlse", o->dlse },
                    { "--order", places_is_file(o->trial.order) ? o->trial.order : NULL },
                    { "--sinks", o->trial.sinks },
-                   { "--bias", o->trial.bias } };
+                   { "--bias", o->trial.bias },
+                   { "--pattern", bitmap } };
     list_targets(o, targets);
     for (int i = 0; i < FILES; i++) {
         const struct target *t = &targets[i];
@@ -59,10 +60,21 @@ int store_check(const struct options *o)
             if (inputs[j].path && outfile_same(inputs[j].path, t->path))
                 return refuse("%s would overwrite %s, the file of %s", t->flag, inputs[j].path,
                               inputs[j].flag);
+        if (i != TRACE && strstr(t->path, ".safetensors"))
+            return refuse("%s: %s: .safetensors files are not in this version; .npy is written",
+                          t->flag, t->path);
         int status = outfile_check(t->flag, t->path);
         if (status) return status;
     }
     return EXIT_PASS;
+}
+
+int store_check(const struct options *o)
+{
+    char *bitmap = trial_bitmap(&o->trial);
+    int status = check_targets(o, bitmap);
+    free(bitmap);
+    return status;
 }
 
 static int write_tensor(const struct engine *engine, const struct target *target,

@@ -27,6 +27,26 @@ int system_apply(struct trial *trial, const bool given[SYSTEM_FIELDS])
     return status;
 }
 
+/* What the trial has in the place of a field: the system's own, or what was given beside it. */
+static const char *in_force(const struct trial *trial, int field)
+{
+    const char *const values[SYSTEM_FIELDS] = { trial->pattern ? trial->pattern : "full",
+                                                trial->order ? trial->order : "sequential",
+                                                trial->strategy, trial->partition,
+                                                trial->transport };
+    return values[field];
+}
+
+/* The flags of a system as they are in force. */
+static char *flags_in_force(const ra_system *system, const struct trial *trial)
+{
+    struct string flags = { .lost = false };
+    for (int i = 0; i < SYSTEM_FIELDS; i++)
+        if (value_of(system, i))
+            string_add(&flags, "%s--%s %s", flags.s ? " " : "", system_keys[i], in_force(trial, i));
+    return flags.s;
+}
+
 char *system_flags(const ra_system *system)
 {
     struct string flags = { .lost = false };
@@ -41,7 +61,7 @@ void system_print(const struct trial *trial)
 {
     ra_system system = ra_system_default();
     if (!trial->system || ra_system_find(trial->system, &system) != RA_OK) return;
-    char *flags = system_flags(&system);
+    char *flags = flags_in_force(&system, trial);
     printf("system %s: %s\n", system.name, flags ? flags : "every default");
     free(flags);
 }
@@ -50,7 +70,7 @@ void system_json(struct json *json, const struct trial *trial)
 {
     ra_system system = ra_system_default();
     bool known = trial->system && ra_system_find(trial->system, &system) == RA_OK;
-    char *flags = known ? system_flags(&system) : NULL;
+    char *flags = known ? flags_in_force(&system, trial) : NULL;
     json_text(json, "system", known ? system.name : NULL);
     json_text(json, "system_flags", flags);
     free(flags);

@@ -18,7 +18,7 @@ int system_apply(struct trial *trial, const bool given[SYSTEM_FIELDS]);
  * memory ran out. */
 char *system_flags(const ra_system *system);
 
-/* "system NAME: FLAGS" for the trial, if it has one. */
+/* "system NAME: FLAGS" for the trial, if it has one, with the flags as they are in force. */
 void system_print(const struct trial *trial);
 
 /* The members "system" and "system_flags", null where there is none. */

@@ -69,13 +69,13 @@ int trial_copy(const struct trial *from, struct trial *to)
 
 /* The library's sentence behind the flag or word that caused it, without the library's own name for that:
  * not "--order: order: ...". */
-static int refuse_named(const char *what, const char *kind)
+static int refuse_named(const char *what, const char *kind, const char *more)
 {
     const char *sentence = ra_last_error();
     size_t length = strlen(kind);
     if (!strncmp(sentence, kind, length) && !strncmp(sentence + length, ": ", 2))
         sentence += length + 2;
-    return refuse("%s: %s", what, sentence);
+    return refuse("%s: %s%s", what, sentence, more);
 }
 
 static int set_pattern(struct trial *trial, const char *what, const char *value)
@@ -83,7 +83,7 @@ static int set_pattern(struct trial *trial, const char *what, const char *value)
     ra_pattern *pattern;
     ra_status status = ra_pattern_parse(value, &pattern);
     if (status == RA_ERR_SYSTEM) /* a bitmap that cannot be read is a wrong input */
-        return refuse_named(what, "pattern");
+        return refuse_named(what, "pattern", "");
     if (status != RA_OK) return library_failed(status);
     ra_pattern_destroy(pattern);
     return keep_text(&trial->pattern, value);
@@ -160,7 +160,8 @@ static int set_order(struct trial *trial, const char *what, const char *value)
 {
     ra_order *order;
     if (!places_is_file(value)) {
-        if (ra_order_parse(value, 1, &order) != RA_OK) return refuse_named(what, "order");
+        if (ra_order_parse(value, 1, &order) != RA_OK)
+            return refuse_named(what, "order", ", or a file of positions, FILE.npy");
         ra_order_destroy(order);
     }
     return keep_text(&trial->order, value);
@@ -199,7 +200,7 @@ static int set_sinks(struct trial *trial, const char *what, const char *value)
 static int set_system(struct trial *trial, const char *what, const char *value)
 {
     ra_system system = ra_system_default();
-    if (ra_system_find(value, &system) != RA_OK) return refuse_named(what, "system");
+    if (ra_system_find(value, &system) != RA_OK) return refuse_named(what, "system", "");
     if (system.missing)
         return refuse("%s: %s cannot be had here: it needs %s", what, system.name, system.missing);
     trial->system = system.name;
@@ -343,4 +344,12 @@ ra_problem trial_problem(const struct trial *t)
     problem.alibi = t->slopes;
     problem.dropout = t->dropout;
     return problem;
+}
+
+char *trial_bitmap(const struct trial *trial)
+{
+    const char *at = trial->pattern ? strstr(trial->pattern, ";bitmap=") : NULL;
+    if (!at) return NULL;
+    at += strlen(";bitmap=");
+    return strndup(at, strcspn(at, ";"));
 }

@@ -73,4 +73,7 @@ char *trial_format(const struct trial *trial);
  * the trial's. */
 ra_problem trial_problem(const struct trial *trial);
 
+/* The file of a bitmap in the pattern, to be freed; NULL if there is none. */
+char *trial_bitmap(const struct trial *trial);
+
 #endif

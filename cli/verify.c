@@ -406,6 +406,10 @@ static int verify_words(const struct options *options)
 
 int verb_verify(struct options *options)
 {
+    for (int i = 0; i < options->word_count; i++)
+        if (!options->words[i][strspn(options->words[i], " \t")])
+            return refuse("verify: problem %d is empty; leave it out for the whole grid", i + 1);
+    if (options->list && options->json) return refuse("--list prints lines; leave out --json");
     if (options->word_count && (options->list || options->quick))
         return refuse("verify: --list and --quick are about the grid; leave out the problem");
     return options->word_count ? verify_words(options) : verify_grid(options);

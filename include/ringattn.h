@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #define RA_VERSION_MAJOR 0
-#define RA_VERSION_MINOR 1
+#define RA_VERSION_MINOR 2
 #define RA_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -78,7 +78,7 @@ RA_API const char *ra_last_error(void);
 RA_API const char *ra_status_name(ra_status status);
 RA_API const char *ra_status_text(ra_status status);
 
-/* "0.1.0": the library that is running, which may be newer than the header. */
+/* "0.2.0": the library that is running, which may be newer than the header. */
 RA_API const char *ra_version(void);
 
 /* ---- Memory ------------------------------------------------------------------------------------ */
@@ -160,8 +160,9 @@ RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pat
  * "random=DENSITY", "seed=K", "bitmap=FILE.npy". */
 RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
 
-/* Adds a term of blocks, or an option of dilated: "dedup" (a key counts once), "groups" (each of k head
- * groups has one branch). The same words as in ra_pattern_parse(). */
+/* Adds one word of those behind a semicolon in ra_pattern_parse(): a term of blocks, "causal", "docs=...",
+ * or an option of dilated: "dedup" (a key counts once), "groups" (each of k head
+ * groups has one branch). */
 RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *term);
 
 /* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active; heads is 1 or the query
@@ -180,8 +181,8 @@ RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bo
  * every other term, each with ";causal" and ";docs=0,120,1248,4232" behind it. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
-/* Writes the text of a pattern, which parses back to the same pattern, and sets *length to its
- * length; like snprintf it cuts at `capacity` and always ends with 0. */
+/* Writes the text of a pattern, which parses back to the same pattern (but for a bitmap from memory, which
+ * has no text and is written as "(memory)"), and sets *length to its length; like snprintf it cuts at `capacity` and always ends with 0. */
 RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
                                    size_t *length);
 
@@ -201,7 +202,7 @@ RA_API ra_status ra_order_parse(const char *text, int64_t length, ra_order **out
 /* Any permutation of 0 .. length - 1. Copied. */
 RA_API ra_status ra_order_custom(const int64_t *positions, int64_t length, ra_order **out);
 
-/* Writes the original position of every index, and what the order was made from. */
+/* How many positions it orders; and the original position of every index. */
 RA_API int64_t ra_order_length(const ra_order *order);
 RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
 RA_API void ra_order_destroy(ra_order *order);
@@ -222,7 +223,7 @@ typedef struct ra_problem {
     int value_dim; /* 1 to 576; 0 = dim */
     float scale;   /* of q.k; 0 = 1/sqrt(dim) */
     const ra_order *order; /* NULL = sequential; copied by ra_plan_create() */
-    float softcap;         /* scores become softcap tanh(score / softcap); 0 = as they are */
+    float softcap;         /* scale q.k becomes softcap tanh(scale q.k / softcap); 0 = stays */
     const float *alibi;    /* [q_heads] slopes: scores fall by slope |p - j|; NULL = none; copied */
     double dropout;        /* share of weights that is dropped, from 0 to below 1 */
 } ra_problem;
@@ -309,9 +310,9 @@ typedef struct ra_group_options {
     ra_log_fn log;     /* called by the threads of the group, one rank per thread; NULL = silence */
     ra_trace_fn trace; /* likewise */
     void *context;     /* handed to log and trace */
-    size_t
-        pool_threshold; /* buffers of at least so many bytes are shared by the rank's plans through
-                              its pool; 0 = 16 MiB, SIZE_MAX = none */
+    /* Buffers of at least so many bytes are shared by the rank's plans through its pool; 0 = 16 MiB,
+     * SIZE_MAX = none. */
+    size_t pool_threshold;
 } ra_group_options;
 static inline ra_group_options ra_group_options_default(void)
 {
@@ -539,9 +540,9 @@ typedef struct ra_gradient_args {
     ra_bias bias; /* this and the next two as in ra_attend() */
     const float *sinks;
     uint64_t dropout_seed;
-    float
-        *dsinks; /* [q_heads], written: gradient of the sinks from this rank's queries, to be added
-                      up over the ranks; NULL = not wanted */
+    /* [q_heads], written: gradient of the sinks from this rank's queries, to be added up over the ranks;
+     * NULL = not wanted. */
+    float *dsinks;
 } ra_gradient_args;
 /* clang-format off */
 static inline ra_gradient_args ra_gradient_args_default(void)
@@ -561,7 +562,8 @@ RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
 
 typedef struct ra_state ra_state; /* running softmax (m, l, acc) of all queries of a problem */
 
-/* The shapes and the pattern come from the problem; `kernel` as in ra_plan_options. */
+/* Shapes, pattern, softcap and ALiBi come from the problem and are copied; a state takes no order and no
+ * dropout. `kernel` as in ra_plan_options. */
 RA_API ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_state **out);
 RA_API void ra_state_destroy(ra_state *state);
 
@@ -578,7 +580,8 @@ RA_API ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_ten
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
 
 /* Merges the states that the ranks of a group folded from their own keys: afterwards every rank holds
- * the sum, with the same bits. Every rank of the group calls it. */
+ * the sum, with the same bits. Every rank of the group calls it. If it fails on one, the group is aborted
+ * on all and the states hold nothing of use until ra_state_init(). */
 RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
 
 /* into += from, for states of the same shape that folded different keys. Safe at -inf. */

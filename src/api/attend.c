@@ -1,6 +1,4 @@
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
-#include <stdio.h>
-
 #include "api/handles.h"
 
 static ra_status check_runnable(const ra_plan *plan, const void *args)
@@ -39,11 +37,7 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
 /* A rank that never starts leaves the others waiting: they are told at once. */
 static ra_status tell_others(const ra_plan *plan, ra_status status)
 {
-    if (status == RA_OK || !plan || !plan->group || plan->group->rank.ranks == 1) return status;
-    char sentence[512];
-    snprintf(sentence, sizeof sentence, "%s", ra_last_error());
-    plan->group->rank.transport->abort(plan->group->rank.link, status, sentence);
-    return ra__fail(status, "%s", sentence);
+    return plan ? ra__tell_others(plan->group, status) : status;
 }
 
 static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,

@@ -61,10 +61,15 @@ static void charge_copies(ra_plan *plan)
 {
     ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
     int count = plan->q_layout == plan->k_layout ? 1 : 2;
-    void *copies[] = { plan->pattern,         plan->pattern->bounds,
-                       plan->pattern->ratios, plan->pattern->bitmap,
-                       plan->order,           plan->order ? plan->order->origin : NULL,
-                       plan->terms.alibi,     plan->terms.see_from,
+    void *copies[] = { plan->pattern,
+                       plan->pattern->bounds,
+                       plan->pattern->ratios,
+                       plan->pattern->bitmap,
+                       plan->pattern->bitmap_file,
+                       plan->order,
+                       plan->order ? plan->order->origin : NULL,
+                       plan->terms.alibi,
+                       plan->terms.see_from,
                        plan->terms.see_to };
     for (int i = 0; i < RA__COUNT(copies); i++) ra__charge(&plan->account, copies[i]);
     for (int i = 0; i < count; i++) {

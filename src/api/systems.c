@@ -1,5 +1,5 @@
-/* systems.c - systems by the names they are known by: each is a choice of pattern, order,
- * strategy and transport here. */
+/* systems.c - systems by the names they are known by: each is a choice of pattern, order, strategy,
+ * partition and transport here. */
 #include <string.h>
 #include <strings.h>
 

@@ -104,7 +104,9 @@ static void copy_by_position(struct ra__exec *exec, const struct ra__step *step,
                              const struct ra__piece *piece, bool to_gathered)
 {
     const ra_layout *layout = exec->plan->input.k_layout;
-    for (int64_t i = layout->first[step->block]; i < layout->first[step->block + 1]; i++) {
+    int64_t last = ra__run_last(piece->rows);
+    for (int64_t i = ra__layout_run_at(layout, step->block, piece->rows.start);
+         i < layout->first[step->block + 1] && layout->runs[i].row <= last; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
         int64_t skipped;
         ra_run rows = ra__run_clip(piece->rows, run->row, run->row + run->at.count, &skipped);

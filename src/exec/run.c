@@ -115,7 +115,7 @@ ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
     exec->bound = bound;
     exec->last_tick = start;
     atomic_store(&exec->pairs, 0);
-    if (io->progress) exec->pairs_expected = ra__program_pairs(exec->plan, bound->program);
+    if (io->progress) exec->pairs_expected = ra__program_pairs_roughly(exec->plan, bound->program);
     exec->stats = ra_stats_default();
     ra__exec_set_terms(exec);
     ra_status status = run_program(exec);

@@ -11,7 +11,8 @@ void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const flo
         for (int h = 0; h < shape->q_heads; h++) {
             double sum = lse.data[i * lse.row_stride + h];
             if (sum == -INFINITY) continue; /* neither keys nor a sink */
-            double weight = sinks[h] == sum ? 1.0 : exp(sinks[h] - sum); /* also where both are inf */
+            double weight = sinks[h] == sum ? 1.0
+                                            : exp(sinks[h] - sum); /* also where both are inf */
             dsinks[h] -= weight * delta.data[i * delta.row_stride + h];
         }
 }

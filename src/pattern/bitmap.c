@@ -71,7 +71,8 @@ static ra_status read_header(FILE *file, const char *path, int64_t extents[3])
     bool bytes = type && (!strncmp(type, "'|b1'", 5) || !strncmp(type, "'|u1'", 5));
     int count;
     if (!bytes || !order || strncmp(order, "False", 5))
-        return ra__fail(RA_ERR_ARGUMENT, "bitmap: %s does not hold booleans in C order", path);
+        return ra__fail(RA_ERR_ARGUMENT, "bitmap: %s does not hold booleans or uint8 in C order",
+                        path);
     if (!read_shape(value_of(header, "'shape'"), extents, &count))
         return ra__fail(RA_ERR_ARGUMENT, "bitmap: the shape of %s is not [heads, blocks, blocks]",
                         path);

@@ -62,17 +62,20 @@ static bool moving_active(const struct view *v, int64_t j)
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* Key blocks [from, to) as one sight. */
-static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, struct ra__scene *scene)
+/* Key blocks [from, to) as one sight, whole where it is one of all query blocks. */
+static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, bool whole,
+                            struct ra__scene *scene)
 {
     int64_t size = v->p->args[0], start = from * size;
     ra_run keys = { start, 1, ra__min(to * size, v->look->k_len) - start };
-    return ra__scene_add(scene, keys, (struct ra__band){ RA__FAR, RA__FAR });
+    struct ra__band everywhere = { RA__FAR, RA__FAR };
+    return whole ? ra__scene_add_whole(scene, keys, everywhere)
+                 : ra__scene_add(scene, keys, everywhere);
 }
 
-/* The stretches of [from, to) in which `active` holds at every block, in steps of `step`. */
+/* The stretches of candidates for which `active` holds, one sight each. */
 static ra_status add_active(const struct view *v, bool (*active)(const struct view *, int64_t),
-                            ra_run candidates, struct ra__scene *scene)
+                            ra_run candidates, bool whole, struct ra__scene *scene)
 {
     int64_t open = -1, end = -1; /* the stretch under way */
     for (int64_t n = 0; n < candidates.count; n++) {
@@ -82,11 +85,11 @@ static ra_status add_active(const struct view *v, bool (*active)(const struct vi
             end++;
             continue;
         }
-        if (open >= 0) RA__TRY(add_blocks(v, open, end, scene));
+        if (open >= 0) RA__TRY(add_blocks(v, open, end, whole, scene));
         open = j;
         end = j + 1;
     }
-    return open >= 0 ? add_blocks(v, open, end, scene) : RA_OK;
+    return open >= 0 ? add_blocks(v, open, end, whole, scene) : RA_OK;
 }
 
 /* Only multiples of the stride are worth a look where nothing else is fixed. */
@@ -96,14 +99,14 @@ static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
     bool scattered = has(v, RA__TERM_RANDOM | RA__TERM_BITMAP);
     bool everything = has(v, RA__TERM_GLOBAL) && v->i < p->global;
     int64_t first = has(v, RA__TERM_GLOBAL) ? ra__min(p->global, v->blocks) : 0;
-    if (everything) return add_blocks(v, 0, v->blocks, scene);
-    if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, scene);
-    if (first > 0) RA__TRY(add_blocks(v, 0, first, scene));
+    if (everything) return add_blocks(v, 0, v->blocks, false, scene);
+    if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, false, scene);
+    if (first > 0) RA__TRY(add_blocks(v, 0, first, true, scene));
     if (!has(v, RA__TERM_STRIDED) || first == v->blocks) return RA_OK;
     int64_t start = ra__ceil_div(first, p->strided) * p->strided;
     if (start >= v->blocks) return RA_OK;
     ra_run multiples = { start, p->strided, (v->blocks - 1 - start) / p->strided + 1 };
-    return add_active(v, fixed_active, multiples, scene);
+    return add_active(v, fixed_active, multiples, true, scene);
 }
 
 static bool only_moving(const struct view *v, int64_t j)
@@ -133,7 +136,8 @@ static ra_status add_moving(const struct view *v, struct ra__scene *scene)
     if (!any || everything) return RA_OK;
     int64_t reach = moving_reach(v);
     int64_t from = ra__max(v->i - reach, 0), to = ra__min(v->i + reach + 1, v->blocks);
-    return add_active(v, only_moving, (ra_run){ from, 1, to - from }, scene);
+    if (v->p->terms == RA__TERM_LOCAL) return add_blocks(v, from, to, false, scene);
+    return add_active(v, only_moving, (ra_run){ from, 1, to - from }, false, scene);
 }
 
 static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
@@ -200,7 +204,6 @@ static ra_status add_dilated(ra_pattern *pattern, struct ra__text value, struct 
 static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text value,
                            struct ra__text word)
 {
-    int64_t seed;
     switch (term) {
     case RA__TERM_LOCAL: return add_number(pattern, value, word, 0, &pattern->local);
     case RA__TERM_GLOBAL: return add_number(pattern, value, word, 0, &pattern->global);
@@ -209,10 +212,7 @@ static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text v
     case RA__TERM_LEVELS: return ra__pattern_read_ratios(pattern, value, 1, 0);
     case RA__TERM_RANDOM:
         return ra__text_share(value, &pattern->density) ? RA_OK : refuse(pattern, word);
-    case RA__TERM_SEED:
-        RA__TRY(add_number(pattern, value, word, 0, &seed));
-        pattern->seed = (uint64_t)seed;
-        return RA_OK;
+    case RA__TERM_SEED: return ra__text_seed(value, &pattern->seed) ? RA_OK : refuse(pattern, word);
     default: return ra__pattern_read_bitmap(pattern, value);
     }
 }
@@ -262,20 +262,6 @@ static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
     return RA_OK;
 }
 
-/* The shortest text that reads back the same. */
-static void write_density(const ra_pattern *pattern, struct ra__writer *w)
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        char text[40];
-        struct ra__writer number = { text, sizeof text, 0 };
-        double back;
-        ra__write(&number, "%.*g", digits, pattern->density);
-        if (!ra__text_share(ra__text_of(text), &back) || back != pattern->density) continue;
-        ra__write(w, ";random=%s", text);
-        return;
-    }
-}
-
 static void write(const ra_pattern *p, struct ra__writer *w)
 {
     if (p->terms & RA__TERM_LOCAL) ra__write(w, ";local=%" PRId64, p->local);
@@ -286,7 +272,10 @@ static void write(const ra_pattern *p, struct ra__writer *w)
     for (int k = 0; k < p->ratio_count; k++)
         ra__write(w, "%s%" PRId64 "/%" PRId64, k ? "," : ";levels=", p->ratios[k].a,
                   p->ratios[k].b);
-    if (p->terms & RA__TERM_RANDOM) write_density(p, w);
+    if (p->terms & RA__TERM_RANDOM) {
+        ra__write(w, ";random=");
+        ra__write_share(w, p->density);
+    }
     if (p->terms & RA__TERM_SEED) ra__write(w, ";seed=%" PRIu64, p->seed);
     if (p->bitmap) ra__write(w, ";bitmap=%s", p->bitmap_file ? p->bitmap_file : "(memory)");
 }

@@ -17,6 +17,7 @@
 struct ra__sight {
     ra_run keys;
     struct ra__band band;
+    bool whole; /* keys may hold some that no query of the row sees: see ra__row_keys() */
 };
 
 /* One run of queries (positions), the query heads it stands for, and the keys it sees. A key in two
@@ -27,6 +28,15 @@ struct ra__row {
     int sight_count;
     int ordinal; /* among the rows of its stretch: rows of one ordinal may repeat from stretch to stretch */
 };
+
+/* The keys of a sight that queries of the row may see. */
+static inline ra_run ra__row_keys(const struct ra__row *row, const struct ra__sight *sight)
+{
+    int64_t skipped;
+    return sight->whole ? ra__run_clip(sight->keys, row->q.start - sight->band.left,
+                                       ra__run_last(row->q) + sight->band.right + 1, &skipped)
+                        : sight->keys;
+}
 
 struct ra__row_sink {
     ra_status (*put)(void *context, const struct ra__row *row);
@@ -45,6 +55,9 @@ struct ra__look {
 /* Where a kind writes its rows. */
 struct ra__scene;
 ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band);
+/* The same for keys that every row has: they are not clipped to their band, so that rows stay alike and
+ * a plan keeps them once. */
+ra_status ra__scene_add_whole(struct ra__scene *scene, ra_run keys, struct ra__band band);
 int ra__scene_count(const struct ra__scene *scene); /* sights added so far */
 const struct ra__sight *ra__scene_sights(const struct ra__scene *scene);
 void ra__scene_back(struct ra__scene *scene, int count);    /* forget all but the first `count` */

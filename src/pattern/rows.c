@@ -51,7 +51,13 @@ static ra_status list_add(struct list *list, struct ra__sight sight)
 ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band)
 {
     if (keys.count == 0) return RA_OK;
-    return list_add(&scene->added, (struct ra__sight){ keys, band });
+    return list_add(&scene->added, (struct ra__sight){ keys, band, false });
+}
+
+ra_status ra__scene_add_whole(struct ra__scene *scene, ra_run keys, struct ra__band band)
+{
+    if (keys.count == 0) return RA_OK;
+    return list_add(&scene->added, (struct ra__sight){ keys, band, true });
 }
 
 int ra__scene_count(const struct ra__scene *scene) { return scene->added.count; }
@@ -66,9 +72,11 @@ ra_status ra__scene_put(struct ra__scene *scene, ra_run q)
     for (int i = 0; i < scene->added.count; i++) {
         struct ra__sight sight = scene->added.at[i];
         if (causal) sight.band.right = ra__min(sight.band.right, 0);
-        int64_t from = ra__max(scene->lo, q.start - sight.band.left);
-        int64_t to = ra__min(scene->hi, ra__run_last(q) + sight.band.right + 1);
-        int64_t skipped;
+        int64_t from = scene->lo, to = scene->hi, skipped;
+        if (!sight.whole) {
+            from = ra__max(from, q.start - sight.band.left);
+            to = ra__min(to, ra__run_last(q) + sight.band.right + 1);
+        }
         sight.keys = ra__run_clip(sight.keys, from, to, &skipped);
         if (sight.keys.count > 0) RA__TRY(list_add(&scene->clipped, sight));
     }

@@ -2,28 +2,17 @@
  * be seen by comparison. */
 #include "core/philox.h"
 #include "pattern/order.h"
+#include "pattern/text.h"
 
 /* The last word of the counter: dropout has its batch items there and random blocks 2^32 - 1. */
 #define SHUFFLE 0xfffffffeu
-
-static bool take_seed(const char *text, uint64_t *seed)
-{
-    uint64_t value = 0;
-    if (!text || !*text) return false;
-    for (; *text; text++) {
-        unsigned digit = (unsigned)(*text - '0');
-        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
-        value = value * 10 + digit;
-    }
-    *seed = value;
-    return true;
-}
 
 /* Fisher-Yates; lengths below 2^31 make the remainder of a word even enough for a comparison. */
 static ra_status fill(const char *args, int64_t length, int32_t *origin)
 {
     uint64_t seed;
-    if (!take_seed(args, &seed)) return ra__order_misread(&ra__order_shuffled, args);
+    if (!args || !ra__text_seed(ra__text_of(args), &seed))
+        return ra__order_misread(&ra__order_shuffled, args);
     for (int64_t i = 0; i < length; i++) origin[i] = (int32_t)i;
     for (int64_t i = length - 1; i > 0; i--) {
         struct ra__philox random = ra__philox(seed, (uint32_t)i, 0, 0, SHUFFLE);

@@ -1,9 +1,10 @@
 /* text.c - see text.h. */
 #include "pattern/text.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/shape.h"
@@ -47,18 +48,79 @@ bool ra__text_number(struct ra__text text, int64_t *number)
     return true;
 }
 
-/* strtod needs an end, and takes words and signs that are no shares. */
+bool ra__text_seed(struct ra__text text, uint64_t *seed)
+{
+    uint64_t value = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        unsigned digit = (unsigned)(text.start[i] - '0');
+        if (digit > 9 || value > (UINT64_MAX - digit) / 10) return false;
+        value = value * 10 + digit;
+    }
+    if (text.length == 0) return false;
+    *seed = value;
+    return true;
+}
+
+/* Powers of ten up to this one are whole numbers in double. Up to 15 digits are, too, so that one division
+ * of the two rounds right; a long double is good for the 17 digits that tell any two doubles apart. */
+enum { MOST_PLACES = 22 };
+#define MOST_DIGITS INT64_C(100000000000000000) /* 18 of them */
+
+static long double power_of_ten(int exponent)
+{
+    long double power = 1.0L;
+    for (int i = 0; i < exponent; i++) power *= 10.0L;
+    return power;
+}
+
+/* Digits with at most one point; how many stand behind it goes to *places. Digits that no double can
+ * hold are passed over. */
+static bool read_decimal(struct ra__text text, int64_t *digits, int *places)
+{
+    bool point = false, any = false;
+    *digits = *places = 0;
+    for (size_t i = 0; i < text.length; i++) {
+        int digit = text.start[i] - '0';
+        if (text.start[i] == '.' && !point) {
+            point = true;
+            continue;
+        }
+        if (digit < 0 || digit > 9) return false;
+        any = true;
+        if (*digits >= MOST_DIGITS && !point) return false;
+        if (*digits >= MOST_DIGITS) continue;
+        *digits = *digits * 10 + digit;
+        *places += point;
+    }
+    return any;
+}
+
 bool ra__text_share(struct ra__text text, double *share)
 {
-    char copy[40], *end;
-    if (text.length == 0 || text.length >= sizeof copy) return false;
-    memcpy(copy, text.start, text.length);
-    copy[text.length] = 0;
-    if (strspn(copy, "0123456789.eE+-") != text.length || copy[0] == '-') return false;
-    double value = strtod(copy, &end);
-    if (*end || !(value >= 0.0 && value <= 1.0)) return false;
+    int64_t digits, exponent = 0;
+    int places;
+    struct ra__text behind = text, before = ra__text_take(&behind, 'e');
+    bool has_exponent = before.length < text.length;
+    if (!read_decimal(before, &digits, &places)) return false;
+    if (has_exponent && !ra__text_starts(&behind, "-")) return false; /* a share needs no other */
+    if (has_exponent && (!ra__text_number(behind, &exponent) || exponent > MOST_PLACES))
+        return false;
+    double value = (double)((long double)digits / power_of_ten(places + (int)exponent));
+    if (value > 1.0) return false;
     *share = value;
     return true;
+}
+
+void ra__write_share(struct ra__writer *w, double share)
+{
+    int places = 0;
+    long double digits = share;
+    while (places < 2 * MOST_PLACES && digits < MOST_DIGITS &&
+           (double)(nearbyintl(digits) / power_of_ten(places)) != share)
+        digits = share * power_of_ten(++places);
+    int64_t whole = (int64_t)nearbyintl(digits);
+    if (places == 0) ra__write(w, "%" PRId64, whole);
+    else ra__write(w, "0.%0*" PRId64, places, whole);
 }
 
 void ra__write(struct ra__writer *w, const char *format, ...)

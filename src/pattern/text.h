@@ -19,9 +19,11 @@ struct ra__text ra__text_take(struct ra__text *from, char stop);
 bool ra__text_is(struct ra__text text, const char *word);
 bool ra__text_starts(struct ra__text *text, const char *word); /* and skips the word */
 
-/* All of a text as digits; false for anything else or for numbers beyond RA__FAR. */
+/* All of a text as digits; false for anything else, or for numbers beyond RA__FAR or 64 bits. */
 bool ra__text_number(struct ra__text text, int64_t *number);
-/* From 0 to 1, like 0.25 or 1e-3. */
+bool ra__text_seed(struct ra__text text, uint64_t *seed);
+
+/* From 0 to 1, like 0.25 or 1e-3; written and read the same under every locale. */
 bool ra__text_share(struct ra__text text, double *share);
 
 /* snprintf that goes on where the last call ended. */
@@ -31,5 +33,6 @@ struct ra__writer {
 };
 __attribute__((format(printf, 2, 3))) void ra__write(struct ra__writer *writer, const char *format,
                                                      ...);
+void ra__write_share(struct ra__writer *writer, double share); /* one that was read */
 
 #endif

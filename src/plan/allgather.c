@@ -7,18 +7,13 @@
  */
 #include "plan/builder.h"
 
-static enum ra__slot wave_slot(int wave)
-{
-    return wave % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B;
-}
-static enum ra__slot sum_slot(int wave) { return wave % 2 ? RA__GRAD_A : RA__GRAD_B; }
-
 /* The stretch of positions that holds all keys of the rows of this rank. */
 static ra_status widen(void *context, const struct ra__shard_row *row)
 {
     struct ra__range *hull = context;
     for (int i = 0; i < row->row->sight_count; i++) {
-        ra_run keys = row->row->sights[i].keys;
+        ra_run keys = ra__row_keys(row->row, &row->row->sights[i]);
+        if (keys.count == 0) continue;
         hull->lo = ra__min(hull->lo, keys.start);
         hull->hi = ra__max(hull->hi, ra__run_last(keys) + 1);
     }
@@ -39,21 +34,24 @@ static ra_status put_copy(struct ra__builder *b, struct ra__step step,
     return ra__put_pieces(b, step, needs->pieces, needs->count);
 }
 
-/* The own rows inside the hull: none of them travels. */
+/* The own rows inside the hull: none of them travels. A shard ascends, so they are one stretch. */
 static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra__range hull)
 {
-    const struct ra__sight inside = { { hull.lo, 1, hull.hi - hull.lo }, { RA__FAR, RA__FAR } };
+    const struct ra__sight inside = { { hull.lo, 1, hull.hi - hull.lo },
+                                      { RA__FAR, RA__FAR },
+                                      false };
+    struct ra__range rows = { RA__FAR, 0 };
     struct ra__key_run keys;
     int64_t cursor = 0;
     step.block = b->rank;
     while (inside.keys.count &&
            ra__layout_next_keys(b->input->k_layout, b->rank, &inside, &cursor, &keys)) {
-        struct ra__piece piece = { .kv_head = RA__ALL_HEADS,
-                                   .rows = { keys.row, 1, keys.count },
-                                   .at = keys.row };
-        RA__TRY(ra__put_pieces(b, step, &piece, 1));
+        rows.lo = ra__min(rows.lo, keys.row);
+        rows.hi = ra__max(rows.hi, keys.row + keys.count);
     }
-    return RA_OK;
+    struct ra__ranges all = { 0 };
+    ra__ranges_add(&all, rows.lo, rows.hi);
+    return ra__put_ranges(b, step, &all);
 }
 
 static ra_status start_key_wave(struct ra__builder *b, int wave)
@@ -66,11 +64,11 @@ static ra_status start_key_wave(struct ra__builder *b, int wave)
                              .from = RA__SLOT_OWN,
                              .to = RA__SLOT_PACKED };
     ra__use_slot(b, RA__SLOT_PACKED, b->outgoing[reader].rows);
-    ra__use_slot(b, wave_slot(wave), b->incoming[owner].rows);
+    ra__use_slot(b, ra__key_slot(wave), b->incoming[owner].rows);
     RA__TRY(put_copy(b, pack, &b->outgoing[reader]));
     RA__TRY(ra__open_round(b, wave));
     RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->outgoing[reader]));
-    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, wave_slot(wave), &b->incoming[owner]));
+    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_slot(wave), &b->incoming[owner]));
     return ra__put_move(b);
 }
 
@@ -85,7 +83,7 @@ static ra_status gather(struct ra__builder *b, struct ra__range *hull)
     for (int wave = 1; wave < b->ranks; wave++) {
         place.hop = wave;
         place.block = ra__peer(b, -wave);
-        place.from = wave_slot(wave);
+        place.from = ra__key_slot(wave);
         RA__TRY(ra__put_wait(b));
         RA__TRY(start_key_wave(b, wave + 1));
         RA__TRY(put_copy(b, place, &b->incoming[place.block]));
@@ -111,15 +109,15 @@ static ra_status return_wave(struct ra__builder *b, int wave)
                              .hop = wave,
                              .block = owner,
                              .from = RA__GRAD_GATHER,
-                             .to = sum_slot(wave) };
+                             .to = ra__sum_slot(wave) };
     struct ra__step add = {
         .op = RA__OP_ADD, .hop = wave, .block = b->rank, .from = RA__GRAD_ARRIVE, .to = RA__GRAD_OWN
     };
-    ra__use_slot(b, sum_slot(wave), leaving->rows);
+    ra__use_slot(b, ra__sum_slot(wave), leaving->rows);
     ra__use_slot(b, RA__GRAD_ARRIVE, coming->rows);
     RA__TRY(put_copy(b, pick, leaving));
     RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, sum_slot(wave), leaving));
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_slot(wave), leaving));
     RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__GRAD_ARRIVE, coming));
     RA__TRY(ra__put_move(b));
     RA__TRY(ra__put_wait(b));

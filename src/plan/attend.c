@@ -192,9 +192,10 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
     int64_t lo = from->half == 1 ? middle : 0, hi = from->half == 0 ? middle : row->q.count;
     b->found_count = 0;
     if (lo == hi) return RA_OK;
+    if (writing->blind ? b->first_hop[shard_row->index] >= 0 : !ra__row_sees(b, row, from->owner))
+        return RA_OK;
     for (int i = 0; i < row->sight_count && !writing->blind; i++)
         RA__TRY(add_sight(b, from, row, &row->sights[i]));
-    if (writing->blind ? b->first_hop[shard_row->index] >= 0 : b->found_count == 0) return RA_OK;
     struct ra__plan_row out = {
         .q_row = shard_row->q_row + lo * shard_row->q_row_step,
         .q_row_step = shard_row->q_row_step,
@@ -242,13 +243,13 @@ ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slo
 ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__slot from, enum ra__slot to)
 {
     struct ra__step step = { .block = -1, .from = from, .to = to };
-    return put_attend(b, step, (struct source){ 0, -1, GATHERED, WHOLE }, false);
+    return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, false);
 }
 
 ra_status ra__put_blind_rows(struct ra__builder *b)
 {
     struct ra__step step = { .block = -1 };
-    return put_attend(b, step, (struct source){ 0, -1, GATHERED, WHOLE }, true);
+    return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, true);
 }
 
 /* ---- First and last -------------------------------------------------------------------------- */
@@ -263,10 +264,10 @@ static ra_status find_row_hops(void *context, const struct ra__shard_row *shard_
     if (last) b->last_hop = last;
     if (!first || !last) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", b->row_count);
     first[count] = last[count] = -1;
-    int hops = b->input->strategy->gathers ? 1 : b->ranks;
+    bool gathers = b->input->strategy->gathers;
+    int hops = gathers ? 1 : b->ranks;
     for (int hop = 0; hop < hops && first[count] < 0; hop++)
-        if (hops == 1 ? shard_row->row->sight_count > 0
-                      : ra__row_sees(b, shard_row->row, ra__peer(b, -hop)))
+        if (ra__row_sees(b, shard_row->row, gathers ? RA__ANYBODY : ra__peer(b, -hop)))
             first[count] = last[count] = hop;
     for (int hop = hops - 1; hop > first[count] && first[count] >= 0; hop--)
         if (ra__row_sees(b, shard_row->row, ra__peer(b, -hop))) {

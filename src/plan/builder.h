@@ -55,6 +55,14 @@ static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
     return b->input->k_layout->count[owner];
 }
 
+/* Where the keys of a hop or wave lie, and the sums of their gradients: two slots take turns. What a
+ * rank sends on at hop 0, its own block, lies where the keys of that hop would. */
+static inline enum ra__slot ra__key_slot(int hop)
+{
+    return hop % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B;
+}
+static inline enum ra__slot ra__sum_slot(int hop) { return hop % 2 ? RA__GRAD_A : RA__GRAD_B; }
+
 /* ---- rows.c: the rows of a rank ---- */
 
 /* A row, where its queries lie in the shard, and its number among the rows of its rank. */
@@ -70,7 +78,8 @@ struct ra__shard_row_sink {
 };
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink);
 
-/* Does the row see keys of this block? */
+/* Does the row see keys of this block, or of any? */
+enum { RA__ANYBODY = -1 };
 bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner);
 
 /* ---- flows.c, needs.c: who needs what ---- */

@@ -265,6 +265,17 @@ bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__s
     return false;
 }
 
+int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row)
+{
+    int64_t low = layout->first[rank], high = layout->first[rank + 1];
+    while (high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        if (layout->runs[middle].row <= row) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
 uint64_t ra__layout_hash(const ra_layout *layout)
 {
     uint64_t hash = ra__hash(RA__HASH_START, layout->first,

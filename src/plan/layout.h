@@ -51,6 +51,9 @@ ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
 bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
                           int64_t *cursor, struct ra__key_run *out);
 
+/* The run of `rank` that holds row `row` of its shard. */
+int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row);
+
 /* A number that tells two layouts apart. */
 uint64_t ra__layout_hash(const ra_layout *layout);
 

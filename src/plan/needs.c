@@ -120,8 +120,10 @@ static void mark_sight(const struct reading *reading, const struct ra__row *row,
     const struct ra__shape *shape = &reading->builder->input->shape;
     const struct marks *marks = &reading->marks[owner - reading->first];
     int64_t group = shape->q_heads / shape->kv_heads, cursor = 0;
+    struct ra__sight seen = { ra__row_keys(row, sight), sight->band, false };
     struct ra__key_run keys;
-    while (ra__layout_next_keys(reading->builder->input->k_layout, owner, sight, &cursor, &keys)) {
+    while (seen.keys.count > 0 &&
+           ra__layout_next_keys(reading->builder->input->k_layout, owner, &seen, &cursor, &keys)) {
         if (marks->heads == 1) {
             mark(marks, 0, &keys);
             continue;

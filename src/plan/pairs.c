@@ -15,11 +15,15 @@ static bool unlimited(struct ra__band band)
     return band.left >= RA__FAR && band.right >= RA__FAR;
 }
 
+/* A key run wholly seen or wholly hidden, as most are in long lists, needs no look at each query. */
 static int64_t pairs_by_band(const struct meeting *m)
 {
-    int64_t pairs = 0;
+    int64_t pairs = 0, lo, hi, first_lo, first_hi;
+    int64_t last = m->q_pos + (m->q_count - 1) * m->q_step;
+    ra__band_clip(&m->keys, m->q_pos, &first_lo, &first_hi);
+    ra__band_clip(&m->keys, last, &lo, &hi);
+    if (first_lo == lo && first_hi == hi) return m->q_count * (hi - lo);
     for (int64_t i = 0; i < m->q_count; i++) {
-        int64_t lo, hi;
         ra__band_clip(&m->keys, m->q_pos + i * m->q_step, &lo, &hi);
         pairs += hi - lo;
     }
@@ -46,14 +50,18 @@ static int64_t count_below(const int32_t *sorted, int64_t count, int32_t limit)
     return low;
 }
 
-/* Every query against every key, a thousand keys at a time: these are sorted once for all queries. */
+/* Every query against every key: these are sorted once for all queries, or, where there is no memory for
+ * that, a thousand at a time. */
 static int64_t pairs_by_reach(const struct meeting *m)
 {
-    enum { KEYS = 1024 };
-    int32_t sorted[KEYS];
-    int64_t pairs = 0;
+    enum { FEW = 1024 };
+    int32_t few[FEW], *many = NULL;
+    if (m->keys.count > FEW)
+        many = ra__alloc(NULL, RA__FOR_BOOKKEEPING, (size_t)m->keys.count * sizeof *many);
+    int32_t *sorted = many ? many : few;
+    int64_t pairs = 0, room = many ? m->keys.count : FEW;
     for (int64_t from = 0, count; from < m->keys.count; from += count) {
-        count = ra__min(KEYS, m->keys.count - from);
+        count = ra__min(room, m->keys.count - from);
         for (int64_t k = 0; k < count; k++)
             sorted[k] = m->terms->origin[m->keys.pos + (from + k) * m->keys.pos_step];
         qsort(sorted, (size_t)count, sizeof *sorted, compare);
@@ -63,6 +71,7 @@ static int64_t pairs_by_reach(const struct meeting *m)
                      count_below(sorted, count, m->terms->see_from[q]);
         }
     }
+    ra__free(many);
     return pairs;
 }
 
@@ -85,7 +94,7 @@ static int64_t pairs_by_both(const struct meeting *m)
 static int64_t pairs_of_run(const struct ra__problem_terms *terms, const struct ra__plan_row *row,
                             const struct ra__key_run *run, const struct ra__advance *advance)
 {
-    bool all = unlimited(run->band), masked = terms->see_from != NULL;
+    bool all = unlimited(run->band), masked = terms && terms->see_from;
     bool alike = !masked && (all || advance->pos == row->q_pos_advance);
     int64_t pairs = 0;
     if (all && !masked) return row->repeat * row->q_count * run->count;
@@ -97,14 +106,35 @@ static int64_t pairs_of_run(const struct ra__problem_terms *terms, const struct 
     return alike ? pairs * row->repeat : pairs;
 }
 
-int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program)
+static int64_t count_pairs(const struct ra__plan *plan, const struct ra__program *program,
+                           const struct ra__problem_terms *terms)
 {
     int64_t pairs = 0;
     for (int r = 0; r < program->row_count; r++) {
         const struct ra__plan_row *row = &program->rows[r];
         for (int k = row->first_key; k < row->first_key + row->key_count; k++)
             pairs += row->heads.count *
-                     pairs_of_run(plan->input.terms, row, &program->keys[k], &program->advances[k]);
+                     pairs_of_run(terms, row, &program->keys[k], &program->advances[k]);
     }
     return pairs * plan->input.shape.batch;
+}
+
+int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program)
+{
+    return count_pairs(plan, program, plan->input.terms);
+}
+
+/* What queries see of all keys on average stands for what they see of the keys of a row. */
+int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program)
+{
+    enum { QUERIES = 256 };
+    const struct ra__problem_terms *terms = plan->input.terms;
+    int64_t n = plan->input.shape.k_len, step = ra__max(n / QUERIES, 1), seen = 0, asked = 0;
+    int64_t pairs = count_pairs(plan, program, NULL);
+    if (!terms->see_from) return pairs;
+    for (int64_t q = 0; q < n; q += step) {
+        seen += terms->see_to[q] - terms->see_from[q];
+        asked += n;
+    }
+    return (int64_t)((double)pairs * (double)seen / (double)ra__max(asked, 1));
 }

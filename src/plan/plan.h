@@ -189,6 +189,8 @@ size_t ra__slot_row_bytes(const struct ra__plan *plan, enum ra__slot slot);
 
 /* Query-key pairs the program will fold on this rank, over heads and batch. */
 int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program);
+/* The same at once and without memory, for a progress bar: under an order by average. */
+int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program);
 int64_t ra__program_bytes(const struct ra__plan *plan, const struct ra__transfer *transfers,
                           int count);
 

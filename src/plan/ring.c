@@ -8,17 +8,13 @@
  */
 #include "plan/builder.h"
 
-/* Where the block of hop h lies while it is sent on: the own one was packed into slot B. */
-static enum ra__slot key_slot(int hop) { return hop % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B; }
-static enum ra__slot sum_slot(int hop) { return hop % 2 ? RA__GRAD_A : RA__GRAD_B; }
-
 /* Adds the keys of hop `hop` to the newest round: mine go on, the next ones come. */
 static ra_status exchange_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
     int mine = ra__peer(b, 1 - hop), next = ra__peer(b, -hop);
     const struct ra__ranges *onward = &b->flows[mine].onward, *coming = &b->flows[next].coming;
-    enum ra__slot from = key_slot(hop - 1), to = key_slot(hop);
+    enum ra__slot from = ra__key_slot(hop - 1), to = ra__key_slot(hop);
     if (onward->count) ra__use_slot(b, from, ra__block_rows(b, mine));
     if (coming->count) ra__use_slot(b, to, ra__block_rows(b, next));
     RA__TRY(ra__send(b, ra__peer(b, 1), RA__TOPIC_KEYS, from, onward));
@@ -28,7 +24,7 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
 static ra_status pack_own(struct ra__builder *b)
 {
     struct ra__step pack = {
-        .op = RA__OP_PACK, .block = b->rank, .from = RA__SLOT_OWN, .to = key_slot(0)
+        .op = RA__OP_PACK, .block = b->rank, .from = RA__SLOT_OWN, .to = ra__key_slot(0)
     };
     return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
@@ -38,7 +34,7 @@ static ra_status forward(struct ra__builder *b)
     if (b->straight) return ra__straight_forward(b);
     RA__TRY(pack_own(b));
     for (int hop = 0; hop < b->ranks; hop++) {
-        enum ra__slot from = hop == 0 ? RA__SLOT_OWN : key_slot(hop);
+        enum ra__slot from = hop == 0 ? RA__SLOT_OWN : ra__key_slot(hop);
         RA__TRY(ra__open_round(b, hop + 1));
         RA__TRY(exchange_keys(b, hop + 1));
         RA__TRY(ra__put_move(b));
@@ -75,7 +71,7 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arri
     bool goes_on = hop < b->ranks && flow->onward.count > 0;
     if (hop > 1 && flow->coming.count)
         RA__TRY(ra__send(b, goes_on ? ra__peer(b, 1) : sent,
-                         goes_on ? RA__TOPIC_CHAIN : RA__TOPIC_HOME, sum_slot(hop - 1),
+                         goes_on ? RA__TOPIC_CHAIN : RA__TOPIC_HOME, ra__sum_slot(hop - 1),
                          &flow->after));
     RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_CHAIN, RA__GRAD_ARRIVE, &arrivals->sums));
     return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_HOME, arrivals->home_slot, &arrivals->home);
@@ -94,10 +90,12 @@ static ra_status sum_visitor(struct ra__builder *b, int hop)
     int block = ra__peer(b, -hop);
     const struct ra__flow *flow = &b->flows[block];
     if (flow->coming.count == 0) return RA_OK; /* it never gets here */
-    ra__use_slot(b, sum_slot(hop), ra__block_rows(b, block));
-    struct ra__step clear = { .op = RA__OP_CLEAR, .hop = hop, .block = block, .to = sum_slot(hop) };
+    ra__use_slot(b, ra__sum_slot(hop), ra__block_rows(b, block));
+    struct ra__step clear = {
+        .op = RA__OP_CLEAR, .hop = hop, .block = block, .to = ra__sum_slot(hop)
+    };
     RA__TRY(ra__put_ranges(b, clear, &flow->after));
-    return ra__put_attend(b, hop, block, key_slot(hop), sum_slot(hop));
+    return ra__put_attend(b, hop, block, ra__key_slot(hop), ra__sum_slot(hop));
 }
 
 /* Own keys: half the queries at hop 0, half while the last sums come home; alone, all at once. */
@@ -116,7 +114,7 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     RA__TRY(ra__put_move(b));
     RA__TRY(hop % b->ranks == 0 ? attend_own(b, hop) : sum_visitor(b, hop));
     RA__TRY(ra__put_wait(b));
-    RA__TRY(put_add(b, hop, ra__peer(b, -hop), RA__GRAD_ARRIVE, sum_slot(hop), &arrivals.sums));
+    RA__TRY(put_add(b, hop, ra__peer(b, -hop), RA__GRAD_ARRIVE, ra__sum_slot(hop), &arrivals.sums));
     return put_add(b, hop, b->rank, arrivals.home_slot, RA__GRAD_OWN, &arrivals.home);
 }
 

@@ -67,9 +67,11 @@ bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int ow
 {
     struct ra__key_run keys;
     for (int i = 0; i < row->sight_count; i++) {
+        struct ra__sight seen = { ra__row_keys(row, &row->sights[i]), row->sights[i].band, false };
         int64_t cursor = 0;
-        if (ra__layout_next_keys(b->input->k_layout, owner, &row->sights[i], &cursor, &keys))
-            return true;
+        if (owner == RA__ANYBODY && seen.keys.count > 0) return true;
+        if (owner == RA__ANYBODY || seen.keys.count == 0) continue;
+        if (ra__layout_next_keys(b->input->k_layout, owner, &seen, &cursor, &keys)) return true;
     }
     return false;
 }

@@ -6,9 +6,6 @@
  * always in the same order. */
 #include "plan/builder.h"
 
-static enum ra__slot key_slot(int hop) { return hop % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B; }
-static enum ra__slot sum_slot(int hop) { return hop % 2 ? RA__GRAD_A : RA__GRAD_B; }
-
 /* Packs what rank p + hop sees of the own block. */
 static ra_status pack_keys(struct ra__builder *b, int hop)
 {
@@ -26,15 +23,15 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
     int reader = ra__peer(b, hop), owner = ra__peer(b, -hop);
-    ra__use_slot(b, key_slot(hop), b->incoming[owner].rows);
+    ra__use_slot(b, ra__key_slot(hop), b->incoming[owner].rows);
     RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->outgoing[reader]));
-    return ra__recv_needs(b, owner, RA__TOPIC_KEYS, key_slot(hop), &b->incoming[owner]);
+    return ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_slot(hop), &b->incoming[owner]);
 }
 
 ra_status ra__straight_forward(struct ra__builder *b)
 {
     for (int hop = 0; hop < b->ranks; hop++) {
-        enum ra__slot from = hop == 0 ? RA__SLOT_OWN : key_slot(hop);
+        enum ra__slot from = hop == 0 ? RA__SLOT_OWN : ra__key_slot(hop);
         RA__TRY(pack_keys(b, hop + 1));
         RA__TRY(ra__open_round(b, hop + 1));
         RA__TRY(exchange_keys(b, hop + 1));
@@ -52,7 +49,7 @@ static ra_status exchange_sums(struct ra__builder *b, int hop)
     if (hop < 2) return RA_OK;
     int owner = ra__peer(b, 1 - hop), reader = ra__peer(b, hop - 1);
     ra__use_slot(b, RA__GRAD_ARRIVE, b->outgoing[reader].rows);
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, sum_slot(hop - 1), &b->incoming[owner]));
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_slot(hop - 1), &b->incoming[owner]));
     return ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__GRAD_ARRIVE, &b->outgoing[reader]);
 }
 
@@ -63,10 +60,12 @@ static ra_status attend_keys(struct ra__builder *b, int hop)
     if (hop >= b->ranks) return RA_OK;
     struct ra__ranges rows = { 0 };
     ra__ranges_add(&rows, 0, b->incoming[owner].rows);
-    ra__use_slot(b, sum_slot(hop), b->incoming[owner].rows);
-    struct ra__step clear = { .op = RA__OP_CLEAR, .hop = hop, .block = owner, .to = sum_slot(hop) };
+    ra__use_slot(b, ra__sum_slot(hop), b->incoming[owner].rows);
+    struct ra__step clear = {
+        .op = RA__OP_CLEAR, .hop = hop, .block = owner, .to = ra__sum_slot(hop)
+    };
     RA__TRY(ra__put_ranges(b, clear, &rows));
-    return ra__put_attend(b, hop, owner, key_slot(hop), sum_slot(hop));
+    return ra__put_attend(b, hop, owner, ra__key_slot(hop), ra__sum_slot(hop));
 }
 
 static ra_status add_sums(struct ra__builder *b, int hop)

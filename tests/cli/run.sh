@@ -333,6 +333,13 @@ refused "missing.npy" run --tokens 64 --pattern "blocks:16;bitmap=missing.npy"
 values bits.npy '|b1' '1, 4, 4' 1 0 0 1 0 1 0 0 1 1 0 0 0 0 0 0
 ok run --tokens 61 --heads 2 --dim 8 --pattern "blocks:16;bitmap=bits.npy" --ring 3 --backward
 ok verify "blocks:16;bitmap=bits.npy;local=0;causal n=61 h=2 d=8 ring=2 backward"
+refused "--out would overwrite bits.npy, the file of --pattern" run --tokens 61 --heads 2 \
+    --pattern "blocks:16;bitmap=bits.npy;causal" --out ./bits.npy
+refused "--mask would overwrite ./bits.npy, the file of --pattern" plan --tokens 61 --heads 2 \
+    --pattern "blocks:16;bitmap=bits.npy" --mask ./bits.npy
+refused "--out: o.safetensors: .safetensors files are not in this version" run --tokens 4 --out o.safetensors
+refused "verify: problem 1 is empty" verify ''
+refused "--list prints lines; leave out --json" verify --list --json
 
 # ---- Score terms -----------------------------------------------------------------------------------------------
 
@@ -362,7 +369,7 @@ refused "--softcap: \"many\" is not a number" run --softcap many
 refused "--alibi: its value is empty" run --alibi=
 refused "--alibi: \"x\" is not a number" run --alibi=0.5,x
 refused "--alibi: 2 slopes for 3 query heads" run --tokens 4 --heads 3 --alibi=1,2
-refused "is not a flag" run --alibi 1
+refused "--alibi takes its value behind an equals sign: --alibi=1" run --alibi 1
 refused "--dropout: 1 would drop every weight" run --dropout 1
 refused "--dropout: -1 is out of range" run --dropout -1
 refused "--sinks: \"z\" is not a .npy file" run --sinks z
@@ -384,6 +391,7 @@ says "system HilbertRingAttention: "
 says "--order hilbert"
 says "problem    full n=61 h=2 d=8 order=hilbert ring=2"
 ok run --tokens 61 --heads 2 --dim 8 --system HilbertRingAttention --order sequential --strategy allgather
+says "--order sequential --strategy allgather --partition contiguous" # what is in force
 says "problem    full n=61 h=2 d=8 allgather"
 ok plan --tokens 61 --heads 2 --dim 8 --system hilbertringattention --json
 json system system_flags order

@@ -385,6 +385,13 @@ static void wrong_problems_are_refused(void **state)
     REFUSE(value_dim, -1, "value_dim is -1");
     REFUSE(scale, NAN, "scale is not a finite number");
     REFUSE(scale, INFINITY, "scale is not a finite number");
+    REFUSE(softcap, -1.0f, "softcap is -1, but must be 0 or 1e-30 to 1e30");
+    REFUSE(softcap, NAN, "must be 0 or 1e-30 to 1e30");
+    REFUSE(softcap, 3e38f, "must be 0 or 1e-30 to 1e30");
+    REFUSE(softcap, 1e-40f, "must be 0 or 1e-30 to 1e30");
+    REFUSE(dropout, -0.1, "dropout is -0.1, but must be 0 to below 1");
+    REFUSE(dropout, 1.0, "dropout is 1, but must be 0 to below 1");
+    REFUSE(dropout, NAN, "must be 0 to below 1");
 #undef REFUSE
     p = good_problem();
     p.batch = INT32_MAX;

@@ -123,6 +123,21 @@ static void block_plans_of_a_million_tokens(void **state)
     }
 }
 
+/* Every query block has the same strided blocks before it: they are listed once per phase, not once per
+ * block. */
+static void strided_plans_of_many_tokens(void **state)
+{
+    (void)state;
+    static const struct giant giants[] = {
+        { "blocks:64;strided=16", NULL, MIB / 4, 1, 8, 8 },
+        { "blocks:64;strided=16;causal", NULL, MIB / 4, 1, 8, 8 },
+    };
+    for (int i = 0; i < TEST_COUNT(giants); i++) {
+        struct sizes sizes = measure(&giants[i]);
+        expect_small(&giants[i], &sizes, 100, 10 * MIB);
+    }
+}
+
 /* ---- Twice as many tokens -------------------------------------------------------------------- */
 
 /* What repeats twice as often needs no more rows. */
@@ -189,6 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dilated_plans_of_a_million_tokens),
         cmocka_unit_test(block_plans_of_a_million_tokens),
+        cmocka_unit_test(strided_plans_of_many_tokens),
         cmocka_unit_test(rows_do_not_grow_with_the_sequence),
         cmocka_unit_test(a_family_says_how_it_advances),
     };

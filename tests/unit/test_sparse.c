@@ -3,6 +3,7 @@
  * from files and from memory. */
 #include "support/test.h"
 
+#include <locale.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -464,9 +465,11 @@ static void wrong_bitmap_files_are_refused(void **state)
         struct npy npy;
         const char *sentence;
     } cases[] = {
-        { { HEADER("<f4", "False", "(3, 3)"), maps, 18, 1 }, "does not hold booleans in C order" },
+        { { HEADER("<f4", "False", "(3, 3)"), maps, 18, 1 },
+          "does not hold booleans or uint8 in C order" },
         { { HEADER("<i8", "False", "(3, 3)"), maps, 18, 1 }, "does not hold booleans" },
-        { { HEADER("|b1", "True", "(3, 3)"), maps, 9, 1 }, "does not hold booleans in C order" },
+        { { HEADER("|b1", "True", "(3, 3)"), maps, 9, 1 },
+          "does not hold booleans or uint8 in C order" },
         { { "{'fortran_order': False, 'shape': (3, 3)}", maps, 9, 1 }, "does not hold booleans" },
         { { "{'descr': '|b1', 'shape': (3, 3)}", maps, 9, 1 }, "does not hold booleans" },
         { { "{'descr': '|b1', 'fortran_order': False}", maps, 9, 1 }, "the shape of" },
@@ -639,9 +642,52 @@ static void a_bitmap_from_memory_is_copied(void **state)
     ra_pattern_destroy(pattern);
 }
 
+/* A host program may have set a locale that writes numbers with a comma. */
+static void numbers_do_not_follow_the_locale(void **state)
+{
+    (void)state;
+    static const char *const locales[] = { "de_DE.UTF-8", "de_DE.utf8", "fr_FR.UTF-8", "C.UTF-8" };
+    static const char *const texts[] = { "blocks:4;random=0.25", "blocks:4;random=0.001;seed=7",
+                                         "blocks:4;random=0", "blocks:4;random=1",
+                                         "blocks:4;random=0.1;seed=18446744073709551615" };
+    for (int l = 0; l < TEST_COUNT(locales); l++) {
+        if (!setlocale(LC_ALL, locales[l])) continue;
+        for (int i = 0; i < TEST_COUNT(texts); i++) {
+            ra_pattern *pattern;
+            char text[80];
+            assert_ok(ra_pattern_parse(texts[i], &pattern));
+            assert_ok(ra_pattern_format(pattern, text, sizeof text, NULL));
+            assert_string_equal(text, texts[i]);
+            ra_pattern_destroy(pattern);
+        }
+    }
+    setlocale(LC_ALL, "C");
+}
+
+/* Written and read back, any density is the same number. */
+static void densities_come_back(void **state)
+{
+    (void)state;
+    static const double given[] = { 0.26, 1.0 / 3.0, 0.1 + 0.2, 1e-9, 0x1p-30, 0.9999999999999999 };
+    for (int i = 0; i < TEST_COUNT(given); i++) {
+        char text[80], again[80];
+        ra_pattern *pattern, *back;
+        snprintf(text, sizeof text, "blocks:4;random=%.17g", given[i]);
+        assert_ok(ra_pattern_parse(text, &pattern));
+        assert_true(pattern->density == given[i]);
+        assert_ok(ra_pattern_format(pattern, again, sizeof again, NULL));
+        assert_ok(ra_pattern_parse(again, &back));
+        assert_true(back->density == given[i]);
+        ra_pattern_destroy(pattern);
+        ra_pattern_destroy(back);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(numbers_do_not_follow_the_locale),
+        cmocka_unit_test(densities_come_back),
         cmocka_unit_test(dilated_follows_its_formula),
         cmocka_unit_test(every_term_follows_its_formula),
         cmocka_unit_test(any_pattern_follows_its_formula),
