@@ -66,6 +66,7 @@ static void charge_copies(ra_plan *plan)
                        plan->pattern->ratios,
                        plan->pattern->bitmap,
                        plan->pattern->bitmap_file,
+                       plan->pattern->drawn,
                        plan->order,
                        plan->order ? plan->order->origin : NULL,
                        plan->terms.alibi,
@@ -157,6 +158,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
+    RA__TRY(ra__pattern_draw(plan->pattern, &input.shape));
     RA__TRY(copy_order(plan, given.order));
     if (plan->order && options->partition && strstr(options->partition, ";perdoc"))
         return ra__fail(RA_ERR_UNSUPPORTED,

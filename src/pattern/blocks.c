@@ -21,11 +21,72 @@ struct view {
 
 static bool has(const struct view *v, unsigned term) { return v->p->terms & term; }
 
+static bool draw(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_t i, int64_t j)
+{
+    struct ra__philox word = ra__philox(pattern->seed, (uint32_t)j, (uint32_t)i, (uint32_t)head,
+                                        UINT32_MAX);
+    return i == j || word.word[0] < limit;
+}
+
+/* 64 of them from j on, a multiple of 64; counters side by side, so that compilers find vectors. */
+static uint64_t draw_word(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_t i,
+                          int64_t j)
+{
+    enum { LANES = 64 };
+    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+    for (int l = 0; l < LANES; l++) {
+        c0[l] = (uint32_t)j + (uint32_t)l;
+        c1[l] = (uint32_t)i;
+        c2[l] = (uint32_t)head;
+        c3[l] = UINT32_MAX;
+    }
+    for (int round = 0; round < RA__PHILOX_ROUNDS; round++)
+        for (int l = 0; l < LANES; l++) {
+            struct ra__philox c = { { c0[l], c1[l], c2[l], c3[l] } };
+            c = ra__philox_round(pattern->seed, round, c);
+            c0[l] = c.word[0];
+            c1[l] = c.word[1];
+            c2[l] = c.word[2];
+            c3[l] = c.word[3];
+        }
+    uint64_t bits = i / 64 == j / 64 ? UINT64_C(1) << i % 64 : 0;
+    for (int l = 0; l < LANES; l++) bits |= (uint64_t)(c0[l] < limit) << l;
+    return bits;
+}
+
+/* The bits of a row of what was drawn. */
+static uint64_t *drawn_row(const ra_pattern *pattern, int64_t head, int64_t i)
+{
+    return pattern->drawn + (head * pattern->drawn_blocks + i) * pattern->drawn_words;
+}
+
 static bool random_active(const struct view *v, int64_t j)
 {
-    struct ra__philox word = ra__philox(v->p->seed, (uint32_t)j, (uint32_t)v->i,
-                                        (uint32_t)v->look->heads.start, UINT32_MAX);
-    return v->i == j || word.word[0] < ra__philox_limit(v->p->density);
+    int64_t head = v->look->heads.start;
+    if (v->p->drawn) return drawn_row(v->p, head, v->i)[j / 64] >> j % 64 & 1;
+    return draw(v->p, ra__philox_limit(v->p->density), head, v->i, j);
+}
+
+ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape)
+{
+    enum { MOST_BYTES = 1 << 26 }; /* 524,288 tokens in blocks of 64 and 8 heads */
+    if (!(pattern->terms & RA__TERM_RANDOM)) return RA_OK;
+    int64_t blocks = ra__ceil_div(shape->k_len, pattern->args[0]), words = (blocks + 63) / 64;
+    if (blocks > (1 << 20) || words * blocks * shape->q_heads > MOST_BYTES / 8) return RA_OK;
+    pattern->drawn = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING,
+                                     (size_t)(words * blocks * shape->q_heads), sizeof(uint64_t));
+    if (!pattern->drawn)
+        return ra__fail(RA_ERR_MEMORY, "pattern: %" PRId64 " random blocks", blocks);
+    pattern->drawn_words = words;
+    pattern->drawn_blocks = blocks;
+    uint64_t limit = ra__philox_limit(pattern->density);
+    for (int64_t row = 0; row < blocks * shape->q_heads; row++) {
+        uint64_t *bits = drawn_row(pattern, row / blocks, row % blocks);
+        for (int64_t j = 0; j < blocks; j += 64)
+            bits[j / 64] = draw_word(pattern, limit, row / blocks, row % blocks, j) &
+                           (blocks - j < 64 ? (UINT64_C(1) << (blocks - j)) - 1 : UINT64_MAX);
+    }
+    return RA_OK;
 }
 
 static bool bitmap_active(const struct view *v, int64_t j)
@@ -92,6 +153,31 @@ static ra_status add_active(const struct view *v, bool (*active)(const struct vi
     return open >= 0 ? add_blocks(v, open, end, whole, scene) : RA_OK;
 }
 
+/* The next drawn block from j on; v->blocks where there is none. */
+static int64_t next_drawn(const struct view *v, int64_t j)
+{
+    const uint64_t *bits = drawn_row(v->p, v->look->heads.start, v->i);
+    if (j >= v->blocks) return v->blocks;
+    uint64_t word = bits[j / 64] >> j % 64;
+    for (int64_t w = j / 64; !word;) {
+        if (++w == v->p->drawn_words) return v->blocks;
+        word = bits[w];
+        j = w * 64;
+    }
+    return j + __builtin_ctzll(word);
+}
+
+/* Where nothing but random blocks is fixed: from one to the next. */
+static ra_status add_drawn(const struct view *v, struct ra__scene *scene)
+{
+    for (int64_t from = next_drawn(v, 0), to; from < v->blocks; from = next_drawn(v, to)) {
+        to = from + 1;
+        while (to < v->blocks && random_active(v, to)) to++;
+        RA__TRY(add_blocks(v, from, to, false, scene));
+    }
+    return RA_OK;
+}
+
 /* Only multiples of the stride are worth a look where nothing else is fixed. */
 static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
 {
@@ -99,7 +185,9 @@ static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
     bool scattered = has(v, RA__TERM_RANDOM | RA__TERM_BITMAP);
     bool everything = has(v, RA__TERM_GLOBAL) && v->i < p->global;
     int64_t first = has(v, RA__TERM_GLOBAL) ? ra__min(p->global, v->blocks) : 0;
+    bool alone = !has(v, RA__TERM_GLOBAL | RA__TERM_STRIDED | RA__TERM_BITMAP);
     if (everything) return add_blocks(v, 0, v->blocks, false, scene);
+    if (p->drawn && alone) return add_drawn(v, scene);
     if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, false, scene);
     if (first > 0) RA__TRY(add_blocks(v, 0, first, true, scene));
     if (!has(v, RA__TERM_STRIDED) || first == v->blocks) return RA_OK;

@@ -44,6 +44,7 @@ void ra_pattern_destroy(ra_pattern *pattern)
     ra__free(pattern->ratios);
     ra__free(pattern->bitmap);
     ra__free(pattern->bitmap_file);
+    ra__free(pattern->drawn);
     ra__free(pattern);
 }
 
@@ -94,6 +95,7 @@ ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
     bool failed = false;
     size_t name = pattern->bitmap_file ? strlen(pattern->bitmap_file) + 1 : 0;
     *copy = *pattern;
+    copy->drawn = NULL;
     copy->bounds = duplicate(pattern->bounds, (size_t)pattern->bound_count * sizeof(int64_t),
                              &failed);
     copy->ratios = duplicate(pattern->ratios, (size_t)pattern->ratio_count * sizeof *copy->ratios,

@@ -136,6 +136,8 @@ struct ra_pattern {
     int bitmap_heads;
     int64_t bitmap_blocks;
     char *bitmap_file; /* NULL: it came from memory */
+    uint64_t *drawn;   /* random blocks drawn once, a bit per head, query and key block; or NULL */
+    int64_t drawn_words, drawn_blocks; /* 64-bit words of a row; rows of a head */
 };
 
 /* The rows of pattern.list; NULL behind the last. */
@@ -161,6 +163,10 @@ ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *s
                             const ra_order *order);
 
 ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len);
+
+/* Draws random blocks for these lengths once and for all, if that takes no more memory than is good: rows
+ * are made several times while a plan is written. Not copied with the pattern. */
+ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape);
 
 /* Calls put for each row of the queries at positions `q`, class of heads after class of heads. */
 struct ra__rows {
