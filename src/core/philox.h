@@ -32,6 +32,21 @@ static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c
     return c;
 }
 
+/* The same on `count` counters, word by word in four arrays, in place: compilers find vectors in it. */
+static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d,
+                                   int count)
+{
+    for (int n = 0; n < RA__PHILOX_ROUNDS; n++)
+        for (int i = 0; i < count; i++) {
+            struct ra__philox x = { { a[i], b[i], c[i], d[i] } };
+            x = ra__philox_round(key, n, x);
+            a[i] = x.word[0];
+            b[i] = x.word[1];
+            c[i] = x.word[2];
+            d[i] = x.word[3];
+        }
+}
+
 /* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are hit. */
 static inline uint64_t ra__philox_limit(double share)
 {

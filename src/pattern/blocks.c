@@ -28,7 +28,7 @@ static bool draw(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_
     return i == j || word.word[0] < limit;
 }
 
-/* 64 of them from j on, a multiple of 64; counters side by side, so that compilers find vectors. */
+/* 64 of them from j on, a multiple of 64. */
 static uint64_t draw_word(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_t i,
                           int64_t j)
 {
@@ -40,15 +40,7 @@ static uint64_t draw_word(const ra_pattern *pattern, uint64_t limit, int64_t hea
         c2[l] = (uint32_t)head;
         c3[l] = UINT32_MAX;
     }
-    for (int round = 0; round < RA__PHILOX_ROUNDS; round++)
-        for (int l = 0; l < LANES; l++) {
-            struct ra__philox c = { { c0[l], c1[l], c2[l], c3[l] } };
-            c = ra__philox_round(pattern->seed, round, c);
-            c0[l] = c.word[0];
-            c1[l] = c.word[1];
-            c2[l] = c.word[2];
-            c3[l] = c.word[3];
-        }
+    ra__philox_many(pattern->seed, c0, c1, c2, c3, LANES);
     uint64_t bits = i / 64 == j / 64 ? UINT64_C(1) << i % 64 : 0;
     for (int l = 0; l < LANES; l++) bits |= (uint64_t)(c0[l] < limit) << l;
     return bits;

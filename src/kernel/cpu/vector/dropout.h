@@ -51,15 +51,7 @@ static void draw(const struct dropout *drop, struct dropout_row row, int count)
         c[n] = row.head;
         d[n] = row.batch;
     }
-    for (int round = 0; round < RA__PHILOX_ROUNDS; round++)
-        for (int n = 0; n < count; n++) {
-            struct ra__philox x = { { a[n], b[n], c[n], d[n] } };
-            x = ra__philox_round(drop->seed, round, x);
-            a[n] = x.word[0];
-            b[n] = x.word[1];
-            c[n] = x.word[2];
-            d[n] = x.word[3];
-        }
+    ra__philox_many(drop->seed, a, b, c, d, count);
 }
 
 /* Keys that follow one another share counters by four. Up to three numbers before and behind the
