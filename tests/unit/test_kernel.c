@@ -1,405 +1,19 @@
-/* test_kernel.c - every kernel of kernel.list that this CPU can run, against attention in double
- * written out below, and against the promises of kernel.h. A failure prints its case. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+/* test_kernel.c - every kernel of kernel.list that this CPU can run, against attention in double and
+ * against the promises of kernel.h. A failure prints its case. */
+#include "support/job.h"
 
-#include <cmocka.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "core/dtype.h"
 #include "core/status.h"
-#include "kernel/kernel.h"
 #include "kernel/state.h"
 
 /* A multiple of every kernel's block, where runs may be cut without changing a bit. */
 enum { ANY_BLOCK = 256 };
 
-static const ra_dtype dtypes[] = { RA_F32, RA_BF16, RA_F16 };
-static const char *const dtype_names[] = { "f32", "bf16", "f16" };
-
-/* ---- Cases ----------------------------------------------------------------------------------- */
-
-/* What to compute. Strides are as tight as they can be plus `gap`. */
-struct plan {
-    const struct ra__kernel *kernel;
-    ra_dtype dtype;
-    int dim, value_dim, heads;
-    int64_t q_count, q_pos, q_pos_step, gap;
-    const struct ra__key_run *runs;
-    int run_count;
-    float magnitude; /* of the largest scores, about */
-};
-
-/* A plan with its tensors. The gaps between rows hold NaN, so that reading them shows. */
-struct world {
-    struct plan plan;
-    struct ra__shape shape;
-    int64_t key_rows, rows; /* rows = q_count x heads */
-    struct ra__matrix q, k, v, dout, out;
-    float *m, *l, *acc, *lse, *delta; /* [q_count][heads], acc [q_count][heads][value_dim] */
-    float *dq, *dk, *dv;
-    double *want_out, *want_lse, *want_dq, *want_dk, *want_dv;
-    double *size_dq, *size_dk, *size_dv; /* sums of magnitudes: errors are relative to them */
-    int64_t want_pairs;
-    void *workspace;
-    char name[160];
-};
-
-static uint32_t seed = 1;
-
-/* Between -1 and 1. */
-static float noise(void)
-{
-    seed = seed * 1664525u + 1013904223u;
-    return (float)(int32_t)seed / 2147483648.0f;
-}
-
-static void *allocate(int64_t count, size_t bytes)
-{
-    void *memory = calloc((size_t)count + 1, bytes);
-    assert_non_null(memory);
-    return memory;
-}
-
-static struct ra__matrix matrix_make(const struct plan *plan, int64_t rows, int heads, int dim,
-                                     float magnitude)
-{
-    struct ra__matrix x = { .head_stride = dim + plan->gap };
-    x.row_stride = x.head_stride * heads + plan->gap;
-    int64_t count = rows * x.row_stride;
-    x.data = allocate(count, ra__dtype_bytes(plan->dtype));
-    for (int64_t i = 0; i < count; i++) ra__store(plan->dtype, x.data, i, NAN);
-    for (int64_t i = 0; i < rows; i++)
-        for (int h = 0; h < heads; h++)
-            for (int d = 0; d < dim; d++)
-                ra__store(plan->dtype, x.data, i * x.row_stride + h * x.head_stride + d,
-                          magnitude * noise());
-    return x;
-}
-
-static int64_t rows_of_runs(const struct plan *plan)
-{
-    int64_t rows = 0;
-    for (int n = 0; n < plan->run_count; n++) {
-        const struct ra__key_run *run = &plan->runs[n];
-        rows = ra__max(rows, run->row + (run->count - 1) * run->row_step + 1);
-    }
-    return rows;
-}
-
-static void world_name(struct world *w)
-{
-    const struct plan *p = &w->plan;
-    snprintf(w->name, sizeof w->name,
-             "%s %s d=%d dv=%d heads=%d queries=%lld at %lld step %lld gap=%lld "
-             "runs=%d magnitude=%g",
-             p->kernel->name, dtype_names[p->dtype], p->dim, p->value_dim, p->heads,
-             (long long)p->q_count, (long long)p->q_pos, (long long)p->q_pos_step,
-             (long long)p->gap, p->run_count, p->magnitude);
-}
-
-static struct world world_make(const struct plan *plan)
-{
-    struct world w = { .plan = *plan };
-    w.shape = (struct ra__shape){ .dtype = plan->dtype,
-                                  .batch = 1,
-                                  .q_heads = plan->heads,
-                                  .kv_heads = 1,
-                                  .dim = plan->dim,
-                                  .value_dim = plan->value_dim,
-                                  .scale = 1.0f / sqrtf((float)plan->dim) };
-    w.key_rows = rows_of_runs(plan);
-    w.rows = plan->q_count * plan->heads;
-    assert_true(w.rows <= plan->kernel->rows);
-    float size = sqrtf(3.0f * plan->magnitude); /* uniform noise of size 1 has variance 1/3 */
-    w.q = matrix_make(plan, plan->q_count, plan->heads, plan->dim, size);
-    w.k = matrix_make(plan, w.key_rows, 1, plan->dim, size);
-    w.v = matrix_make(plan, w.key_rows, 1, plan->value_dim, 1.0f);
-    w.dout = matrix_make(plan, plan->q_count, plan->heads, plan->value_dim, 1.0f);
-    w.out = matrix_make(plan, plan->q_count, plan->heads, plan->value_dim, 1.0f);
-    w.m = allocate(w.rows, sizeof(float));
-    w.l = allocate(w.rows, sizeof(float));
-    w.acc = allocate(w.rows * plan->value_dim, sizeof(float));
-    w.lse = allocate(w.rows, sizeof(float));
-    w.delta = allocate(w.rows, sizeof(float));
-    w.dq = allocate(w.rows * plan->dim, sizeof(float));
-    w.dk = allocate(w.key_rows * plan->dim, sizeof(float));
-    w.dv = allocate(w.key_rows * plan->value_dim, sizeof(float));
-    w.want_out = allocate(w.rows * plan->value_dim, sizeof(double));
-    w.want_lse = allocate(w.rows, sizeof(double));
-    w.want_dq = allocate(w.rows * plan->dim, sizeof(double));
-    w.want_dk = allocate(w.key_rows * plan->dim, sizeof(double));
-    w.want_dv = allocate(w.key_rows * plan->value_dim, sizeof(double));
-    w.size_dq = allocate(w.rows * plan->dim, sizeof(double));
-    w.size_dk = allocate(w.key_rows * plan->dim, sizeof(double));
-    w.size_dv = allocate(w.key_rows * plan->value_dim, sizeof(double));
-    size_t forward = plan->kernel->workspace(&w.shape, false);
-    size_t backward = plan->kernel->workspace(&w.shape, true);
-    size_t bytes = forward > backward ? forward : backward;
-    w.workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    assert_non_null(w.workspace);
-    world_name(&w);
-    return w;
-}
-
-static void world_free(struct world *w)
-{
-    void *all[] = { w->q.data,  w->k.data,   w->v.data,   w->dout.data, w->out.data, w->m,
-                    w->l,       w->acc,      w->lse,      w->delta,     w->dq,       w->dk,
-                    w->dv,      w->want_out, w->want_lse, w->want_dq,   w->want_dk,  w->want_dv,
-                    w->size_dq, w->size_dk,  w->size_dv,  w->workspace };
-    for (int i = 0; i < RA__COUNT(all); i++) free(all[i]);
-}
-
-static double at(const struct world *w, struct ra__matrix x, int64_t i, int64_t h, int d)
-{
-    return ra__load(w->plan.dtype, x.data, i * x.row_stride + h * x.head_stride + d);
-}
-
-static void put(const struct world *w, struct ra__matrix x, int64_t i, int d, float value)
-{
-    ra__store(w->plan.dtype, x.data, i * x.row_stride + d, value);
-}
-
-/* ---- The reference: attention in double, straight from its definition ------------------------ */
-
-static bool sees(const struct world *w, int64_t i, const struct ra__key_run *run, int64_t j)
-{
-    int64_t distance = run->pos + j * run->pos_step - (w->plan.q_pos + i * w->plan.q_pos_step);
-    return -run->band.left <= distance && distance <= run->band.right;
-}
-
-static double score(const struct world *w, int64_t i, int h, int64_t key)
-{
-    double sum = 0.0;
-    for (int d = 0; d < w->plan.dim; d++) sum += at(w, w->q, i, h, d) * at(w, w->k, key, 0, d);
-    return sum * w->shape.scale;
-}
-
-/* Calls act(w, i, h, row of the key) for every pair that is seen, as often as it is. */
-static void each_pair(struct world *w, int64_t i, int h,
-                      void (*act)(struct world *, int64_t i, int h, int64_t key))
-{
-    for (int n = 0; n < w->plan.run_count; n++) {
-        const struct ra__key_run *run = &w->plan.runs[n];
-        for (int64_t j = 0; j < run->count; j++)
-            if (sees(w, i, run, j)) act(w, i, h, run->row + j * run->row_step);
-    }
-}
-
-static void count_pair(struct world *w, int64_t i, int h, int64_t key)
-{
-    int64_t row = i * w->plan.heads + h;
-    double x = score(w, i, h, key), *lse = &w->want_lse[row];
-    double high = fmax(*lse, x);
-    *lse = *lse == -INFINITY ? x : high + log(exp(*lse - high) + exp(x - high));
-    w->want_pairs++;
-}
-
-static void add_output(struct world *w, int64_t i, int h, int64_t key)
-{
-    int64_t row = i * w->plan.heads + h;
-    double p = exp(score(w, i, h, key) - w->want_lse[row]);
-    for (int d = 0; d < w->plan.value_dim; d++)
-        w->want_out[row * w->plan.value_dim + d] += p * at(w, w->v, key, 0, d);
-}
-
-static void add_term(double *sum, double *size, double term)
-{
-    *sum += term;
-    *size += fabs(term);
-}
-
-/* From the rounded LSE and delta that the kernel gets, so that only its own error is measured. */
-static void add_gradient(struct world *w, int64_t i, int h, int64_t key)
-{
-    int dim = w->plan.dim, value_dim = w->plan.value_dim;
-    int64_t row = i * w->plan.heads + h;
-    double p = exp(score(w, i, h, key) - w->lse[row]), dp = 0.0, dp_size = fabs(w->delta[row]);
-    for (int d = 0; d < value_dim; d++) {
-        int64_t n = key * value_dim + d;
-        add_term(&dp, &dp_size, at(w, w->dout, i, h, d) * at(w, w->v, key, 0, d));
-        add_term(&w->want_dv[n], &w->size_dv[n], p * at(w, w->dout, i, h, d));
-    }
-    double ds = w->shape.scale * p * (dp - w->delta[row]), ds_size = w->shape.scale * p * dp_size;
-    for (int d = 0; d < dim; d++) {
-        double q = at(w, w->q, i, h, d), k = at(w, w->k, key, 0, d);
-        w->want_dq[row * dim + d] += ds * k;
-        w->size_dq[row * dim + d] += ds_size * fabs(k);
-        w->want_dk[key * dim + d] += ds * q;
-        w->size_dk[key * dim + d] += ds_size * fabs(q);
-    }
-}
-
-static void reference_row(struct world *w, int64_t i, int h)
-{
-    int64_t row = i * w->plan.heads + h;
-    w->want_lse[row] = -INFINITY;
-    each_pair(w, i, h, count_pair);
-    each_pair(w, i, h, add_output);
-    double delta = 0.0;
-    for (int d = 0; d < w->plan.value_dim; d++)
-        delta += w->want_out[row * w->plan.value_dim + d] * at(w, w->dout, i, h, d);
-    w->lse[row] = (float)w->want_lse[row];
-    w->delta[row] = (float)delta;
-    if (w->want_lse[row] > -INFINITY) each_pair(w, i, h, add_gradient);
-}
-
-static void reference(struct world *w)
-{
-    for (int64_t i = 0; i < w->plan.q_count; i++)
-        for (int h = 0; h < w->plan.heads; h++) reference_row(w, i, h);
-}
-
-/* ---- Running a kernel ------------------------------------------------------------------------ */
-
-static struct ra__view view_of(const struct world *w)
-{
-    const struct plan *p = &w->plan;
-    return (struct ra__view){ .shape = &w->shape,
-                              .heads = p->heads,
-                              .q_count = p->q_count,
-                              .q_pos = p->q_pos,
-                              .q_pos_step = p->q_pos_step,
-                              .q = w->q,
-                              .k = w->k,
-                              .v = w->v,
-                              .runs = p->runs,
-                              .run_count = p->run_count };
-}
-
-static struct ra__forward_job forward_of(struct world *w)
-{
-    int heads = w->plan.heads;
-    return (struct ra__forward_job){ .view = view_of(w),
-                                     .first = true,
-                                     .last = true,
-                                     .m = { w->m, heads },
-                                     .l = { w->l, heads },
-                                     .acc = w->acc,
-                                     .acc_row_stride = (int64_t)heads * w->plan.value_dim,
-                                     .out = w->out,
-                                     .lse = { w->lse, heads } };
-}
-
-static struct ra__backward_job backward_of(struct world *w)
-{
-    int heads = w->plan.heads, dim = w->plan.dim, value_dim = w->plan.value_dim;
-    return (struct ra__backward_job){ .view = view_of(w),
-                                      .dout = w->dout,
-                                      .lse = { w->lse, heads },
-                                      .delta = { w->delta, heads },
-                                      .dq = w->dq,
-                                      .dq_row_stride = (int64_t)heads * dim,
-                                      .dk = w->dk,
-                                      .dv = w->dv,
-                                      .dk_row_stride = dim,
-                                      .dv_row_stride = value_dim };
-}
-
-static void run_forward(struct world *w)
-{
-    struct ra__forward_job job = forward_of(w);
-    w->plan.kernel->forward(&job, w->workspace);
-}
-
-static void run_backward(struct world *w)
-{
-    struct ra__backward_job job = backward_of(w);
-    w->plan.kernel->backward(&job, w->workspace);
-}
-
-static double unit_of(ra_dtype dtype)
-{
-    return dtype == RA_F32 ? 0x1p-24 : dtype == RA_F16 ? 0x1p-11 : 0x1p-8;
-}
-
-/* What f32 sums may lose: scores of size x are off by some x 2^-24, and so is every weight. */
-static double slack(const struct world *w)
-{
-    return 0x1p-24 * (16.0 + w->plan.magnitude * (8.0 + 2.0 * sqrt(w->plan.dim)));
-}
-
-static void expect_near(const struct world *w, const char *what, double got, double want,
-                        double bound)
-{
-    if (isnan(got) || fabs(got - want) > bound)
-        fail_msg("%s: %s is %.9g, not %.9g (+- %.3g)", w->name, what, got, want, bound);
-}
-
-static void expect_forward(struct world *w)
-{
-    for (int64_t row = 0; row < w->rows; row++) {
-        int64_t i = row / w->plan.heads, h = row % w->plan.heads;
-        double want = w->want_lse[row];
-        if (want == -INFINITY) {
-            if (w->lse[row] != -INFINITY) fail_msg("%s: lse of row %d", w->name, (int)row);
-        } else {
-            expect_near(w, "lse", w->lse[row], want, slack(w) + 0x1p-23 * fabs(want));
-        }
-        for (int d = 0; d < w->plan.value_dim; d++) {
-            want = w->want_out[row * w->plan.value_dim + d];
-            expect_near(w, "out", at(w, w->out, i, h, d), want,
-                        slack(w) + unit_of(w->plan.dtype) * fabs(want));
-        }
-    }
-}
-
-static void expect_all(const struct world *w, const char *what, const float *got,
-                       const double *want, const double *size, int64_t count)
-{
-    for (int64_t i = 0; i < count; i++)
-        expect_near(w, what, got[i], want[i], slack(w) * size[i] + 1e-30);
-}
-
-static void expect_backward(const struct world *w)
-{
-    const struct plan *p = &w->plan;
-    expect_all(w, "dq", w->dq, w->want_dq, w->size_dq, w->rows * p->dim);
-    expect_all(w, "dk", w->dk, w->want_dk, w->size_dk, w->key_rows * p->dim);
-    expect_all(w, "dv", w->dv, w->want_dv, w->size_dv, w->key_rows * p->value_dim);
-}
-
-static void expect_pairs(const struct world *w, int64_t got)
-{
-    if (got != w->want_pairs)
-        fail_msg("%s: %lld pairs, not %lld", w->name, (long long)got, (long long)w->want_pairs);
-}
-
-static void check(const struct plan *plan)
-{
-    struct world w = world_make(plan);
-    reference(&w);
-    struct ra__backward_job backward = backward_of(&w);
-    plan->kernel->backward(&backward, w.workspace);
-    expect_backward(&w);
-    expect_pairs(&w, backward.pairs);
-    struct ra__forward_job forward = forward_of(&w);
-    plan->kernel->forward(&forward, w.workspace);
-    expect_forward(&w);
-    expect_pairs(&w, forward.pairs);
-    world_free(&w);
-}
-
-/* The kernels this CPU can run; NULL behind the last. Filled by main(). */
-static const struct ra__kernel *usable[16];
-
-#define FULL                                                                                       \
-    {                                                                                              \
-        RA__FAR, RA__FAR                                                                           \
-    }
-#define CAUSAL                                                                                     \
-    {                                                                                              \
-        RA__FAR, 0                                                                                 \
-    }
-
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-static const struct ra__key_run causal_run[] = { { 0, 1, 0, 1, 151, CAUSAL } };
+static const struct ra__key_run causal_run[] = { { 0, 1, 0, 1, 151, JOB_CAUSAL } };
 
 static void every_dtype_and_dim(void **state)
 {
@@ -407,153 +21,141 @@ static void every_dtype_and_dim(void **state)
     const int dims[][2] = { { 1, 1 },     { 3, 3 },     { 16, 16 }, { 17, 5 },
                             { 64, 64 },   { 65, 65 },   { 80, 96 }, { 128, 128 },
                             { 192, 128 }, { 576, 512 }, { 1, 130 } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        for (int t = 0; t < RA__COUNT(dtypes); t++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        for (int t = 0; t < RA__COUNT(job_dtypes); t++)
             for (int n = 0; n < RA__COUNT(dims); n++)
-                check(&(struct plan){ .kernel = *kernel,
-                                      .dtype = dtypes[t],
-                                      .dim = dims[n][0],
-                                      .value_dim = dims[n][1],
-                                      .heads = 2,
-                                      .q_count = 11,
-                                      .q_pos = 120,
-                                      .q_pos_step = 2,
-                                      .gap = n % 3,
-                                      .runs = causal_run,
-                                      .run_count = 1,
-                                      .magnitude = 3.0f });
+                job_check(&(struct job_plan){ .kernel = *kernel,
+                                              .dtype = job_dtypes[t],
+                                              .dim = dims[n][0],
+                                              .value_dim = dims[n][1],
+                                              .heads = 2,
+                                              .q_count = 11,
+                                              .q_pos = 120,
+                                              .q_pos_step = 2,
+                                              .gap = n % 3,
+                                              .runs = causal_run,
+                                              .run_count = 1,
+                                              .magnitude = 3.0f });
 }
 
 /* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that
  * nobody sees, and an empty one. */
 static const struct ra__key_run many_runs[] = {
-    { 0, 1, 37, 1, 200, { 64, 64 } },   { 5, 3, 11, 4, 70, FULL },
-    { 200, 1, 0, 1, 1, FULL },          { 1, 2, 300, 1, 90, CAUSAL },
-    { 0, 1, 130, 1, 130, { 0, 0 } },    { 7, 1, 9000, 7, 80, CAUSAL },
-    { 3, 1, 63, 3, 129, { 200, -10 } }, { 0, 1, 50, 1, 0, FULL },
-    { 2, 1, 1023, 2, 3, FULL },
+    { 0, 1, 37, 1, 200, { 64, 64 } },   { 5, 3, 11, 4, 70, JOB_FULL },
+    { 200, 1, 0, 1, 1, JOB_FULL },      { 1, 2, 300, 1, 90, JOB_CAUSAL },
+    { 0, 1, 130, 1, 130, { 0, 0 } },    { 7, 1, 9000, 7, 80, JOB_CAUSAL },
+    { 3, 1, 63, 3, 129, { 200, -10 } }, { 0, 1, 50, 1, 0, JOB_FULL },
+    { 2, 1, 1023, 2, 3, JOB_FULL },
 };
 
 static void every_geometry(void **state)
 {
     (void)state;
-    const struct {
-        int heads;
-        int64_t q_count, q_pos, q_pos_step;
-    } shapes[] = {
-        { 1, 1, 128, 1 }, { 8, 1, 390, 1 },  { 1, 61, 100, 1 }, { 3, 7, 0, 60 },
-        { 1, 64, 64, 1 }, { 4, 16, 250, 5 }, { 7, 9, 33, 1 },
-    };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        for (int n = 0; n < RA__COUNT(shapes); n++)
-            for (int64_t gap = 0; gap < 4; gap += 3)
-                check(&(struct plan){ .kernel = *kernel,
-                                      .dtype = dtypes[n % 3],
-                                      .dim = 20,
-                                      .value_dim = 12,
-                                      .heads = shapes[n].heads,
-                                      .q_count = shapes[n].q_count,
-                                      .q_pos = shapes[n].q_pos,
-                                      .q_pos_step = shapes[n].q_pos_step,
-                                      .gap = gap,
-                                      .runs = many_runs,
-                                      .run_count = RA__COUNT(many_runs),
-                                      .magnitude = 3.0f });
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        for (int64_t gap = 0; gap < 4; gap += 3)
+            job_check_geometries((struct job_plan){ .kernel = *kernel,
+                                                    .dim = 20,
+                                                    .value_dim = 12,
+                                                    .runs = many_runs,
+                                                    .run_count = RA__COUNT(many_runs),
+                                                    .gap = gap,
+                                                    .magnitude = 3.0f });
 }
 
 static void as_many_rows_as_a_kernel_takes(void **state)
 {
     (void)state;
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 300, { 70, 70 } } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct plan plan = { .kernel = *kernel,
-                             .dim = 32,
-                             .value_dim = 32,
-                             .heads = 1,
-                             .q_count = (*kernel)->rows,
-                             .q_pos_step = 1,
-                             .runs = runs,
-                             .run_count = 1,
-                             .magnitude = 3.0f };
-        check(&plan);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_plan plan = { .kernel = *kernel,
+                                 .dim = 32,
+                                 .value_dim = 32,
+                                 .heads = 1,
+                                 .q_count = (*kernel)->rows,
+                                 .q_pos_step = 1,
+                                 .runs = runs,
+                                 .run_count = 1,
+                                 .magnitude = 3.0f };
+        job_check(&plan);
         plan.heads = (*kernel)->rows;
         plan.q_count = 1;
-        check(&plan);
+        job_check(&plan);
     }
 }
 
 static void large_scores(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        for (int t = 0; t < RA__COUNT(dtypes); t++)
-            check(&(struct plan){ .kernel = *kernel,
-                                  .dtype = dtypes[t],
-                                  .dim = 64,
-                                  .value_dim = 32,
-                                  .heads = 1,
-                                  .q_count = 40,
-                                  .q_pos = 100,
-                                  .q_pos_step = 1,
-                                  .runs = many_runs,
-                                  .run_count = RA__COUNT(many_runs),
-                                  .magnitude = 200.0f });
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        for (int t = 0; t < RA__COUNT(job_dtypes); t++)
+            job_check(&(struct job_plan){ .kernel = *kernel,
+                                          .dtype = job_dtypes[t],
+                                          .dim = 64,
+                                          .value_dim = 32,
+                                          .heads = 1,
+                                          .q_count = 40,
+                                          .q_pos = 100,
+                                          .q_pos_step = 1,
+                                          .runs = many_runs,
+                                          .run_count = RA__COUNT(many_runs),
+                                          .magnitude = 200.0f });
 }
 
 /* Runs lie 200 above or below one another: weights vanish, or replace all that was summed. */
 static void gaps_of_200_between_runs(void **state)
 {
     (void)state;
-    const struct ra__key_run runs[] = { { 0, 1, 0, 1, 70, FULL },
-                                        { 70, 1, 70, 1, 70, FULL },
-                                        { 140, 1, 140, 1, 70, FULL } };
+    const struct ra__key_run runs[] = { { 0, 1, 0, 1, 70, JOB_FULL },
+                                        { 70, 1, 70, 1, 70, JOB_FULL },
+                                        { 140, 1, 140, 1, 70, JOB_FULL } };
     const float levels[][3] = {
         { -200, 0, 200 }, { 200, 0, -200 }, { 0, 200, 0 }, { -200, -200, 200 }
     };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
         for (int n = 0; n < RA__COUNT(levels); n++) {
-            struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                        .dim = 1,
-                                                        .value_dim = 9,
-                                                        .heads = 1,
-                                                        .q_count = 5,
-                                                        .q_pos_step = 1,
-                                                        .runs = runs,
-                                                        .run_count = 3,
-                                                        .magnitude = 200.0f });
-            for (int64_t i = 0; i < 5; i++) put(&w, w.q, i, 0, 1.0f);
-            for (int64_t j = 0; j < 210; j++) put(&w, w.k, j, 0, levels[n][j / 70] + noise());
-            reference(&w);
-            run_backward(&w);
-            expect_backward(&w);
-            run_forward(&w);
-            expect_forward(&w);
-            world_free(&w);
+            struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                              .dim = 1,
+                                                              .value_dim = 9,
+                                                              .heads = 1,
+                                                              .q_count = 5,
+                                                              .q_pos_step = 1,
+                                                              .runs = runs,
+                                                              .run_count = 3,
+                                                              .magnitude = 200.0f });
+            for (int64_t i = 0; i < 5; i++) job_put(&w, w.q, i, 0, 0, 1.0f);
+            for (int64_t j = 0; j < 210; j++)
+                job_put(&w, w.k, j, 0, 0, levels[n][j / 70] + job_noise());
+            job_reference(&w);
+            job_run_backward(&w);
+            job_expect_backward(&w);
+            job_run_forward(&w);
+            job_expect_forward(&w);
+            job_free(&w);
         }
 }
 
 /* With lse = 0, dout = 1 and scale log2(e) = 1, dv of a key is exp2 of its number. */
 static double worst_exp2(const struct ra__kernel *kernel, const float *x, int64_t count)
 {
-    const struct ra__key_run runs[] = { { 0, 1, 0, 1, count, FULL } };
-    struct world w = world_make(&(struct plan){ .kernel = kernel,
-                                                .dim = 1,
-                                                .value_dim = 1,
-                                                .heads = 1,
-                                                .q_count = 1,
-                                                .q_pos_step = 1,
-                                                .runs = runs,
-                                                .run_count = 1,
-                                                .magnitude = 1.0f });
+    const struct ra__key_run runs[] = { { 0, 1, 0, 1, count, JOB_FULL } };
+    struct job_world w = job_make(&(struct job_plan){ .kernel = kernel,
+                                                      .dim = 1,
+                                                      .value_dim = 1,
+                                                      .heads = 1,
+                                                      .q_count = 1,
+                                                      .q_pos_step = 1,
+                                                      .runs = runs,
+                                                      .run_count = 1,
+                                                      .magnitude = 1.0f });
     w.shape.scale = (float)RA__LN_2;
     assert_true(w.shape.scale * (float)RA__LOG2_E == 1.0f);
-    put(&w, w.q, 0, 0, 1.0f);
-    put(&w, w.dout, 0, 0, 1.0f);
-    for (int64_t j = 0; j < count; j++) put(&w, w.k, j, 0, x[j]);
-    run_backward(&w);
+    job_put(&w, w.q, 0, 0, 0, 1.0f);
+    job_put(&w, w.dout, 0, 0, 0, 1.0f);
+    for (int64_t j = 0; j < count; j++) job_put(&w, w.k, j, 0, 0, x[j]);
+    job_run_backward(&w);
     double worst = 0.0;
     for (int64_t j = 0; j < count; j++) worst = fmax(worst, fabs(w.dv[j] / exp2(x[j]) - 1.0));
-    world_free(&w);
+    job_free(&w);
     return worst;
 }
 
@@ -565,7 +167,7 @@ static void exp2_keeps_its_bound(void **state)
     static float x[COUNT];
     const uint32_t two = ra__f32_bits(-2.0f), one = ra__f32_bits(-1.0f),
                    lowest = ra__f32_bits(-126.0f);
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
         double worst = 0.0;
         for (uint32_t bits = one; bits < two; bits += COUNT) {
             for (uint32_t n = 0; n < COUNT; n++) x[n] = ra__f32_from_bits(bits + n);
@@ -582,28 +184,28 @@ static void exp2_of_the_far_ends(void **state)
 {
     (void)state;
     const float x[] = { 0.0f, -0.0f, -1e-30f, -126.0f, -127.0f, -1000.0f, -1e30f, -INFINITY, NAN };
-    const struct ra__key_run runs[] = { { 0, 1, 0, 1, RA__COUNT(x), FULL } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                    .dim = 1,
-                                                    .value_dim = 1,
-                                                    .heads = 1,
-                                                    .q_count = 1,
-                                                    .q_pos_step = 1,
-                                                    .runs = runs,
-                                                    .run_count = 1 });
+    const struct ra__key_run runs[] = { { 0, 1, 0, 1, RA__COUNT(x), JOB_FULL } };
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                          .dim = 1,
+                                                          .value_dim = 1,
+                                                          .heads = 1,
+                                                          .q_count = 1,
+                                                          .q_pos_step = 1,
+                                                          .runs = runs,
+                                                          .run_count = 1 });
         w.shape.scale = (float)RA__LN_2;
-        put(&w, w.q, 0, 0, 1.0f);
-        put(&w, w.dout, 0, 0, 1.0f);
-        for (int j = 0; j < RA__COUNT(x); j++) put(&w, w.k, j, 0, x[j]);
-        run_backward(&w);
+        job_put(&w, w.q, 0, 0, 0, 1.0f);
+        job_put(&w, w.dout, 0, 0, 0, 1.0f);
+        for (int j = 0; j < RA__COUNT(x); j++) job_put(&w, w.k, j, 0, 0, x[j]);
+        job_run_backward(&w);
         assert_true(w.dv[0] == 1.0f && w.dv[1] == 1.0f);
         assert_true(fabsf(w.dv[2] - 1.0f) <= 0x1p-23f);
         assert_true(w.dv[3] == 0x1p-126f);
         assert_true(w.dv[4] >= 0.0f && w.dv[4] <= 0x1p-127f);
         for (int j = 5; j < 8; j++) assert_true(w.dv[j] == 0.0f);
         assert_true(isnan(w.dv[8]));
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -612,29 +214,29 @@ static void exp2_of_the_far_ends(void **state)
 static void outputs_are_narrowed_as_dtype_h_does(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        for (int t = 0; t < RA__COUNT(dtypes); t++) {
-            struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                        .dtype = dtypes[t],
-                                                        .dim = 1,
-                                                        .value_dim = 523,
-                                                        .heads = 1,
-                                                        .q_count = (*kernel)->rows,
-                                                        .q_pos_step = 1 });
-            int64_t bytes = (int64_t)ra__dtype_bytes(dtypes[t]);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
+            struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                              .dtype = job_dtypes[t],
+                                                              .dim = 1,
+                                                              .value_dim = 523,
+                                                              .heads = 1,
+                                                              .q_count = (*kernel)->rows,
+                                                              .q_pos_step = 1 });
+            int64_t bytes = (int64_t)ra__dtype_bytes(job_dtypes[t]);
             for (uint32_t n = 0; n < w.rows * 523; n++) w.acc[n] = ra__f32_from_bits(n * 42799u);
             for (int64_t row = 0; row < w.rows; row++) w.l[row] = 1.0f;
-            struct ra__forward_job job = forward_of(&w);
+            struct ra__forward_job job = job_forward_of(&w);
             job.first = false;
             (*kernel)->forward(&job, w.workspace);
             for (int64_t n = 0; n < w.rows * 523; n++) {
                 float want = 0.0f;
-                ra__store(dtypes[t], &want, 0, w.acc[n]);
+                ra__store(job_dtypes[t], &want, 0, w.acc[n]);
                 bool same = memcmp((char *)w.out.data + n * bytes, &want, (size_t)bytes) == 0;
-                if (isnan(w.acc[n])) same = isnan(ra__load(dtypes[t], w.out.data, n));
+                if (isnan(w.acc[n])) same = isnan(ra__load(job_dtypes[t], w.out.data, n));
                 if (!same) fail_msg("%s: narrowing %a", w.name, w.acc[n]);
             }
-            world_free(&w);
+            job_free(&w);
         }
 }
 
@@ -644,42 +246,43 @@ static void rows_that_see_nothing(void **state)
 {
     (void)state;
     /* Queries 0 to 9: the first four lie before every key. */
-    const struct ra__key_run runs[] = { { 0, 1, 4, 1, 100, CAUSAL }, { 0, 1, 5, 1, 40, { 0, 0 } } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                    .dtype = RA_BF16,
-                                                    .dim = 24,
-                                                    .value_dim = 24,
-                                                    .heads = 2,
-                                                    .q_count = 10,
-                                                    .q_pos_step = 1,
-                                                    .runs = runs,
-                                                    .run_count = 2,
-                                                    .magnitude = 3.0f });
-        reference(&w);
-        run_backward(&w);
-        expect_backward(&w);
-        run_forward(&w);
-        expect_forward(&w);
+    const struct ra__key_run runs[] = { { 0, 1, 4, 1, 100, JOB_CAUSAL },
+                                        { 0, 1, 5, 1, 40, { 0, 0 } } };
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                          .dtype = RA_BF16,
+                                                          .dim = 24,
+                                                          .value_dim = 24,
+                                                          .heads = 2,
+                                                          .q_count = 10,
+                                                          .q_pos_step = 1,
+                                                          .runs = runs,
+                                                          .run_count = 2,
+                                                          .magnitude = 3.0f });
+        job_reference(&w);
+        job_run_backward(&w);
+        job_expect_backward(&w);
+        job_run_forward(&w);
+        job_expect_forward(&w);
         for (int64_t row = 0; row < 8; row++) {
             assert_true(w.lse[row] == -INFINITY);
-            for (int d = 0; d < 24; d++) assert_true(at(&w, w.out, row / 2, row % 2, d) == 0.0);
+            for (int d = 0; d < 24; d++) assert_true(job_at(&w, w.out, row / 2, row % 2, d) == 0.0);
         }
-        world_free(&w);
+        job_free(&w);
     }
 }
 
 static void no_runs_at_all(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        check(&(struct plan){ .kernel = *kernel,
-                              .dim = 8,
-                              .value_dim = 8,
-                              .heads = 3,
-                              .q_count = 5,
-                              .q_pos_step = 1,
-                              .magnitude = 1.0f });
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        job_check(&(struct job_plan){ .kernel = *kernel,
+                                      .dim = 8,
+                                      .value_dim = 8,
+                                      .heads = 3,
+                                      .q_count = 5,
+                                      .q_pos_step = 1,
+                                      .magnitude = 1.0f });
 }
 
 static void count_breath(void *context) { ++*(int *)context; }
@@ -689,28 +292,28 @@ static void jobs_breathe(void **state)
 {
     (void)state;
     static const struct ra__key_run long_run[] = { { 0, 1, 0, 1, 4096, { RA__FAR, RA__FAR } } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
         int breaths[2] = { 0, 0 };
-        struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                    .dim = 8,
-                                                    .value_dim = 8,
-                                                    .heads = 1,
-                                                    .q_count = 1,
-                                                    .q_pos_step = 1,
-                                                    .runs = long_run,
-                                                    .run_count = 1,
-                                                    .magnitude = 1.0f });
-        struct ra__forward_job forward = forward_of(&w);
+        struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                          .dim = 8,
+                                                          .value_dim = 8,
+                                                          .heads = 1,
+                                                          .q_count = 1,
+                                                          .q_pos_step = 1,
+                                                          .runs = long_run,
+                                                          .run_count = 1,
+                                                          .magnitude = 1.0f });
+        struct ra__forward_job forward = job_forward_of(&w);
         forward.view.breathe = count_breath;
         forward.view.context = &breaths[0];
         w.plan.kernel->forward(&forward, w.workspace);
-        struct ra__backward_job backward = backward_of(&w);
+        struct ra__backward_job backward = job_backward_of(&w);
         backward.view.breathe = count_breath;
         backward.view.context = &breaths[1];
         w.plan.kernel->backward(&backward, w.workspace);
         assert_true(breaths[0] >= 8);
         assert_true(breaths[1] >= 8);
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -720,76 +323,76 @@ static void scores_of_minus_infinity(void **state)
     (void)state;
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 80, { 0, 0 } },
                                         { 0, 1, 0, 1, 80, { 70, -60 } } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                    .dim = 1,
-                                                    .value_dim = 4,
-                                                    .heads = 1,
-                                                    .q_count = 64,
-                                                    .q_pos_step = 1,
-                                                    .runs = runs,
-                                                    .run_count = 2,
-                                                    .magnitude = 3.0f });
-        for (int64_t i = 0; i < 64; i++) put(&w, w.q, i, 0, 1.0f);
-        for (int64_t j = 2; j < 80; j++) put(&w, w.k, j, 0, -INFINITY);
-        run_forward(&w);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                          .dim = 1,
+                                                          .value_dim = 4,
+                                                          .heads = 1,
+                                                          .q_count = 64,
+                                                          .q_pos_step = 1,
+                                                          .runs = runs,
+                                                          .run_count = 2,
+                                                          .magnitude = 3.0f });
+        for (int64_t i = 0; i < 64; i++) job_put(&w, w.q, i, 0, 0, 1.0f);
+        for (int64_t j = 2; j < 80; j++) job_put(&w, w.k, j, 0, 0, -INFINITY);
+        job_run_forward(&w);
         for (int64_t i = 0; i < 64; i++) {
             bool alone = i >= 2 && i < 60; /* from query 60 on, the second run adds keys 0 and 1 */
             assert_true(alone ? w.lse[i] == -INFINITY : isfinite(w.lse[i]));
             for (int d = 0; d < 4; d++) {
-                double out = at(&w, w.out, i, 0, d);
+                double out = job_at(&w, w.out, i, 0, d);
                 assert_true(alone ? out == 0.0 : isfinite(out));
             }
         }
-        world_free(&w);
+        job_free(&w);
     }
 }
 
-static bool row_sees_key(const struct world *w, int64_t i, int64_t key)
+static bool row_sees_key(const struct job_world *w, int64_t i, int64_t key)
 {
     for (int n = 0; n < w->plan.run_count; n++)
         for (int64_t j = 0; j < w->plan.runs[n].count; j++)
             if (w->plan.runs[n].row + j * w->plan.runs[n].row_step == key &&
-                sees(w, i, &w->plan.runs[n], j))
+                job_sees(w, i, &w->plan.runs[n], j))
                 return true;
     return false;
 }
 
 static const struct ra__key_run window_run[] = { { 0, 1, 0, 1, 90, { 20, 3 } } };
 
-static struct world window_world(const struct ra__kernel *kernel, ra_dtype dtype)
+static struct job_world window_world(const struct ra__kernel *kernel, ra_dtype dtype)
 {
-    struct world w = world_make(&(struct plan){ .kernel = kernel,
-                                                .dtype = dtype,
-                                                .dim = 19,
-                                                .value_dim = 35,
-                                                .heads = 1,
-                                                .q_count = 50,
-                                                .q_pos = 10,
-                                                .q_pos_step = 1,
-                                                .runs = window_run,
-                                                .run_count = 1,
-                                                .magnitude = 3.0f });
-    reference(&w);
+    struct job_world w = job_make(&(struct job_plan){ .kernel = kernel,
+                                                      .dtype = dtype,
+                                                      .dim = 19,
+                                                      .value_dim = 35,
+                                                      .heads = 1,
+                                                      .q_count = 50,
+                                                      .q_pos = 10,
+                                                      .q_pos_step = 1,
+                                                      .runs = window_run,
+                                                      .run_count = 1,
+                                                      .magnitude = 3.0f });
+    job_reference(&w);
     return w;
 }
 
 /* A NaN or an infinity in a key or its value may show in the rows that see it and nowhere else; a
  * NaN must. */
-static void expect_poison_stays(struct world *w, int64_t key, bool must)
+static void expect_poison_stays(struct job_world *w, int64_t key, bool must)
 {
-    run_forward(w);
+    job_run_forward(w);
     for (int64_t i = 0; i < w->rows; i++) {
         bool poisoned = row_sees_key(w, i, key), nan = false;
         for (int d = 0; d < w->plan.value_dim; d++) {
-            double out = at(w, w->out, i, 0, d);
+            double out = job_at(w, w->out, i, 0, d);
             nan |= isnan(out);
             if (!poisoned)
-                expect_near(w, "a row beside NaN", out, w->want_out[i * w->plan.value_dim + d],
-                            slack(w) + unit_of(w->plan.dtype));
+                job_expect_near(w, "a row beside NaN", out, w->want_out[i * w->plan.value_dim + d],
+                                job_slack(w) + job_unit_of(w->plan.dtype));
         }
         if (must && poisoned && !nan) fail_msg("%s: row %d hides a NaN", w->name, (int)i);
-        if (!poisoned) expect_near(w, "its lse", w->lse[i], w->want_lse[i], 1e-4);
+        if (!poisoned) job_expect_near(w, "its lse", w->lse[i], w->want_lse[i], 1e-4);
     }
 }
 
@@ -797,27 +400,27 @@ static void nan_goes_to_the_rows_that_see_it_and_no_further(void **state)
 {
     (void)state;
     const int64_t keys[] = { 0, 31, 63, 64, 80 };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
-        for (int t = 0; t < RA__COUNT(dtypes); t++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
+        for (int t = 0; t < RA__COUNT(job_dtypes); t++)
             for (int n = 0; n < RA__COUNT(keys) * 4; n++) {
-                struct world w = window_world(*kernel, dtypes[t]);
+                struct job_world w = window_world(*kernel, job_dtypes[t]);
                 float poison = n & 1 ? NAN : INFINITY;
-                put(&w, n & 2 ? w.k : w.v, keys[n / 4], 18, poison);
+                job_put(&w, n & 2 ? w.k : w.v, keys[n / 4], 0, 18, poison);
                 expect_poison_stays(&w, keys[n / 4], n & 1);
-                world_free(&w);
+                job_free(&w);
             }
 }
 
 static void nan_in_a_query_stays_in_its_row(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = window_world(*kernel, RA_F32);
-        put(&w, w.q, 13, 4, NAN);
-        run_forward(&w);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = window_world(*kernel, RA_F32);
+        job_put(&w, w.q, 13, 0, 4, NAN);
+        job_run_forward(&w);
         for (int64_t i = 0; i < w.rows; i++)
-            assert_true((isnan(at(&w, w.out, i, 0, 0)) != 0) == (i == 13));
-        world_free(&w);
+            assert_true((isnan(job_at(&w, w.out, i, 0, 0)) != 0) == (i == 13));
+        job_free(&w);
     }
 }
 
@@ -826,50 +429,52 @@ static void nan_spreads_no_further_backward(void **state)
 {
     (void)state;
     const int64_t key = 40, query = 25;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
         for (int n = 0; n < 4; n++) {
-            struct world w = window_world(*kernel, RA_F32);
+            struct job_world w = window_world(*kernel, RA_F32);
             struct ra__matrix bad[] = { w.k, w.v, w.q, w.dout };
-            put(&w, bad[n], n < 2 ? key : query, 2, NAN);
-            run_backward(&w);
+            job_put(&w, bad[n], n < 2 ? key : query, 0, 2, NAN);
+            job_run_backward(&w);
             for (int64_t i = 0; i < w.rows; i++)
                 if (n < 2 ? !row_sees_key(&w, i, key) : i != query)
                     for (int d = 0; d < 19; d++)
-                        expect_near(&w, "dq beside NaN", w.dq[i * 19 + d], w.want_dq[i * 19 + d],
-                                    1e-4);
+                        job_expect_near(&w, "dq beside NaN", w.dq[i * 19 + d],
+                                        w.want_dq[i * 19 + d], 1e-4);
             for (int64_t j = 0; j < w.key_rows; j++) {
                 if (n < 2 ? row_sees_key(&w, query, j) || j == key : row_sees_key(&w, query, j))
                     continue;
                 for (int d = 0; d < 19 && n >= 2; d++)
-                    expect_near(&w, "dk beside NaN", w.dk[j * 19 + d], w.want_dk[j * 19 + d], 1e-4);
+                    job_expect_near(&w, "dk beside NaN", w.dk[j * 19 + d], w.want_dk[j * 19 + d],
+                                    1e-4);
                 for (int d = 0; d < 35 && n >= 2; d++)
-                    expect_near(&w, "dv beside NaN", w.dv[j * 35 + d], w.want_dv[j * 35 + d], 1e-4);
+                    job_expect_near(&w, "dv beside NaN", w.dv[j * 35 + d], w.want_dv[j * 35 + d],
+                                    1e-4);
             }
-            world_free(&w);
+            job_free(&w);
         }
 }
 
 /* ---- Bits ------------------------------------------------------------------------------------ */
 
 /* Scores are small, so that many weights count and the order of their sum shows. */
-static struct world bits_world(const struct ra__kernel *kernel, const struct ra__key_run *runs,
-                               int count)
+static struct job_world bits_world(const struct ra__kernel *kernel, const struct ra__key_run *runs,
+                                   int count)
 {
-    return world_make(&(struct plan){ .kernel = kernel,
-                                      .dtype = RA_F32,
-                                      .dim = 40,
-                                      .value_dim = 72,
-                                      .heads = 2,
-                                      .q_count = 31,
-                                      .q_pos = 200,
-                                      .q_pos_step = 1,
-                                      .runs = runs,
-                                      .run_count = count,
-                                      .magnitude = 1.0f });
+    return job_make(&(struct job_plan){ .kernel = kernel,
+                                        .dtype = RA_F32,
+                                        .dim = 40,
+                                        .value_dim = 72,
+                                        .heads = 2,
+                                        .q_count = 31,
+                                        .q_pos = 200,
+                                        .q_pos_step = 1,
+                                        .runs = runs,
+                                        .run_count = count,
+                                        .magnitude = 1.0f });
 }
 
 /* Bytes of everything a forward writes. */
-static void expect_same_bits(const struct world *w, const float *out, const float *lse,
+static void expect_same_bits(const struct job_world *w, const float *out, const float *lse,
                              const char *what)
 {
     size_t bytes = sizeof(float) * (size_t)(w->rows * w->plan.value_dim);
@@ -880,56 +485,44 @@ static void expect_same_bits(const struct world *w, const float *out, const floa
 
 static float *copy_of(const void *data, int64_t count)
 {
-    float *copy = allocate(count, sizeof(float));
+    float *copy = job_allocate(count, sizeof(float));
     memcpy(copy, data, sizeof(float) * (size_t)count);
     return copy;
 }
 
 /* Runs the world once whole and keeps what came out. */
-static void run_whole(struct world *w, float **out, float **lse)
+static void run_whole(struct job_world *w, float **out, float **lse)
 {
-    run_forward(w);
+    job_run_forward(w);
     *out = copy_of(w->out.data, w->rows * w->plan.value_dim);
     *lse = copy_of(w->lse, w->rows);
     memset(w->out.data, 0xff, sizeof(float) * (size_t)(w->rows * w->plan.value_dim));
     memset(w->lse, 0xff, sizeof(float) * (size_t)w->rows);
 }
 
-static void forward_piece(struct world *w, int64_t from, int64_t count, int head, int heads)
-{
-    struct ra__forward_job job = forward_of(w);
-    job.view.q.data = (float *)w->q.data + from * w->q.row_stride + head * w->q.head_stride;
-    job.out.data = (float *)w->out.data + from * w->out.row_stride + head * w->out.head_stride;
-    job.lse.data = w->lse + from * w->plan.heads + head;
-    job.view.q_pos += from * w->plan.q_pos_step;
-    job.view.q_count = count;
-    job.view.heads = heads;
-    w->plan.kernel->forward(&job, w->workspace);
-}
-
 /* Windows over several blocks, so that where blocks start shows. */
 static const struct ra__key_run long_runs[] = {
     { 0, 1, 0, 1, 700, { 190, 300 } },
-    { 3, 1, 5, 2, 300, CAUSAL },
+    { 3, 1, 5, 2, 300, JOB_CAUSAL },
     { 1, 1, 150, 1, 200, { 70, -1 } },
 };
 
 static void bits_do_not_depend_on_how_queries_are_cut(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
         for (int64_t piece = 1; piece < 31; piece += 4) {
-            struct world w = bits_world(*kernel, long_runs, RA__COUNT(long_runs));
+            struct job_world w = bits_world(*kernel, long_runs, RA__COUNT(long_runs));
             float *out, *lse;
             run_whole(&w, &out, &lse);
             for (int64_t from = 0; from < 31; from += piece)
-                forward_piece(&w, from, ra__min(piece, 31 - from), 0, 2);
+                job_run_piece(&w, from, ra__min(piece, 31 - from), 0, 2);
             expect_same_bits(&w, out, lse, "queries are cut");
-            for (int head = 0; head < 2; head++) forward_piece(&w, 0, 31, head, 1);
+            for (int head = 0; head < 2; head++) job_run_piece(&w, 0, 31, head, 1);
             expect_same_bits(&w, out, lse, "heads are cut");
             free(out);
             free(lse);
-            world_free(&w);
+            job_free(&w);
         }
 }
 
@@ -937,7 +530,7 @@ static void bits_do_not_depend_on_cuts_at_block_multiples(void **state)
 {
     (void)state;
     const struct ra__key_run whole[] = { { 0, 1, 7, 1, 900, { 500, 400 } },
-                                         { 3, 1, 2, 3, 600, CAUSAL } };
+                                         { 3, 1, 2, 3, 600, JOB_CAUSAL } };
     struct ra__key_run cut[8];
     int count = 0;
     for (int n = 0; n < 2; n++)
@@ -950,17 +543,17 @@ static void bits_do_not_depend_on_cuts_at_block_multiples(void **state)
             cut[count++].count = to - from;
         }
     assert_int_equal(count, 4 + 3);
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = bits_world(*kernel, whole, 2);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = bits_world(*kernel, whole, 2);
         float *out, *lse;
         run_whole(&w, &out, &lse);
         w.plan.runs = cut;
         w.plan.run_count = count;
-        run_forward(&w);
+        job_run_forward(&w);
         expect_same_bits(&w, out, lse, "runs are cut at block multiples");
         free(out);
         free(lse);
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -970,16 +563,16 @@ static void bits_do_not_depend_on_keys_not_seen(void **state)
     (void)state;
     const struct ra__key_run wide[] = { { 0, 1, 0, 1, 400, { 90, 0 } } };
     const struct ra__key_run tight[] = { { 110, 1, 110, 1, 121, { 90, 0 } } };
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = bits_world(*kernel, wide, 1);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = bits_world(*kernel, wide, 1);
         float *out, *lse;
         run_whole(&w, &out, &lse);
         w.plan.runs = tight;
-        run_forward(&w);
+        job_run_forward(&w);
         expect_same_bits(&w, out, lse, "keys nobody sees are left out");
         free(out);
         free(lse);
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -987,12 +580,12 @@ static void bits_do_not_depend_on_keys_not_seen(void **state)
 static void state_carried_across_jobs(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
         for (int cut = 0; cut <= RA__COUNT(many_runs); cut++) {
-            struct world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
+            struct job_world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
             float *out, *lse;
             run_whole(&w, &out, &lse);
-            struct ra__forward_job job = forward_of(&w);
+            struct ra__forward_job job = job_forward_of(&w);
             job.last = false;
             job.view.run_count = cut;
             (*kernel)->forward(&job, w.workspace);
@@ -1004,30 +597,30 @@ static void state_carried_across_jobs(void **state)
             expect_same_bits(&w, out, lse, "state is carried");
             free(out);
             free(lse);
-            world_free(&w);
+            job_free(&w);
         }
 }
 
 static void the_same_backward_twice_gives_the_same_bits(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
-        reference(&w);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
+        job_reference(&w);
         int64_t q = w.rows * 40, k = w.key_rows * 40, v = w.key_rows * 72;
-        run_backward(&w);
+        job_run_backward(&w);
         float *dq = copy_of(w.dq, q), *dk = copy_of(w.dk, k), *dv = copy_of(w.dv, v);
         memset(w.dq, 0, sizeof(float) * (size_t)q);
         memset(w.dk, 0, sizeof(float) * (size_t)k);
         memset(w.dv, 0, sizeof(float) * (size_t)v);
-        run_backward(&w);
+        job_run_backward(&w);
         assert_memory_equal(dq, w.dq, sizeof(float) * (size_t)q);
         assert_memory_equal(dk, w.dk, sizeof(float) * (size_t)k);
         assert_memory_equal(dv, w.dv, sizeof(float) * (size_t)v);
         free(dq);
         free(dk);
         free(dv);
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -1036,21 +629,21 @@ static void the_same_backward_twice_gives_the_same_bits(void **state)
 static void forward_writes_only_what_it_should(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = world_make(&(struct plan){ .kernel = *kernel,
-                                                    .dtype = RA_F16,
-                                                    .dim = 5,
-                                                    .value_dim = 21,
-                                                    .heads = 2,
-                                                    .q_count = 6,
-                                                    .q_pos = 100,
-                                                    .q_pos_step = 1,
-                                                    .gap = 5,
-                                                    .runs = causal_run,
-                                                    .run_count = 1,
-                                                    .magnitude = 1.0f });
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = *kernel,
+                                                          .dtype = RA_F16,
+                                                          .dim = 5,
+                                                          .value_dim = 21,
+                                                          .heads = 2,
+                                                          .q_count = 6,
+                                                          .q_pos = 100,
+                                                          .q_pos_step = 1,
+                                                          .gap = 5,
+                                                          .runs = causal_run,
+                                                          .run_count = 1,
+                                                          .magnitude = 1.0f });
         w.lse[0] = 42.0f;
-        struct ra__forward_job job = forward_of(&w);
+        struct ra__forward_job job = job_forward_of(&w);
         job.lse.data = NULL;                      /* not wanted */
         job.m.data = job.l.data = job.acc = NULL; /* not needed by a job that is first and last */
         (*kernel)->forward(&job, w.workspace);
@@ -1060,22 +653,25 @@ static void forward_writes_only_what_it_should(void **state)
             bool gap = in_row >= 2 * w.out.head_stride || in_row % w.out.head_stride >= 21;
             assert_true((isnan(ra__load(RA_F16, w.out.data, n)) != 0) == gap);
         }
-        world_free(&w);
+        job_free(&w);
     }
 }
 
 static void backward_adds(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = window_world(*kernel, RA_BF16);
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = window_world(*kernel, RA_BF16);
         int64_t q = w.rows * 19, k = w.key_rows * 19, v = w.key_rows * 35;
-        for (int64_t n = 0; n < q; n++) add_term(&w.want_dq[n], &w.size_dq[n], w.dq[n] = noise());
-        for (int64_t n = 0; n < k; n++) add_term(&w.want_dk[n], &w.size_dk[n], w.dk[n] = noise());
-        for (int64_t n = 0; n < v; n++) add_term(&w.want_dv[n], &w.size_dv[n], w.dv[n] = noise());
-        run_backward(&w);
-        expect_backward(&w);
-        world_free(&w);
+        for (int64_t n = 0; n < q; n++)
+            job_add_term(&w.want_dq[n], &w.size_dq[n], w.dq[n] = job_noise());
+        for (int64_t n = 0; n < k; n++)
+            job_add_term(&w.want_dk[n], &w.size_dk[n], w.dk[n] = job_noise());
+        for (int64_t n = 0; n < v; n++)
+            job_add_term(&w.want_dv[n], &w.size_dv[n], w.dv[n] = job_noise());
+        job_run_backward(&w);
+        job_expect_backward(&w);
+        job_free(&w);
     }
 }
 
@@ -1083,20 +679,20 @@ static void backward_adds(void **state)
 static void backward_of_rows_without_lse(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++)
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++)
         for (int n = 0; n < 2; n++) {
-            struct world w = window_world(*kernel, RA_F32);
+            struct job_world w = window_world(*kernel, RA_F32);
             for (int64_t i = 0; i < w.rows; i++)
                 if (n || i % 3 == 0) w.lse[i] = -INFINITY;
-            run_backward(&w);
+            job_run_backward(&w);
             for (int64_t i = 0; i < w.rows; i++)
                 for (int d = 0; d < 19; d++) {
                     double want = n || i % 3 == 0 ? 0.0 : w.want_dq[i * 19 + d];
-                    expect_near(&w, "dq", w.dq[i * 19 + d], want, 1e-4);
+                    job_expect_near(&w, "dq", w.dq[i * 19 + d], want, 1e-4);
                 }
             for (int64_t j = 0; j < w.key_rows * 35; j++)
                 assert_true(n ? w.dv[j] == 0.0f : isfinite(w.dv[j]));
-            world_free(&w);
+            job_free(&w);
         }
 }
 
@@ -1105,17 +701,17 @@ static void backward_of_rows_without_lse(void **state)
 static void delta_is_a_row_sum(void **state)
 {
     (void)state;
-    for (int t = 0; t < RA__COUNT(dtypes); t++) {
-        struct world w = world_make(&(struct plan){ .kernel = ra__kernel_at(0),
-                                                    .dtype = dtypes[t],
-                                                    .dim = 3,
-                                                    .value_dim = 21,
-                                                    .heads = 3,
-                                                    .q_count = 4,
-                                                    .q_pos_step = 1,
-                                                    .gap = 2 });
+    for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = ra__kernel_at(0),
+                                                          .dtype = job_dtypes[t],
+                                                          .dim = 3,
+                                                          .value_dim = 21,
+                                                          .heads = 3,
+                                                          .q_count = 4,
+                                                          .q_pos_step = 1,
+                                                          .gap = 2 });
         float dlse[12];
-        for (int row = 0; row < 12; row++) dlse[row] = noise();
+        for (int row = 0; row < 12; row++) dlse[row] = job_noise();
         ra__kernel_delta(&w.shape, 4, 3, w.out, w.dout, (struct ra__column){ dlse, 3 },
                          (struct ra__column){ w.delta, 3 });
         ra__kernel_delta(&w.shape, 4, 3, w.out, w.dout, (struct ra__column){ NULL, 0 },
@@ -1123,11 +719,12 @@ static void delta_is_a_row_sum(void **state)
         for (int row = 0; row < 12; row++) {
             double want = 0.0;
             for (int d = 0; d < 21; d++)
-                want += at(&w, w.out, row / 3, row % 3, d) * at(&w, w.dout, row / 3, row % 3, d);
-            expect_near(&w, "delta", w.delta[row], want - dlse[row], 1e-6);
-            expect_near(&w, "delta without dlse", w.m[row], want, 1e-6);
+                want += job_at(&w, w.out, row / 3, row % 3, d) *
+                        job_at(&w, w.dout, row / 3, row % 3, d);
+            job_expect_near(&w, "delta", w.delta[row], want - dlse[row], 1e-6);
+            job_expect_near(&w, "delta without dlse", w.m[row], want, 1e-6);
         }
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -1135,14 +732,14 @@ static void delta_is_a_row_sum(void **state)
 static void states_merge(void **state)
 {
     (void)state;
-    for (const struct ra__kernel **kernel = usable; *kernel; kernel++) {
-        struct world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
-        reference(&w);
-        float *m = allocate(w.rows, sizeof(float)), *l = allocate(w.rows, sizeof(float));
-        float *acc = allocate(w.rows * 72, sizeof(float));
+    for (const struct ra__kernel **kernel = job_kernels; *kernel; kernel++) {
+        struct job_world w = bits_world(*kernel, many_runs, RA__COUNT(many_runs));
+        job_reference(&w);
+        float *m = job_allocate(w.rows, sizeof(float)), *l = job_allocate(w.rows, sizeof(float));
+        float *acc = job_allocate(w.rows * 72, sizeof(float));
         for (int64_t row = 0; row < w.rows; row++) m[row] = -INFINITY;
         for (int n = 0; n < RA__COUNT(many_runs); n++) {
-            struct ra__forward_job job = forward_of(&w);
+            struct ra__forward_job job = job_forward_of(&w);
             job.last = false;
             job.view.runs = many_runs + n;
             job.view.run_count = 1;
@@ -1155,11 +752,11 @@ static void states_merge(void **state)
         for (int64_t row = 0; row < w.rows; row++)
             ra__state_finish_row((struct ra__state_row){ m + row, l + row, acc + row * 72 }, 72,
                                  -INFINITY, RA_F32, (float *)w.out.data + row * 72, w.lse + row);
-        expect_forward(&w);
+        job_expect_forward(&w);
         free(m);
         free(l);
         free(acc);
-        world_free(&w);
+        job_free(&w);
     }
 }
 
@@ -1234,9 +831,7 @@ static void kernels_are_chosen_by_name(void **state)
 
 int main(void)
 {
-    int count = 0;
-    for (int i = 0; ra__kernel_at(i) && count + 1 < RA__COUNT(usable); i++)
-        if (ra__kernel_at(i)->usable()) usable[count++] = ra__kernel_at(i);
+    job_find_kernels();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_dtype_and_dim),
         cmocka_unit_test(every_geometry),

@@ -1,0 +1,402 @@
+/* job.c - kernel jobs: their tensors, running them, and how near the reference they must come. */
+#include "support/job.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "core/philox.h"
+
+const ra_dtype job_dtypes[3] = { RA_F32, RA_BF16, RA_F16 };
+static const char *const dtype_names[] = { "f32", "bf16", "f16" };
+
+const struct ra__kernel *job_kernels[16];
+
+void job_find_kernels(void)
+{
+    int count = 0;
+    for (int i = 0; ra__kernel_at(i) && count + 1 < TEST_COUNT(job_kernels); i++)
+        if (ra__kernel_at(i)->usable()) job_kernels[count++] = ra__kernel_at(i);
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+static uint32_t seed = 1;
+
+static uint32_t next(void) { return seed = seed * 1664525u + 1013904223u; }
+
+uint32_t job_draw(uint32_t below) { return (uint32_t)((uint64_t)next() * below >> 32); }
+
+float job_noise(void) { return (float)(int32_t)next() / 2147483648.0f; }
+
+void *job_allocate(int64_t count, size_t bytes)
+{
+    void *memory = calloc((size_t)count + 1, bytes);
+    assert_non_null(memory);
+    return memory;
+}
+
+static struct ra__matrix matrix_make(const struct job_plan *plan, int64_t rows, int heads, int dim,
+                                     float magnitude)
+{
+    struct ra__matrix x = { .head_stride = dim + plan->gap };
+    x.row_stride = x.head_stride * heads + plan->gap;
+    int64_t count = rows * x.row_stride;
+    x.data = job_allocate(count, ra__dtype_bytes(plan->dtype));
+    for (int64_t i = 0; i < count; i++) ra__store(plan->dtype, x.data, i, NAN);
+    for (int64_t i = 0; i < rows; i++)
+        for (int h = 0; h < heads; h++)
+            for (int d = 0; d < dim; d++)
+                ra__store(plan->dtype, x.data, i * x.row_stride + h * x.head_stride + d,
+                          magnitude * job_noise());
+    return x;
+}
+
+static void count_places(struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    w->places = p->q_pos + p->q_count * p->q_pos_step;
+    for (int n = 0; n < p->run_count; n++) {
+        const struct ra__key_run *run = &p->runs[n];
+        if (run->count == 0) continue;
+        w->key_rows = ra__max(w->key_rows, run->row + (run->count - 1) * run->row_step + 1);
+        w->places = ra__max(w->places, run->pos + (run->count - 1) * run->pos_step + 1);
+    }
+}
+
+static void make_order(struct job_world *w)
+{
+    w->origin = job_allocate(w->places, sizeof(int32_t));
+    w->see_from = job_allocate(w->places, sizeof(int32_t));
+    w->see_to = job_allocate(w->places, sizeof(int32_t));
+    for (int64_t i = 0; i < w->places; i++) {
+        int64_t j = job_draw((uint32_t)i + 1);
+        w->origin[i] = w->origin[j];
+        w->origin[j] = (int32_t)i;
+    }
+    for (int64_t i = 0; i < w->places; i++) { /* nothing, all, causal, or a part */
+        uint32_t kind = job_draw(8), n = (uint32_t)w->places;
+        w->see_from[i] = kind == 3 ? (int32_t)job_draw(n) : 0;
+        w->see_to[i] = kind == 0   ? 0
+                       : kind == 1 ? (int32_t)n
+                       : kind == 3 ? w->see_from[i] + (int32_t)job_draw(n)
+                                   : w->origin[i] + 1;
+    }
+    w->terms.origin = w->origin;
+    w->terms.see_from = w->see_from;
+    w->terms.see_to = w->see_to;
+}
+
+/* A tensor of its own for every head and query; every seventh number hides. */
+static void make_bias(struct job_world *w)
+{
+    int64_t count = w->rows * w->places;
+    w->bias.head_stride = w->places;
+    w->bias.row_stride = w->plan.heads * w->places;
+    w->bias.mask = w->plan.terms & JOB_HIDE;
+    w->addends = job_allocate(count, sizeof(float));
+    w->shown = job_allocate(count, 1);
+    for (int64_t i = 0; i < count; i++) {
+        w->shown[i] = job_draw(7) ? (unsigned char)(1 + job_draw(255)) : 0;
+        w->addends[i] = w->shown[i] ? 4.0f * job_noise() : -INFINITY;
+    }
+    w->bias.data = w->bias.mask ? (void *)w->shown : (void *)w->addends;
+    w->reach += 4.0;
+}
+
+static void make_terms(struct job_world *w)
+{
+    const int terms = w->plan.terms;
+    w->alibi = job_allocate(JOB_MOST_HEADS, sizeof(float));
+    w->sinks = job_allocate(JOB_MOST_HEADS, sizeof(float));
+    for (int h = 0; h < JOB_MOST_HEADS; h++) {
+        w->alibi[h] = 0.05f * (1.0f + job_noise());
+        w->sinks[h] = h % 5 == 4 ? -INFINITY : 6.0f * job_noise();
+    }
+    if (terms & JOB_SOFTCAP) w->terms.softcap = 2.5f;
+    if (terms & JOB_ALIBI) w->terms.alibi = w->alibi, w->reach += 0.1 * (double)w->places;
+    if (terms & JOB_SINKS) w->terms.sinks = w->sinks;
+    if (terms & JOB_DROPOUT) {
+        w->terms.dropout = true;
+        w->terms.drop_below = ra__philox_limit(0.3);
+        w->terms.kept_scale = 1.0f / 0.7f;
+        w->terms.seed = 0x123456789abcdef0u;
+    }
+    if (terms & (JOB_BIAS | JOB_HIDE)) make_bias(w);
+    if (terms & JOB_ORDER) make_order(w);
+}
+
+static void *workspace_make(const struct ra__kernel *kernel, const struct ra__shape *shape)
+{
+    size_t forward = kernel->workspace(shape, false), backward = kernel->workspace(shape, true);
+    size_t bytes = forward > backward ? forward : backward;
+    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    assert_non_null(memory);
+    memset(memory, 0xff, bytes); /* NaN, should somebody read what nobody wrote */
+    return memory;
+}
+
+static void make_name(struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    snprintf(w->name, sizeof w->name,
+             "%s %s terms=%d d=%d dv=%d heads=%d queries=%lld at %lld step %lld gap=%lld "
+             "runs=%d magnitude=%g",
+             p->kernel->name, dtype_names[p->dtype], p->terms, p->dim, p->value_dim, p->heads,
+             (long long)p->q_count, (long long)p->q_pos, (long long)p->q_pos_step,
+             (long long)p->gap, p->run_count, p->magnitude);
+}
+
+static void make_shape(struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    w->shape = (struct ra__shape){ .dtype = p->dtype,
+                                   .batch = p->terms ? JOB_BATCH + 1 : 1,
+                                   .q_heads = p->terms ? JOB_MOST_HEADS : p->heads,
+                                   .kv_heads = 1,
+                                   .dim = p->dim,
+                                   .value_dim = p->value_dim,
+                                   .scale = 1.0f / sqrtf((float)p->dim) };
+    w->batch = p->terms ? JOB_BATCH : 0;
+    w->head = p->terms ? JOB_FIRST_HEAD : 0;
+    w->rows = p->q_count * p->heads;
+    assert_true(w->rows <= p->kernel->rows);
+    assert_true(w->head + p->heads <= w->shape.q_heads);
+}
+
+static void make_tensors(struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    float size = sqrtf(3.0f * p->magnitude); /* uniform noise of size 1 has variance 1/3 */
+    w->q = matrix_make(p, p->q_count, p->heads, p->dim, size);
+    w->k = matrix_make(p, w->key_rows, 1, p->dim, size);
+    w->v = matrix_make(p, w->key_rows, 1, p->value_dim, 1.0f);
+    w->dout = matrix_make(p, p->q_count, p->heads, p->value_dim, 1.0f);
+    w->out = matrix_make(p, p->q_count, p->heads, p->value_dim, 1.0f);
+    w->m = job_allocate(w->rows, sizeof(float));
+    w->l = job_allocate(w->rows, sizeof(float));
+    w->acc = job_allocate(w->rows * p->value_dim, sizeof(float));
+    w->lse = job_allocate(w->rows, sizeof(float));
+    w->delta = job_allocate(w->rows, sizeof(float));
+    w->dq = job_allocate(w->rows * p->dim, sizeof(float));
+    w->dk = job_allocate(w->key_rows * p->dim, sizeof(float));
+    w->dv = job_allocate(w->key_rows * p->value_dim, sizeof(float));
+}
+
+static void make_wants(struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    w->want_out = job_allocate(w->rows * p->value_dim, sizeof(double));
+    w->want_lse = job_allocate(w->rows, sizeof(double));
+    w->want_dq = job_allocate(w->rows * p->dim, sizeof(double));
+    w->want_dk = job_allocate(w->key_rows * p->dim, sizeof(double));
+    w->want_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
+    w->size_dq = job_allocate(w->rows * p->dim, sizeof(double));
+    w->size_dk = job_allocate(w->key_rows * p->dim, sizeof(double));
+    w->size_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
+}
+
+struct job_world job_make(const struct job_plan *plan)
+{
+    struct job_world w = { .plan = *plan };
+    if (w.plan.magnitude == 0.0f) w.plan.magnitude = 3.0f;
+    w.reach = w.plan.magnitude;
+    make_shape(&w);
+    count_places(&w);
+    if (plan->terms) make_terms(&w);
+    make_tensors(&w);
+    make_wants(&w);
+    w.workspace = workspace_make(plan->kernel, &w.shape);
+    make_name(&w);
+    return w;
+}
+
+void job_free(struct job_world *w)
+{
+    void *all[] = { w->q.data,  w->k.data,   w->v.data,   w->dout.data, w->out.data, w->m,
+                    w->l,       w->acc,      w->lse,      w->delta,     w->dq,       w->dk,
+                    w->dv,      w->want_out, w->want_lse, w->want_dq,   w->want_dk,  w->want_dv,
+                    w->size_dq, w->size_dk,  w->size_dv,  w->workspace, w->alibi,    w->sinks,
+                    w->addends, w->shown,    w->origin,   w->see_from,  w->see_to };
+    for (int i = 0; i < TEST_COUNT(all); i++) free(all[i]);
+}
+
+/* ---- Running a kernel ------------------------------------------------------------------------ */
+
+static struct ra__view view_of(const struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    int others = p->terms & ~(JOB_BIAS | JOB_HIDE); /* a bias comes without terms too */
+    return (struct ra__view){ .shape = &w->shape,
+                              .batch = w->batch,
+                              .head = w->head,
+                              .heads = p->heads,
+                              .q_count = p->q_count,
+                              .q_pos = p->q_pos,
+                              .q_pos_step = p->q_pos_step,
+                              .q = w->q,
+                              .k = w->k,
+                              .v = w->v,
+                              .runs = p->runs,
+                              .run_count = p->run_count,
+                              .terms = others ? &w->terms : NULL,
+                              .bias = w->bias };
+}
+
+struct ra__forward_job job_forward_of(struct job_world *w)
+{
+    int heads = w->plan.heads;
+    return (struct ra__forward_job){ .view = view_of(w),
+                                     .first = true,
+                                     .last = true,
+                                     .m = { w->m, heads },
+                                     .l = { w->l, heads },
+                                     .acc = w->acc,
+                                     .acc_row_stride = (int64_t)heads * w->plan.value_dim,
+                                     .out = w->out,
+                                     .lse = { w->lse, heads } };
+}
+
+struct ra__backward_job job_backward_of(struct job_world *w)
+{
+    int heads = w->plan.heads, dim = w->plan.dim, value_dim = w->plan.value_dim;
+    return (struct ra__backward_job){ .view = view_of(w),
+                                      .dout = w->dout,
+                                      .lse = { w->lse, heads },
+                                      .delta = { w->delta, heads },
+                                      .dq = w->dq,
+                                      .dq_row_stride = (int64_t)heads * dim,
+                                      .dk = w->dk,
+                                      .dv = w->dv,
+                                      .dk_row_stride = dim,
+                                      .dv_row_stride = value_dim };
+}
+
+int64_t job_run_forward(struct job_world *w)
+{
+    struct ra__forward_job job = job_forward_of(w);
+    w->plan.kernel->forward(&job, w->workspace);
+    return job.pairs;
+}
+
+int64_t job_run_backward(struct job_world *w)
+{
+    struct ra__backward_job job = job_backward_of(w);
+    w->plan.kernel->backward(&job, w->workspace);
+    return job.pairs;
+}
+
+static void *moved(struct ra__matrix x, size_t bytes, int64_t row, int head)
+{
+    return (char *)x.data + (row * x.row_stride + head * x.head_stride) * (int64_t)bytes;
+}
+
+void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, int heads)
+{
+    struct ra__forward_job job = job_forward_of(w);
+    const size_t bytes = ra__dtype_bytes(w->plan.dtype);
+    const int64_t in_bias = from * w->bias.row_stride + head * w->bias.head_stride;
+    job.view.q.data = moved(w->q, bytes, from, head);
+    job.out.data = moved(w->out, bytes, from, head);
+    job.lse.data = w->lse + from * w->plan.heads + head;
+    if (w->bias.data && !w->bias.mask) job.view.bias.data = w->addends + in_bias;
+    if (w->bias.data && w->bias.mask) job.view.bias.data = w->shown + in_bias;
+    job.view.q_pos += from * w->plan.q_pos_step;
+    job.view.q_count = count;
+    job.view.head += head;
+    job.view.heads = heads;
+    w->plan.kernel->forward(&job, w->workspace);
+}
+
+/* ---- Expectations ---------------------------------------------------------------------------- */
+
+double job_unit_of(ra_dtype dtype)
+{
+    return dtype == RA_F32 ? 0x1p-24 : dtype == RA_F16 ? 0x1p-11 : 0x1p-8;
+}
+
+/* Scores of size x are off by some x 2^-24, and so is every weight; terms round a few times more. */
+double job_slack(const struct job_world *w)
+{
+    double roundings = w->plan.terms ? 24.0 : 16.0;
+    return 0x1p-24 * (roundings + w->reach * (8.0 + 2.0 * sqrt(w->plan.dim)));
+}
+
+void job_expect_near(const struct job_world *w, const char *what, double got, double want,
+                     double bound)
+{
+    if (isnan(got) || fabs(got - want) > bound)
+        fail_msg("%s: %s is %.9g, not %.9g (+- %.3g)", w->name, what, got, want, bound);
+}
+
+static void expect_row(const struct job_world *w, int64_t row)
+{
+    int64_t i = row / w->plan.heads, h = row % w->plan.heads;
+    double want = w->want_lse[row], slack = job_slack(w);
+    if (want > -INFINITY)
+        job_expect_near(w, "lse", w->lse[row], want, slack + 0x1p-23 * fabs(want));
+    else if (w->lse[row] != -INFINITY) fail_msg("%s: lse of row %d", w->name, (int)row);
+    if (w->plan.terms) slack *= 1.5;
+    for (int d = 0; d < w->plan.value_dim; d++) {
+        want = w->want_out[row * w->plan.value_dim + d];
+        job_expect_near(w, "out", job_at(w, w->out, i, h, d), want,
+                        slack + job_unit_of(w->plan.dtype) * fabs(want));
+    }
+}
+
+void job_expect_forward(const struct job_world *w)
+{
+    for (int64_t row = 0; row < w->rows; row++) expect_row(w, row);
+}
+
+void job_expect_all(const struct job_world *w, const char *what, const float *got,
+                    const double *want, const double *size, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        job_expect_near(w, what, got[i], want[i], job_slack(w) * size[i] + 1e-30);
+}
+
+void job_expect_backward(const struct job_world *w)
+{
+    const struct job_plan *p = &w->plan;
+    job_expect_all(w, "dq", w->dq, w->want_dq, w->size_dq, w->rows * p->dim);
+    job_expect_all(w, "dk", w->dk, w->want_dk, w->size_dk, w->key_rows * p->dim);
+    job_expect_all(w, "dv", w->dv, w->want_dv, w->size_dv, w->key_rows * p->value_dim);
+}
+
+static void expect_pairs(const struct job_world *w, int64_t got)
+{
+    if (got != w->want_pairs)
+        fail_msg("%s: %lld pairs, not %lld", w->name, (long long)got, (long long)w->want_pairs);
+}
+
+void job_check(const struct job_plan *plan)
+{
+    struct job_world w = job_make(plan);
+    job_reference(&w);
+    int64_t pairs = job_run_backward(&w);
+    job_expect_backward(&w);
+    expect_pairs(&w, pairs);
+    pairs = job_run_forward(&w);
+    job_expect_forward(&w);
+    expect_pairs(&w, pairs);
+    job_free(&w);
+}
+
+void job_check_geometries(struct job_plan plan)
+{
+    const struct {
+        int heads;
+        int64_t q_count, q_pos, q_pos_step;
+    } shapes[] = {
+        { 1, 1, 128, 1 }, { 8, 1, 390, 1 },  { 1, 61, 100, 1 }, { 3, 7, 0, 60 },
+        { 1, 64, 64, 1 }, { 4, 16, 250, 5 }, { 7, 9, 33, 1 },
+    };
+    for (int n = 0; n < TEST_COUNT(shapes); n++) {
+        plan.dtype = job_dtypes[n % 3];
+        plan.heads = shapes[n].heads;
+        plan.q_count = shapes[n].q_count;
+        plan.q_pos = shapes[n].q_pos;
+        plan.q_pos_step = shapes[n].q_pos_step;
+        job_check(&plan);
+    }
+}

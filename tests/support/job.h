@@ -1,0 +1,171 @@
+/* job.h - a kernel job, its tensors, and what a slow reference in double says of it: for tests that
+ * call the kernels of kernel.list themselves, with or without score terms. It knows nothing of
+ * patterns, plans and rings.
+ *
+ * A test fills a plan and gives it to job_check(); or makes a world of it, changes what it likes,
+ * calls job_reference() where it wants numbers to compare with, runs the kernel and frees the world.
+ * job_reference() leaves LSE and delta for a backward; a forward then overwrites LSE. Everything
+ * fails by cmocka, with the name of the world. */
+#ifndef TESTS_SUPPORT_JOB_H
+#define TESTS_SUPPORT_JOB_H
+
+#include "support/test.h"
+
+#include "core/dtype.h"
+#include "kernel/kernel.h"
+
+/* ---- What to compute ------------------------------------------------------------------------- */
+
+/* Score terms, to be or-ed. */
+enum {
+    JOB_SOFTCAP = 1,
+    JOB_ALIBI = 2,
+    JOB_BIAS = 4,
+    JOB_HIDE = 8, /* a byte mask instead of the bias */
+    JOB_SINKS = 16,
+    JOB_DROPOUT = 32,
+    JOB_ORDER = 64, /* a permutation of positions, and a mask by it */
+    JOB_ALL = JOB_SOFTCAP | JOB_ALIBI | JOB_BIAS | JOB_SINKS | JOB_DROPOUT | JOB_ORDER,
+};
+
+/* A job with terms has its heads from JOB_FIRST_HEAD on, of JOB_MOST_HEADS in the whole problem, in
+ * batch entry JOB_BATCH; one without has all heads of the only entry. */
+enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 300, JOB_BATCH = 5 };
+
+/* Bands of key runs. */
+#define JOB_FULL                                                                                   \
+    {                                                                                              \
+        RA__FAR, RA__FAR                                                                           \
+    }
+#define JOB_CAUSAL                                                                                 \
+    {                                                                                              \
+        RA__FAR, 0                                                                                 \
+    }
+
+extern const ra_dtype job_dtypes[3];
+
+/* The kernels this CPU can run; NULL behind the last. Filled by job_find_kernels(). */
+extern const struct ra__kernel *job_kernels[16];
+void job_find_kernels(void);
+
+struct job_plan {
+    const struct ra__kernel *kernel;
+    int terms; /* of JOB_SOFTCAP, ...; 0 = none */
+    ra_dtype dtype;
+    int dim, value_dim, heads;
+    int64_t q_count, q_pos, q_pos_step;
+    int64_t gap; /* strides are as tight as they can be plus this; gaps hold NaN */
+    const struct ra__key_run *runs;
+    int run_count;
+    float magnitude; /* of the largest scores before terms, about; 0 = 3 */
+};
+
+/* ---- Its tensors ----------------------------------------------------------------------------- */
+
+/* Of the terms only those that the plan asks for are set; origin, see_from and see_to are there
+ * only with JOB_ORDER, addends and shown only with a bias. */
+struct job_world {
+    struct job_plan plan;
+    struct ra__shape shape;
+    struct ra__terms terms;
+    struct ra__bias bias;
+    int batch, head;                     /* where in the whole problem the job lies */
+    int64_t key_rows, rows;              /* rows = q_count x heads */
+    int64_t places;                      /* positions that queries and keys are at: all lie below */
+    float *alibi, *sinks;                /* [JOB_MOST_HEADS] */
+    float *addends;                      /* [rows][places] */
+    unsigned char *shown;                /* [rows][places] */
+    int32_t *origin, *see_from, *see_to; /* [places] */
+    struct ra__matrix q, k, v, dout, out;
+    float *m, *l, *acc, *lse, *delta; /* [q_count][heads], acc [q_count][heads][value_dim] */
+    float *dq, *dk, *dv;
+    double *want_out, *want_lse, *want_dq, *want_dk, *want_dv;
+    double *size_dq, *size_dk, *size_dv; /* sums of magnitudes: errors are relative to them */
+    int64_t want_pairs;
+    double reach; /* of the largest scores, about */
+    void *workspace;
+    char name[200];
+};
+
+struct job_world job_make(const struct job_plan *plan);
+void job_free(struct job_world *w);
+
+/* The same numbers in every run: below a limit, and between -1 and 1. */
+uint32_t job_draw(uint32_t below);
+float job_noise(void);
+
+void *job_allocate(int64_t count, size_t bytes); /* zeros, for free() */
+
+/* An element of a matrix in the world's dtype. Inline: the reference does little else. */
+static inline double job_at(const struct job_world *w, struct ra__matrix x, int64_t i, int64_t h,
+                            int d)
+{
+    return ra__load(w->plan.dtype, x.data, i * x.row_stride + h * x.head_stride + d);
+}
+
+static inline void job_put(const struct job_world *w, struct ra__matrix x, int64_t i, int64_t h,
+                           int d, float value)
+{
+    ra__store(w->plan.dtype, x.data, i * x.row_stride + h * x.head_stride + d, value);
+}
+
+/* ---- The reference (job_reference.c) --------------------------------------------------------- */
+
+/* A query row and a key that it sees. */
+struct job_pair {
+    int64_t i, key, row; /* key: its row in k and v */
+    int h;
+    double x;     /* -inf where a bias hides */
+    double slope; /* dx / d(scale q.k) */
+    double kept;
+};
+
+/* Key j of a run: whether query i sees it, and the pair that they are. */
+bool job_sees(const struct job_world *w, int64_t i, const struct ra__key_run *run, int64_t j);
+struct job_pair job_pair_of(const struct job_world *w, int64_t i, int h,
+                            const struct ra__key_run *run, int64_t j);
+
+/* Where a position was before the order, and what dropout decides on two of those. */
+int64_t job_origin_of(const struct job_world *w, int64_t index);
+bool job_kept(const struct job_world *w, int64_t query, int64_t key, int h);
+void job_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
+
+/* Fills want_*, size_*, lse and delta; the other only want_out and want_lse of a row. */
+void job_reference(struct job_world *w);
+void job_reference_forward(struct job_world *w, int64_t i, int h);
+
+void job_add_term(double *sum, double *size, double term); /* of want_* and its size_* */
+double job_logaddexp(double a, double b);
+
+/* ---- Running the kernel ---------------------------------------------------------------------- */
+
+/* The whole world as one job. */
+struct ra__forward_job job_forward_of(struct job_world *w);
+struct ra__backward_job job_backward_of(struct job_world *w);
+
+/* Both return the pairs that the kernel counted. */
+int64_t job_run_forward(struct job_world *w);
+int64_t job_run_backward(struct job_world *w);
+
+/* Forward for `count` queries and `heads` heads only. */
+void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, int heads);
+
+/* ---- Expectations ---------------------------------------------------------------------------- */
+
+double job_unit_of(ra_dtype dtype);          /* half of what a 1 in its last place weighs */
+double job_slack(const struct job_world *w); /* what f32 sums may lose, relative */
+
+void job_expect_near(const struct job_world *w, const char *what, double got, double want,
+                     double bound);
+void job_expect_all(const struct job_world *w, const char *what, const float *got,
+                    const double *want, const double *size, int64_t count);
+void job_expect_forward(const struct job_world *w);
+void job_expect_backward(const struct job_world *w);
+
+/* Makes a world and holds both passes and their pairs against the reference. */
+void job_check(const struct job_plan *plan);
+
+/* The same with queries and heads of many shapes, and every dtype, in place of the plan's own. */
+void job_check_geometries(struct job_plan plan);
+
+#endif
