@@ -170,7 +170,7 @@ static void print_next(void)
     } next[] = {
         { "run --q q.npy --k k.npy --v v.npy --out o.npy --ring 4", "attention over your files" },
         { "plan --tokens 1000000 --ring 8 --pattern causal", "what a run would need" },
-        { "verify", "hundreds of cases, checked" },
+        { "verify", "thousands of cases, checked" },
         { "info", "what there is here, and why" },
         { "help", "everything else" },
     };
