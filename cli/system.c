@@ -37,23 +37,15 @@ static const char *in_force(const struct trial *trial, int field)
     return values[field];
 }
 
-/* The flags of a system as they are in force. */
-static char *flags_in_force(const ra_system *system, const struct trial *trial)
-{
-    struct string flags = { .lost = false };
-    for (int i = 0; i < SYSTEM_FIELDS; i++)
-        if (value_of(system, i))
-            string_add(&flags, "%s--%s %s", flags.s ? " " : "", system_keys[i], in_force(trial, i));
-    return flags.s;
-}
-
-char *system_flags(const ra_system *system)
+/* "--pattern full --order hilbert ...": the flags of a system as it has them, or, with a trial, as they are
+ * in force there; to be freed, NULL if memory ran out. */
+static char *flags_of(const ra_system *system, const struct trial *trial)
 {
     struct string flags = { .lost = false };
     for (int i = 0; i < SYSTEM_FIELDS; i++)
         if (value_of(system, i))
             string_add(&flags, "%s--%s %s", flags.s ? " " : "", system_keys[i],
-                       value_of(system, i));
+                       trial ? in_force(trial, i) : value_of(system, i));
     return flags.s;
 }
 
@@ -61,7 +53,7 @@ void system_print(const struct trial *trial)
 {
     ra_system system = ra_system_default();
     if (!trial->system || ra_system_find(trial->system, &system) != RA_OK) return;
-    char *flags = flags_in_force(&system, trial);
+    char *flags = flags_of(&system, trial);
     printf("system %s: %s\n", system.name, flags ? flags : "every default");
     free(flags);
 }
@@ -70,7 +62,7 @@ void system_json(struct json *json, const struct trial *trial)
 {
     ra_system system = ra_system_default();
     bool known = trial->system && ra_system_find(trial->system, &system) == RA_OK;
-    char *flags = known ? flags_in_force(&system, trial) : NULL;
+    char *flags = known ? flags_of(&system, trial) : NULL;
     json_text(json, "system", known ? system.name : NULL);
     json_text(json, "system_flags", flags);
     free(flags);
@@ -83,7 +75,7 @@ void system_print_all(void)
     ra_system system = ra_system_default();
     printf("%-34s %s\n", "system", "what it stands for here");
     for (int i = 0; ra_system_at(i, &system) == RA_OK; i++) {
-        char *flags = system_flags(&system);
+        char *flags = flags_of(&system, NULL);
         printf("%-34s %s\n", system.name, flags ? flags : "every default");
         if (system.summary) printf("%-34s %s\n", "", system.summary);
         if (system.missing) printf("%-34s not in this version: it needs %s\n", "", system.missing);

@@ -14,10 +14,6 @@ extern const char *const system_keys[SYSTEM_FIELDS];
 /* Sets what the trial's system fixes and `given` leaves open. */
 int system_apply(struct trial *trial, const bool given[SYSTEM_FIELDS]);
 
-/* "--pattern full --order hilbert ...": the flags that a system stands for; to be freed, NULL if
- * memory ran out. */
-char *system_flags(const ra_system *system);
-
 /* "system NAME: FLAGS" for the trial, if it has one, with the flags as they are in force. */
 void system_print(const struct trial *trial);
 

@@ -16,12 +16,12 @@ enum ra__slot {
     RA__SLOT_OWN,      /* K, V: the caller's shard itself. Never sent: it may have any strides */
     RA__SLOT_TRAVEL_A, /* two blocks of K and V, one computed on while the other arrives */
     RA__SLOT_TRAVEL_B,
-    RA__SLOT_PACKED, /* allgather: the own block, as it is sent to each rank in turn */
+    RA__SLOT_PACKED, /* allgather, straight ring: what one reader after the other sees of the own block */
     RA__SLOT_GATHER, /* allgather: all keys somebody here sees, in global order */
     RA__GRAD_OWN,    /* gradients of the own block */
     RA__GRAD_A,      /* gradients of visiting blocks: one being summed, one on its way */
     RA__GRAD_B,
-    RA__GRAD_ARRIVE, /* what earlier visitors of a block have summed */
+    RA__GRAD_ARRIVE, /* what others have summed: earlier visitors of a block, or readers of the own one */
     RA__GRAD_HOME,   /* likewise for the own block, coming home while another arrives */
     RA__GRAD_GATHER, /* allgather: gradients of all gathered keys */
     RA__SLOTS
@@ -62,8 +62,6 @@ struct ra__ranges {
     struct ra__range at[RA__RANGES];
 };
 void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi);
-void ra__ranges_union(struct ra__ranges *ranges, const struct ra__ranges *other);
-int64_t ra__ranges_rows(const struct ra__ranges *ranges);
 
 /* Rows of a block, start, start + step, ..., of all KV heads or of one, and where in a slot they lie:
  * one behind the other from row `at` on. */
@@ -108,7 +106,7 @@ struct ra__advance {
     int64_t row, pos;
 };
 
-/* Key `index` of a family's row `repeat`. */
+/* A key run of the `repeat`-th row of a family. */
 static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
                                                 const struct ra__advance *advance, int64_t repeat)
 {

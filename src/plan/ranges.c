@@ -40,15 +40,3 @@ void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi)
     memcpy(ranges->at, all, (size_t)count * sizeof all[0]);
     ranges->count = count;
 }
-
-void ra__ranges_union(struct ra__ranges *ranges, const struct ra__ranges *other)
-{
-    for (int i = 0; i < other->count; i++) ra__ranges_add(ranges, other->at[i].lo, other->at[i].hi);
-}
-
-int64_t ra__ranges_rows(const struct ra__ranges *ranges)
-{
-    int64_t rows = 0;
-    for (int i = 0; i < ranges->count; i++) rows += ranges->at[i].hi - ranges->at[i].lo;
-    return rows;
-}
