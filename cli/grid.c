@@ -23,6 +23,51 @@ const char *grid_next_kernel(struct grid_lists *lists)
     return lists->kernels.name[lists->turn++ % lists->kernels.count];
 }
 
+static bool same_word(const char *word, const char *text, size_t length)
+{
+    return strlen(word) == length && memcmp(word, text, length) == 0;
+}
+
+/* The dtypes of the kernel that a case names, as bits; all of them where it names none. */
+static unsigned kernel_dtypes(const char *text)
+{
+    const char *name = strstr(text, "kernel=");
+    ra_part part = ra_part_default();
+    if (!name) return ~0u;
+    name += strlen("kernel=");
+    for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
+        if (same_word(part.name, name, strcspn(name, " "))) return part.dtypes;
+    return ~0u;
+}
+
+/* Puts a dtype that its kernel takes into a case. False without memory. */
+static bool fit_dtype(char **text)
+{
+    static const ra_dtype values[GRID_DTYPES] = { RA_F32, RA_BF16, RA_F16 };
+    unsigned taken = kernel_dtypes(*text);
+    int now = 0, fit = GRID_DTYPES - 1;
+    const char *rest = *text + strlen(*text); /* behind the dtype, with a space before */
+    size_t before = strlen(*text);            /* up to the dtype, without one behind */
+    for (const char *word = *text; *word;) {
+        size_t length = strcspn(word, " ");
+        for (int t = 0; t < GRID_DTYPES; t++)
+            if (same_word(grid_dtypes[t], word, length)) {
+                now = t;
+                rest = word + length;
+                before = (size_t)(word - *text) - 1;
+            }
+        word += length + (word[length] == ' ');
+    }
+    if (taken >> values[now] & 1) return true;
+    while (fit > 0 && !(taken >> values[fit] & 1)) fit--;
+    char *fitted;
+    if (asprintf(&fitted, "%.*s %s%s", (int)before, *text, grid_dtypes[fit], rest) < 0)
+        return false;
+    free(*text);
+    *text = fitted;
+    return true;
+}
+
 void grid_add(struct grid_lists *lists, const char *group, const char *format, ...)
 {
     struct grid *grid = lists->grid;
@@ -39,7 +84,7 @@ void grid_add(struct grid_lists *lists, const char *group, const char *format, .
     va_list args;
     va_start(args, format);
     char *text;
-    if (vasprintf(&text, format, args) < 0) grid->lost = true;
+    if (vasprintf(&text, format, args) < 0 || !fit_dtype(&text)) grid->lost = true;
     else grid->cases[grid->count++] = (struct grid_case){ group, text };
     va_end(args);
 }

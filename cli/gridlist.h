@@ -12,7 +12,8 @@ struct grid_names {
     int count;
 };
 
-/* What the groups walk over. */
+/* What the groups walk over. A group may pair any kernel with any dtype: a case whose kernel does not
+ * take the dtype becomes one of a dtype that it takes. */
 struct grid_lists {
     struct grid *grid;
     struct grid_names kernels, partitions, strategies;

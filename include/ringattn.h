@@ -615,10 +615,11 @@ typedef struct ra_part {
     int chosen;          /* 1 if it is what "default" means here */
     const char *why;     /* the reason for the two above, as a sentence */
     const char *samples; /* ways to write it, small enough for tests, with a space between */
+    unsigned dtypes;     /* that a kernel takes: bits 1 << ra_dtype; 0 for other kinds */
 } ra_part;
 static inline ra_part ra_part_default(void)
 {
-    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL, NULL };
+    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL, NULL, 0 };
     return p;
 }
 

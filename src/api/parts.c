@@ -26,11 +26,11 @@ static ra_part plain(const char *name, const char *summary, bool chosen)
 
 static bool kernel_at(int index, ra_part *part)
 {
-    const struct ra__kernel *kernel = ra__kernel_at(index), *best;
+    const struct ra__kernel *kernel = ra__kernel_at(index);
     if (!kernel) return false;
-    bool chosen = ra__kernel_choose(NULL, &best) == RA_OK && best == kernel;
-    *part = plain(kernel->name, kernel->summary, chosen);
+    *part = plain(kernel->name, kernel->summary, ra__kernel_chosen(kernel));
     part->usable = kernel->usable();
+    part->dtypes = kernel->dtypes;
     part->why = ra__kernel_why(kernel);
     return true;
 }

@@ -154,7 +154,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    RA__TRY(ra__kernel_choose(options->kernel, &plan->kernel));
+    RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, &plan->kernel));
     RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));

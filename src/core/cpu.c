@@ -25,9 +25,17 @@ bool ra__cpu_has_avx512(void)
            __builtin_cpu_supports("avx512vl");
 }
 
+/* Asked by hand too. */
+bool ra__cpu_has_avx512bf16(void)
+{
+    unsigned a, b, c, d;
+    return ra__cpu_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+}
+
 #else
 
 bool ra__cpu_has_avx2(void) { return false; }
 bool ra__cpu_has_avx512(void) { return false; }
+bool ra__cpu_has_avx512bf16(void) { return false; }
 
 #endif

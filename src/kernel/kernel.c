@@ -29,11 +29,11 @@ static const struct ra__kernel *find(const char *name)
     return NULL;
 }
 
-/* The plain C kernel is always usable, so there always is one. */
-static const struct ra__kernel *fastest(void)
+/* The plain C kernel is always usable and takes every dtype, so there always is one. */
+static const struct ra__kernel *fastest(ra_dtype dtype)
 {
     int i = RA__COUNT(kernels) - 1;
-    while (i > 0 && !kernels[i]->usable()) i--;
+    while (i > 0 && !(kernels[i]->usable() && ra__kernel_takes(kernels[i], dtype))) i--;
     return kernels[i];
 }
 
@@ -46,16 +46,68 @@ static const char *wish(void)
 
 static const char *name_at(int index) { return ra__kernel_at(index) ? kernels[index]->name : NULL; }
 
-ra_status ra__kernel_choose(const char *name, const struct ra__kernel **out)
+/* Some dtypes as a list, "f32 and f16"; at most all three. */
+struct names {
+    char text[32];
+};
+
+static struct names name_dtypes(unsigned dtypes)
+{
+    static const char *const name[] = { [RA_F32] = "f32", [RA_BF16] = "bf16", [RA_F16] = "f16" };
+    struct names names = { "" };
+    for (int t = 0; t < RA__COUNT(name); t++) {
+        if (!(dtypes >> t & 1)) continue;
+        bool more = dtypes >> t >> 1, begun = *names.text;
+        snprintf(names.text + strlen(names.text), sizeof names.text - strlen(names.text), "%s%s",
+                 !begun ? ""
+                 : more ? ", "
+                        : " and ",
+                 name[t]);
+    }
+    return names;
+}
+
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, const struct ra__kernel **out)
 {
     if (!name) name = wish();
-    const struct ra__kernel *kernel = name ? find(name) : fastest();
+    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype);
     if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
     if (!kernel->usable())
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
                         name, kernel->needs);
+    if (!ra__kernel_takes(kernel, dtype))
+        return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' takes %s, not %s", name,
+                        name_dtypes(kernel->dtypes).text, name_dtypes(1u << dtype).text);
     *out = kernel;
     return RA_OK;
+}
+
+/* The dtypes it is the fastest kernel for. */
+static unsigned best_for(const struct ra__kernel *kernel)
+{
+    unsigned dtypes = 0;
+    for (int t = 0; RA__ALL_DTYPES >> t; t++)
+        if (fastest((ra_dtype)t) == kernel) dtypes |= 1u << t;
+    return dtypes;
+}
+
+bool ra__kernel_chosen(const struct ra__kernel *kernel)
+{
+    const char *name = wish();
+    return name ? kernel == find(name) && kernel->usable() : best_for(kernel) != 0;
+}
+
+/* For a usable kernel that nobody asked for by name. */
+static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size)
+{
+    unsigned best = best_for(kernel);
+    if (best == RA__ALL_DTYPES) snprintf(sentence, size, "the fastest one this CPU can run");
+    else if (best)
+        snprintf(sentence, size, "the fastest one this CPU can run for %s", name_dtypes(best).text);
+    else {
+        ra_dtype dtype = ra__kernel_takes(kernel, RA_F32) ? RA_F32 : RA_BF16;
+        snprintf(sentence, size, "%s is faster", fastest(dtype)->name);
+    }
 }
 
 const char *ra__kernel_why(const struct ra__kernel *kernel)
@@ -74,8 +126,6 @@ const char *ra__kernel_why(const struct ra__kernel *kernel)
     else if (name && strcmp(name, kernel->name) == 0)
         snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names it");
     else if (name) snprintf(sentences[i], sizeof sentences[i], "RINGATTN_KERNEL names another one");
-    else if (kernel == fastest())
-        snprintf(sentences[i], sizeof sentences[i], "the fastest one this CPU can run");
-    else snprintf(sentences[i], sizeof sentences[i], "%s is faster", fastest()->name);
+    else say_why(kernel, sentences[i], sizeof sentences[i]);
     return sentences[i];
 }

@@ -5,7 +5,8 @@
  * `workspace` at plan time and does not grow with the sequence.
  *
  * Arithmetic every kernel keeps to:
- *   - Sums are f32 for every dtype. Scores are in units of log2: x = q.k scale log2(e), so that
+ *   - Sums are f32 for every dtype. A kernel may round the weights p, and ds backward, to `weights`
+ *     before it multiplies them; l is always the sum of p in f32. Scores are in units of log2: x = q.k scale log2(e), so that
  *     weights are exp2(x - m); m is kept in that unit, LSE is written as a natural logarithm.
  *   - m = -inf means "nothing folded yet": such a row has l = 0, acc = 0 and must not give NaN.
  *     A NaN in q, k or v that a row sees does give NaN in that row.
@@ -109,6 +110,8 @@ struct ra__kernel {
     const char *summary;
     const char *needs;    /* the CPU features it needs, for people; "" for none */
     bool (*usable)(void); /* can this CPU run it? */
+    unsigned dtypes;      /* that it takes: bits 1 << dtype */
+    ra_dtype weights;     /* what p and ds are rounded to, if not f32 */
     int rows;             /* most query rows x heads in one job */
     size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
     void (*forward)(struct ra__forward_job *job, void *workspace); /* workspace: aligned to 64 */
@@ -118,8 +121,18 @@ struct ra__kernel {
 /* The rows of kernel.list, slowest first; NULL behind the last. */
 const struct ra__kernel *ra__kernel_at(int index);
 
-/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one. */
-ra_status ra__kernel_choose(const char *name, const struct ra__kernel **out);
+#define RA__ALL_DTYPES (1u << RA_F32 | 1u << RA_BF16 | 1u << RA_F16)
+
+static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    return kernel->dtypes >> dtype & 1;
+}
+
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype. */
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, const struct ra__kernel **out);
+
+/* Is it what is chosen for some dtype when nobody names one? */
+bool ra__kernel_chosen(const struct ra__kernel *kernel);
 
 /* Why a row is or is not chosen on this machine, as a sentence. */
 const char *ra__kernel_why(const struct ra__kernel *kernel);

@@ -2,6 +2,8 @@
 #include "kernel/cpu/avx2/vec.h"
 
 #include "core/cpu.h"
+#include "kernel/cpu/vector/grain_f32.h"
+#include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/backward.h"
 #include "kernel/cpu/vector/forward.h"
 #include "kernel/cpu/vector/workspace.h"
@@ -11,6 +13,7 @@ const struct ra__kernel ra__kernel_avx2 = {
     .summary = "AVX2 with FMA, eight lanes",
     .needs = "AVX2, FMA and F16C",
     .usable = ra__cpu_has_avx2,
+    .dtypes = RA__ALL_DTYPES,
     .rows = ROWS,
     .workspace = workspace,
     .forward = forward,

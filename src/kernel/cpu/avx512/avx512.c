@@ -2,6 +2,8 @@
 #include "kernel/cpu/avx512/vec.h"
 
 #include "core/cpu.h"
+#include "kernel/cpu/vector/grain_f32.h"
+#include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/backward.h"
 #include "kernel/cpu/vector/forward.h"
 #include "kernel/cpu/vector/workspace.h"
@@ -11,6 +13,7 @@ const struct ra__kernel ra__kernel_avx512 = {
     .summary = "AVX-512 with FMA, sixteen lanes",
     .needs = "AVX-512 F, BW, DQ and VL",
     .usable = ra__cpu_has_avx512,
+    .dtypes = RA__ALL_DTYPES,
     .rows = ROWS,
     .workspace = workspace,
     .forward = forward,

@@ -253,6 +253,7 @@ const struct ra__kernel ra__kernel_scalar = {
     .summary = "plain C, one row at a time",
     .needs = "",
     .usable = usable,
+    .dtypes = RA__ALL_DTYPES,
     .rows = 64,
     .workspace = workspace,
     .forward = forward,

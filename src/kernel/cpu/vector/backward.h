@@ -1,17 +1,17 @@
 /* backward.h - adds the gradients of the rows of a job and of the keys they see. Written in the
- * words of an ISA's vec.h, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
+ * words of an ISA's vec.h and of a grain, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
  *
  * A key block is packed once; then GROUP rows at a time take it up. With the scores of forward,
- * s = scale log2(e) q kt:
- *     p  = exp2(s - lse log2(e))      ds = p (dout vt - delta)
- *     dv += pT dout    dk += scale dsT q    dq += scale ds k
- * Terms, where a job has any, change s, dout vt, and then p and ds, a row at a time.
- * Sums run over rows and keys in a fixed order, so the same job gives the same bits. */
+ * s = q kt:
+ *     p  = exp2(factor s - lse log2(e))      ds = p (dout vt - delta)
+ *     dvT += doutT p    dkT += scale qT ds    dq += scale ds k
+ * The gradients of keys are summed turned: so every product reads rows on the left, and grains of
+ * several rows on the right. Terms, where a job has any, change s, dout vt, and then p and ds, a row
+ * at a time. Sums run over rows and keys in a fixed order, so the same job gives the same bits. */
 #ifndef RA__KERNEL_CPU_VECTOR_BACKWARD_H
 #define RA__KERNEL_CPU_VECTOR_BACKWARD_H
 
 #include "kernel/cpu/vector/exp2.h"
-#include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
 #include "kernel/cpu/vector/terms.h"
@@ -26,40 +26,50 @@ struct backward {
     int rows, dim, value_dim; /* the dims padded */
     bool finite;              /* all of q and dout */
     bool weightless;          /* some row has an lse of -inf */
-    float *q, *dout;          /* [rows][dim]; [rows][value_dim] */
+    grain *q, *dout;          /* rows: [rows][grains(dim)]; [rows][grains(value_dim)] */
+    grain *qt, *doutt;        /* turned: [dim][ROWS / PER_GRAIN]; [value_dim][ROWS / PER_GRAIN] */
     float *dq;                /* [rows][dim], still without scale */
     float *lse, *delta;       /* [rows]; lse times log2(e) */
-    float *k;                 /* [BLOCK][dim] */
-    float *v;                 /* [BLOCK][value_dim] */
-    float *kt, *vt;           /* [dim][BLOCK], [value_dim][BLOCK] */
-    float *dk, *dv;           /* as k, still without ln(2), and v */
-    float *p, *ds;            /* [GROUP][BLOCK], first the scores and dout vt */
-    struct span *spans;       /* [rows]: what each sees of the run */
-    struct lanes *seen;       /* [rows]: and of the block */
+    grain *k;                 /* stacked: [BLOCK / PER_GRAIN][dim] */
+    grain *kt, *vt;           /* turned: [grains(dim)][BLOCK], [grains(value_dim)][BLOCK] */
+    float *dkt, *dvt;   /* turned: [dim][BLOCK], still without scale, and [value_dim][BLOCK] */
+    float *s, *dp;      /* [GROUP][BLOCK]: s and dout vt, then p and ds */
+    grain *p, *ds;      /* stacked: [GROUP / PER_GRAIN][BLOCK]; the same memory if it fits */
+    grain *ds_rows;     /* rows: [GROUP][BLOCK / PER_GRAIN]; likewise */
+    struct span *spans; /* [rows]: what each sees of the run */
+    struct lanes *seen; /* [rows]: and of the block */
     struct terms terms;
 };
 
 static struct backward backward_make(const struct ra__shape *shape, struct arena *arena)
 {
     struct backward b = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
-    b.q = carve(arena, ROWS * b.dim, sizeof(float));
-    b.dout = carve(arena, ROWS * b.value_dim, sizeof(float));
+    const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
+    b.q = carve(arena, ROWS * dim, sizeof(grain));
+    b.dout = carve(arena, ROWS * value_dim, sizeof(grain));
+    b.qt = carve(arena, b.dim * ROWS / PER_GRAIN, sizeof(grain));
+    b.doutt = carve(arena, b.value_dim * ROWS / PER_GRAIN, sizeof(grain));
     b.dq = carve(arena, ROWS * b.dim, sizeof(float));
     b.lse = carve(arena, ROWS, sizeof(float));
     b.delta = carve(arena, ROWS, sizeof(float));
-    b.k = carve(arena, BLOCK * b.dim, sizeof(float));
-    b.v = carve(arena, BLOCK * b.value_dim, sizeof(float));
-    b.kt = carve(arena, BLOCK * b.dim, sizeof(float));
-    b.vt = carve(arena, BLOCK * b.value_dim, sizeof(float));
-    b.dk = carve(arena, BLOCK * b.dim, sizeof(float));
-    b.dv = carve(arena, BLOCK * b.value_dim, sizeof(float));
-    b.p = carve(arena, GROUP * BLOCK, sizeof(float));
-    b.ds = carve(arena, GROUP * BLOCK, sizeof(float));
+    b.k = carve(arena, BLOCK / PER_GRAIN * b.dim, sizeof(grain));
+    b.kt = carve(arena, BLOCK * dim, sizeof(grain));
+    b.vt = carve(arena, BLOCK * value_dim, sizeof(grain));
+    b.dkt = carve(arena, BLOCK * b.dim, sizeof(float));
+    b.dvt = carve(arena, BLOCK * b.value_dim, sizeof(float));
+    b.s = carve(arena, GROUP * BLOCK, sizeof(float));
+    b.dp = carve(arena, GROUP * BLOCK, sizeof(float));
+    const bool fits = PER_GRAIN == 1;
+    b.p = fits ? (void *)b.s : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
+    b.ds = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
+    b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
     b.spans = carve(arena, ROWS, sizeof(struct span));
     b.seen = carve(arena, ROWS, sizeof(struct lanes));
     b.terms = terms_make(arena, true);
     return b;
 }
+
+/* ---- Weights and their gradients --------------------------------------------------------------- */
 
 /* Turns the scores of a row (in p) and dout vt (in ds) into p and ds, over the lanes `all`, whole
  * vectors that hold those the row sees. The others become 0, whatever they were. */
@@ -67,9 +77,10 @@ static inline void differentiate_row(const struct backward *b, int row, float *p
                                      struct lanes all)
 {
     struct lanes own = b->seen[row], busy = lanes_whole(own);
-    vec lse = vec_all(b->lse[row]), delta = vec_all(b->delta[row]);
+    const vec factor = vec_all(b->terms.rest), lse = vec_all(-b->lse[row]);
+    const vec delta = vec_all(b->delta[row]);
     for (int i = busy.from; i < busy.to; i += LANES) {
-        vec weight = vec_exp2(vec_sub(vec_load(p + i), lse));
+        vec weight = vec_exp2(vec_fma(vec_load(p + i), factor, lse));
         vec_store(p + i, weight);
         vec_store(ds + i, vec_mul(weight, vec_sub(vec_load(ds + i), delta)));
     }
@@ -97,59 +108,84 @@ static void differentiate_terms(struct backward *b, int row, float *p, float *ds
     clear_hidden(t, own, ds);
 }
 
-/* p and ds of `count` rows against the lanes `all` of the packed block. */
+/* p and ds of `count` rows against the lanes `all` of the packed block, in f32. */
 static void score_rows(struct backward *b, int row, int count, struct lanes all)
 {
     const struct ra__shape *shape = b->job->view.shape;
+    const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
     gemm(&(struct product){ .m = count,
-                            .n = all.to - all.from,
-                            .depth = shape->dim,
-                            .a = { row_of(b->q, row, b->dim), b->dim, 1 },
+                            .n = lanes_count(all),
+                            .depth = depth_of(shape->dim),
+                            .a = { b->q + (int64_t)row * dim, dim },
                             .b = { b->kt + all.from, BLOCK },
-                            .c = { b->p + all.from, BLOCK },
-                            .factor = b->terms.factor });
+                            .c = { b->s + all.from, BLOCK } });
     gemm(&(struct product){ .m = count,
-                            .n = all.to - all.from,
-                            .depth = shape->value_dim,
-                            .a = { row_of(b->dout, row, b->value_dim), b->value_dim, 1 },
+                            .n = lanes_count(all),
+                            .depth = depth_of(shape->value_dim),
+                            .a = { b->dout + (int64_t)row * value_dim, value_dim },
                             .b = { b->vt + all.from, BLOCK },
-                            .c = { b->ds + all.from, BLOCK },
-                            .factor = 1.0f });
+                            .c = { b->dp + all.from, BLOCK } });
     for (int r = 0; r < count; r++) {
-        float *p = b->p + r * BLOCK, *ds = b->ds + r * BLOCK;
+        float *p = b->s + r * BLOCK, *ds = b->dp + r * BLOCK;
         if (b->terms.any) differentiate_terms(b, row + r, p, ds, all);
         else differentiate_row(b, row + r, p, ds, all);
     }
 }
 
-/* dv += pT dout and dk += dsT q, of `count` rows, for the keys of some lanes. */
-static void add_to_keys(const struct backward *b, int row, int count, struct lanes lanes)
+/* f32 of `count` rows to grains stacked, zeros for rows that the depth of a product has on top. */
+static void stack_up(const float *from, int count, struct lanes all, grain *to)
 {
-    int keys = lanes.to - lanes.from;
-    gemm(&(struct product){ .m = keys,
-                            .n = b->value_dim,
-                            .depth = count,
-                            .a = { b->p + lanes.from, 1, BLOCK },
-                            .b = { row_of(b->dout, row, b->value_dim), b->value_dim },
-                            .c = { row_of(b->dv, lanes.from, b->value_dim), b->value_dim },
+    const int rows = depth_of(count) * PER_GRAIN;
+    for (int r = 0; r < rows; r += PER_GRAIN, to += BLOCK, from += PER_GRAIN * BLOCK)
+        for (int i = all.from; i < all.to; i += LANES) {
+            vec x[PER_GRAIN];
+            for (int g = 0; g < PER_GRAIN; g++)
+                x[g] = r + g < count ? vec_load(from + g * BLOCK + i) : vec_zero();
+            grain_store(to + i, grain_stack(x));
+        }
+}
+
+/* p and ds as the products want them. */
+static void grind_rows(const struct backward *b, int count, struct lanes all)
+{
+    if (PER_GRAIN == 1) return; /* that is what they are */
+    stack_up(b->s, count, all, b->p);
+    stack_up(b->dp, count, all, b->ds);
+    for (int r = 0; r < count; r++)
+        line_up(b->dp + r * BLOCK, all, b->ds_rows + r * (BLOCK / PER_GRAIN));
+}
+
+/* ---- Sums -------------------------------------------------------------------------------------- */
+
+/* dv += pT dout and dk += dsT q, turned, of `count` rows. */
+static void add_to_keys(const struct backward *b, int row, int count, struct lanes all)
+{
+    const int first = row / PER_GRAIN;
+    gemm(&(struct product){ .m = b->value_dim,
+                            .n = lanes_count(all),
+                            .depth = depth_of(count),
+                            .a = { b->doutt + first, ROWS / PER_GRAIN },
+                            .b = { b->p + all.from, BLOCK },
+                            .c = { b->dvt + all.from, BLOCK },
                             .add = true });
-    gemm(&(struct product){ .m = keys,
-                            .n = b->dim,
-                            .depth = count,
-                            .a = { b->ds + lanes.from, 1, BLOCK },
-                            .b = { row_of(b->q, row, b->dim), b->dim },
-                            .c = { row_of(b->dk, lanes.from, b->dim), b->dim },
+    gemm(&(struct product){ .m = b->dim,
+                            .n = lanes_count(all),
+                            .depth = depth_of(count),
+                            .a = { b->qt + first, ROWS / PER_GRAIN },
+                            .b = { b->ds + all.from, BLOCK },
+                            .c = { b->dkt + all.from, BLOCK },
                             .add = true });
 }
 
 /* dq += ds k, of `count` rows. */
-static void add_to_queries(const struct backward *b, int row, int count, struct lanes lanes)
+static void add_to_queries(const struct backward *b, int row, int count, struct lanes all)
 {
+    const int from = all.from / PER_GRAIN;
     gemm(&(struct product){ .m = count,
                             .n = b->dim,
-                            .depth = lanes.to - lanes.from,
-                            .a = { b->ds + lanes.from, BLOCK, 1 },
-                            .b = { row_of(b->k, lanes.from, b->dim), b->dim },
+                            .depth = lanes_count(all) / PER_GRAIN,
+                            .a = { b->ds_rows + from, BLOCK / PER_GRAIN },
+                            .b = { b->k + (int64_t)from * b->dim, b->dim },
                             .c = { row_of(b->dq, row, b->dim), b->dim },
                             .add = true });
 }
@@ -157,67 +193,95 @@ static void add_to_queries(const struct backward *b, int row, int count, struct 
 /* Adds what `count` rows, GROUP at most, and the packed block give one another. */
 static void differentiate_rows(struct backward *b, int row, int count)
 {
-    struct lanes hull = lanes_hull(b->seen + row, count);
+    struct lanes hull = lanes_hull(b->seen + row, count), all = lanes_whole(hull);
     if (lanes_none(hull)) return;
-    score_rows(b, row, count, lanes_whole(hull));
-    add_to_keys(b, row, count, hull);
-    add_to_queries(b, row, count, hull);
+    score_rows(b, row, count, all);
+    grind_rows(b, count, all);
+    add_to_keys(b, row, count, all);
+    add_to_queries(b, row, count, all);
 }
 
-/* The same for one row and a block where something is not finite: over the lanes the row sees and no
- * others, less what terms hide among them. */
+/* The same for one row and a block where something is not finite: number by number, over the lanes
+ * the row sees and no others, less what terms hide among them. */
 static void differentiate_apart(struct backward *b, const struct key_block *block, int row)
 {
-    const struct ra__view *view = &b->job->view;
+    const struct ra__backward_job *job = b->job;
+    const struct ra__view *view = &job->view;
+    const struct ra__shape *shape = view->shape;
     const struct lanes own = b->seen[row];
     if (lanes_none(own)) return;
     score_rows(b, row, 1, lanes_whole(own));
-    if (b->terms.any) pack_shown(&b->terms, &view->k, block, own, view->shape->dim, b->k);
-    struct lanes shown = shown_lanes(&b->terms, own);
-    for (; !lanes_none(shown); shown = shown_lanes(&b->terms, (struct lanes){ shown.to, own.to }))
-        add_to_keys(b, row, 1, shown);
-    add_to_queries(b, row, 1, own);
+    const void *q = query_row(view, &view->q, row), *dout = query_row(view, &job->dout, row);
+    float *dq = row_of(b->dq, row, b->dim);
+    for (int lane = own.from; lane < own.to; lane++) {
+        if (lane_hidden(&b->terms, lane)) continue;
+        const void *k = key_row(shape->dtype, &view->k, block, lane);
+        const float p = b->s[lane], ds = b->dp[lane];
+        for (int d = 0; d < shape->value_dim; d++)
+            b->dvt[d * BLOCK + lane] += p * ra__load(shape->dtype, dout, d);
+        for (int d = 0; d < shape->dim; d++) {
+            b->dkt[d * BLOCK + lane] += ds * ra__load(shape->dtype, q, d);
+            dq[d] += ds * ra__load(shape->dtype, k, d);
+        }
+    }
 }
+
+/* ---- Blocks ------------------------------------------------------------------------------------ */
 
 static void clear_lanes(float *panel, struct lanes lanes, int dim)
 {
-    size_t count = (size_t)((lanes.to - lanes.from) * dim);
-    memset(row_of(panel, lanes.from, dim), 0, sizeof(float) * count);
+    for (int d = 0; d < dim; d++)
+        memset(panel + d * BLOCK + lanes.from, 0, sizeof(float) * (size_t)lanes_count(lanes));
 }
 
-static void load_block(const struct backward *b, const struct key_block *block)
+/* Returns whether all of it is finite. */
+static bool load_block(const struct backward *b, const struct key_block *block)
 {
     const struct ra__view *view = &b->job->view;
     const struct ra__shape *shape = view->shape;
-    pack_block(shape->dtype, &view->k, block, shape->dim, b->k);
-    pack_block(shape->dtype, &view->v, block, shape->value_dim, b->v);
-    transpose_block(b->k, block, shape->dim, b->kt);
-    transpose_block(b->v, block, shape->value_dim, b->vt);
-    clear_lanes(b->dk, block->seen, b->dim);
-    clear_lanes(b->dv, block->seen, b->value_dim);
+    turn_block(shape->dtype, &view->k, block, shape->dim, b->kt);
+    bool finite = all_finite(stack_block(shape->dtype, &view->k, block, shape->dim, b->k));
+    turn_block(shape->dtype, &view->v, block, shape->value_dim, b->vt);
+    finite &= all_finite(watch_turned(b->vt, block, shape->value_dim));
+    clear_lanes(b->dkt, lanes_whole(block->seen), b->dim);
+    clear_lanes(b->dvt, lanes_whole(block->seen), b->value_dim);
+    return finite;
+}
+
+/* Adds `count` columns from `lane` on of a turned panel to rows `stride` apart, `step` floats each. */
+static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
+                       float *to, int64_t stride)
+{
+    const struct ra__key_run *run = block->run;
+    const struct lanes all = lanes_whole(block->seen);
+    for (int lane = all.from; lane < all.to; lane += LANES)
+        for (int d = 0; d < n; d += LANES) {
+            vec square[LANES];
+            float line[LANES];
+            for (int i = 0; i < LANES; i++) square[i] = vec_load(panel + (d + i) * BLOCK + lane);
+            vec_transpose(square);
+            for (int i = 0; i < LANES; i++) {
+                if (lane + i < block->seen.from || lane + i >= block->seen.to) continue;
+                int64_t key = run->row + (block->first + lane + i) * run->row_step;
+                vec_store(line, square[i]);
+                add_scaled(to + key * stride + d, factor, line, n - d < LANES ? n - d : LANES);
+            }
+        }
 }
 
 static void add_block(const struct backward *b, const struct key_block *block)
 {
     const struct ra__backward_job *job = b->job;
     const struct ra__shape *shape = job->view.shape;
-    for (int lane = block->seen.from; lane < block->seen.to; lane++) {
-        int64_t key = block->run->row + (block->first + lane) * block->run->row_step;
-        add_scaled(job->dk + key * job->dk_row_stride, shape->scale, row_of(b->dk, lane, b->dim),
-                   shape->dim);
-        add_scaled(job->dv + key * job->dv_row_stride, 1.0f, row_of(b->dv, lane, b->value_dim),
-                   shape->value_dim);
-    }
+    add_turned(b->dkt, block, shape->dim, shape->scale, job->dk, job->dk_row_stride);
+    add_turned(b->dvt, block, shape->value_dim, 1.0f, job->dv, job->dv_row_stride);
 }
 
 /* Infinite or NaN numbers must not meet the weight 0 of a pair that is not seen: then rows come one
  * by one. */
 static void differentiate_block(struct backward *b, const struct key_block *block)
 {
-    const struct ra__shape *shape = b->job->view.shape;
-    load_block(b, block);
-    bool finite = b->finite && block_finite(b->k, block, shape->dim) &&
-                  block_finite(b->v, block, shape->value_dim);
+    bool finite = load_block(b, block) && b->finite;
     for (int row = 0; row < b->rows && finite; row += GROUP)
         differentiate_rows(b, row, (int)ra__min(GROUP, b->rows - row));
     for (int row = 0; row < b->rows && !finite; row++) differentiate_apart(b, block, row);
@@ -248,16 +312,17 @@ static void load_rows(struct backward *b)
 {
     const struct ra__backward_job *job = b->job;
     const struct ra__view *view = &job->view;
-    pack_rows(view, &view->q, view->shape->dim, b->q);
-    pack_rows(view, &job->dout, view->shape->value_dim, b->dout);
+    vec q = pack_rows(view, &view->q, view->shape->dim, GEMM_PAD, b->q);
+    vec dout = pack_rows(view, &job->dout, view->shape->value_dim, GEMM_PAD, b->dout);
+    turn_queries(view, &view->q, view->shape->dim, b->qt);
+    turn_queries(view, &job->dout, view->shape->value_dim, b->doutt);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;
         b->lse[row] = job->lse.data[i * job->lse.row_stride + h] * (float)RA__LOG2_E;
         b->delta[row] = job->delta.data[i * job->delta.row_stride + h];
         b->weightless |= b->lse[row] == -INFINITY;
     }
-    b->finite = all_finite(b->q, (int64_t)b->rows * b->dim) &&
-                all_finite(b->dout, (int64_t)b->rows * b->value_dim);
+    b->finite = all_finite(q) && all_finite(dout);
     memset(b->dq, 0, sizeof(float) * (size_t)b->rows * (size_t)b->dim);
 }
 

@@ -1,17 +1,17 @@
 /* forward.h - folds key runs into the running softmax of the rows of a job. Written in the words of
- * an ISA's vec.h, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
+ * an ISA's vec.h and of a grain, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
  *
  * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
- * keys transposed, and then a few rows at a time take it up:
- *     scores = scale log2(e) q kt    p = exp2(scores - m)    acc += p v
- * Terms, where a job has any, come behind the scores, dropout behind p and its sum.
+ * keys turned, values stacked, and then GEMM_ROWS rows at a time take it up:
+ *     scores = q kt    p = exp2(factor scores - m)    acc += p v
+ * Terms, where a job has any, come behind the scores, dropout behind p and its sum. The sum is of p
+ * in f32, whatever a grain holds, so the LSE has all its digits.
  * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and
  * adding zeros changes no bit, so neighbours may see more or less. */
 #ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
 #define RA__KERNEL_CPU_VECTOR_FORWARD_H
 
 #include "kernel/cpu/vector/exp2.h"
-#include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
 #include "kernel/cpu/vector/terms.h"
@@ -19,36 +19,38 @@
 
 struct forward {
     struct ra__forward_job *job;
-    int rows, dim, value_dim; /* the dims padded */
-    float *q;                 /* [rows][dim] */
-    float *m, *l;             /* [rows] */
-    float *acc;               /* [rows][value_dim] */
-    float *k;                 /* [BLOCK][dim] */
-    float *kt;                /* [dim][BLOCK] */
-    float *v;                 /* [BLOCK][value_dim] */
-    float *scores;            /* [TILE_ROWS][BLOCK], then the weights p */
-    struct span *spans;       /* [rows]: what each sees of the run */
-    struct lanes *seen;       /* [rows]: and of the block */
-    bool finite;              /* all values of the block */
+    int rows, value_dim; /* value_dim padded */
+    grain *q;            /* rows: [rows][grains(dim)] */
+    float *m, *l;        /* [rows] */
+    float *acc;          /* [rows][value_dim] */
+    grain *kt;           /* turned: [grains(dim)][BLOCK] */
+    grain *v;            /* stacked: [BLOCK / PER_GRAIN][value_dim] */
+    float *scores;       /* [GEMM_ROWS][BLOCK] */
+    grain *p;            /* rows: [GEMM_ROWS][BLOCK / PER_GRAIN]; the same memory if it fits */
+    struct span *spans;  /* [rows]: what each sees of the run */
+    struct lanes *seen;  /* [rows]: and of the block */
     struct terms terms;
 };
 
 static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
 {
-    struct forward f = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
-    f.q = carve(arena, ROWS * f.dim, sizeof(float));
+    struct forward f = { .value_dim = padded(shape->value_dim) };
+    f.q = carve(arena, ROWS * grains(shape->dim), sizeof(grain));
     f.m = carve(arena, ROWS, sizeof(float));
     f.l = carve(arena, ROWS, sizeof(float));
     f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
-    f.k = carve(arena, BLOCK * f.dim, sizeof(float));
-    f.kt = carve(arena, BLOCK * f.dim, sizeof(float));
-    f.v = carve(arena, BLOCK * f.value_dim, sizeof(float));
-    f.scores = carve(arena, TILE_ROWS * BLOCK, sizeof(float));
+    f.kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
+    f.v = carve(arena, BLOCK / PER_GRAIN * f.value_dim, sizeof(grain));
+    f.scores = carve(arena, GEMM_ROWS * BLOCK, sizeof(float));
+    f.p = PER_GRAIN == 1 ? (void *)f.scores
+                         : carve(arena, GEMM_ROWS * BLOCK / PER_GRAIN, sizeof(grain));
     f.spans = carve(arena, ROWS, sizeof(struct span));
     f.seen = carve(arena, ROWS, sizeof(struct lanes));
     f.terms = terms_make(arena, false);
     return f;
 }
+
+/* ---- The softmax of a row ---------------------------------------------------------------------- */
 
 /* Raises the maximum of a row to m and makes what was summed so far relative to it. */
 static void raise_maximum(struct forward *f, int row, float m)
@@ -67,67 +69,122 @@ static void raise_row(struct forward *f, int row, float *x, struct lanes all)
     fill(x, (struct lanes){ f->seen[row].to, all.to }, -INFINITY);
     vec largest = vec_all(-INFINITY);
     for (int i = all.from; i < all.to; i += LANES) largest = vec_max(largest, vec_load(x + i));
-    float m = vec_largest(largest);
+    float m = vec_largest(largest) * f->terms.rest;
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
 
-/* Turns the scores of a row into weights relative to its maximum. That is still -inf where the row
- * has seen no scores but -inf, whose weights are 0. */
-static void weigh_row(struct forward *f, int row, float *x, struct lanes all)
+/* The maximum as weights are relative to it: 0 in place of -inf, where the row has seen no scores but
+ * -inf, whose weights are 0; NaN where scores were too large for f32. */
+static inline float shift_of(float m)
 {
-    vec shift = vec_all(f->m[row] == -INFINITY ? 0.0f : f->m[row]), sum = vec_zero();
-    for (int i = all.from; i < all.to; i += LANES) {
-        vec p = vec_exp2(vec_sub(vec_load(x + i), shift));
-        vec_store(x + i, p);
-        sum = vec_add(sum, p);
+    if (m - m == 0.0f) return m;
+    return m == -INFINITY ? 0.0f : NAN;
+}
+
+/* The weights of SPAN scores, added to *sum. */
+static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN], vec *sum)
+{
+    for (int g = 0; g < PER_GRAIN; g++) {
+        p[g] = vec_exp2(vec_fma(vec_load(x + g * LANES), factor, shift));
+        *sum = vec_add(*sum, p[g]);
+    }
+}
+
+/* Turns the scores of a row into weights relative to its maximum. */
+static void weigh_row(struct forward *f, int row, const float *x, grain *to, struct lanes all)
+{
+    const vec factor = vec_all(f->terms.rest), shift = vec_all(-shift_of(f->m[row]));
+    vec sum = vec_zero(), p[PER_GRAIN];
+    for (int i = all.from; i < all.to; i += SPAN) {
+        weigh(x + i, factor, shift, p, &sum);
+        grain_store(to + i / PER_GRAIN, grain_line(p));
     }
     f->l[row] += vec_sum(sum);
 }
 
-/* Folds the packed block into `count` rows, TILE_ROWS at most. */
-static void fold_rows(struct forward *f, const struct key_block *block, int row, int count)
+/* The same, and drops some of them. */
+static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, struct lanes all)
 {
+    const vec factor = vec_all(f->terms.rest), shift = vec_all(-shift_of(f->m[row]));
+    vec sum = vec_zero(), p[PER_GRAIN];
+    for (int i = all.from; i < all.to; i += SPAN) {
+        weigh(x + i, factor, shift, p, &sum);
+        for (int g = 0; g < PER_GRAIN; g++) vec_store(x + i + g * LANES, p[g]);
+    }
+    f->l[row] += vec_sum(sum);
+    drop_row(&f->terms, row, f->seen[row], x);
+    line_up(x, all, to);
+}
+
+/* ---- Blocks ------------------------------------------------------------------------------------ */
+
+/* Folds the packed block into `count` rows, GEMM_ROWS at most. */
+static void fold_rows(struct forward *f, int row, int count)
+{
+    const int dim = f->job->view.shape->dim;
     struct lanes hull = lanes_hull(f->seen + row, count), all = lanes_whole(hull);
     if (lanes_none(hull)) return;
     gemm(&(struct product){ .m = count,
                             .n = all.to - all.from,
-                            .depth = f->job->view.shape->dim,
-                            .a = { row_of(f->q, row, f->dim), f->dim, 1 },
+                            .depth = depth_of(dim),
+                            .a = { f->q + (int64_t)row * grains(dim), grains(dim) },
                             .b = { f->kt + all.from, BLOCK },
-                            .c = { f->scores + all.from, BLOCK },
-                            .factor = f->terms.factor });
+                            .c = { f->scores + all.from, BLOCK } });
     if (f->terms.any)
         for (int r = 0; r < count; r++)
             term_scores(&f->terms, row + r, f->seen[row + r], f->scores + r * BLOCK);
     for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
-    for (int r = 0; r < count; r++) weigh_row(f, row + r, f->scores + r * BLOCK, all);
-    if (f->terms.dropout)
-        for (int r = 0; r < count; r++)
-            drop_row(&f->terms, row + r, f->seen[row + r], f->scores + r * BLOCK);
-    if (!f->finite && f->terms.any)
-        pack_shown(&f->terms, &f->job->view.v, block, hull, f->job->view.shape->value_dim, f->v);
+    for (int r = 0; r < count; r++) {
+        float *x = f->scores + r * BLOCK;
+        grain *p = f->p + r * (BLOCK / PER_GRAIN);
+        if (f->terms.dropout) weigh_and_drop(f, row + r, x, p, all);
+        else weigh_row(f, row + r, x, p, all);
+    }
+}
+
+/* acc += p v for rows that fold_rows() weighed. */
+static void gather_rows(const struct forward *f, int row, int count)
+{
+    struct lanes hull = lanes_hull(f->seen + row, count);
+    if (lanes_none(hull)) return;
+    hull = GEMM_DEPTH > 1 ? lanes_whole(hull) : hull;
+    const int from = hull.from / PER_GRAIN, to = (hull.to + PER_GRAIN - 1) / PER_GRAIN;
     gemm(&(struct product){ .m = count,
                             .n = f->value_dim,
-                            .depth = hull.to - hull.from,
-                            .a = { f->scores + hull.from, BLOCK, 1 },
-                            .b = { row_of(f->v, hull.from, f->value_dim), f->value_dim },
+                            .depth = to - from,
+                            .a = { f->p + from, BLOCK / PER_GRAIN },
+                            .b = { f->v + (int64_t)from * f->value_dim, f->value_dim },
                             .c = { row_of(f->acc, row, f->value_dim), f->value_dim },
                             .add = true });
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
- * folded one by one, over the lanes each sees and no others, less what terms hide among them. */
+ * folded one by one, each with values of its own, zeros in place of those hidden from it. */
+static void fold_apart(struct forward *f, const struct key_block *block)
+{
+    const struct ra__view *view = &f->job->view;
+    for (int row = 0; row < f->rows; row++) {
+        if (lanes_none(f->seen[row])) continue;
+        fold_rows(f, row, 1);
+        stack_shown(&f->terms, &view->v, block, f->seen[row], view->shape->value_dim, f->v);
+        gather_rows(f, row, 1);
+    }
+}
+
 static void fold_block(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
     const struct ra__shape *shape = view->shape;
-    pack_block(shape->dtype, &view->k, block, shape->dim, f->k);
-    pack_block(shape->dtype, &view->v, block, shape->value_dim, f->v);
-    transpose_block(f->k, block, shape->dim, f->kt);
-    f->finite = block_finite(f->v, block, shape->value_dim);
-    int step = f->finite ? TILE_ROWS : 1;
-    for (int row = 0; row < f->rows; row += step)
-        fold_rows(f, block, row, (int)ra__min(step, f->rows - row));
+    turn_block(shape->dtype, &view->k, block, shape->dim, f->kt);
+    if (!all_finite(stack_block(shape->dtype, &view->v, block, shape->value_dim, f->v))) {
+        fold_apart(f, block);
+        return;
+    }
+    for (int row = 0; row < f->rows; row += GEMM_ROWS) {
+        int count = (int)ra__min(GEMM_ROWS, f->rows - row);
+        fold_rows(f, row, count);
+        gather_rows(f, row, count);
+    }
 }
 
 static void fold_run(struct forward *f, const struct ra__key_run *run)
@@ -189,7 +246,7 @@ static void forward(struct ra__forward_job *job, void *workspace)
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
     terms_begin(&f.terms, view);
-    pack_rows(view, &view->q, shape->dim, f.q);
+    pack_rows(view, &view->q, shape->dim, GEMM_PAD, f.q);
     for (int row = 0; row < f.rows; row++)
         load_state(&f, row, row / view->heads, row % view->heads);
     for (int n = 0; n < view->run_count; n++) fold_run(&f, &view->runs[n]);

@@ -1,35 +1,49 @@
-/* gemm.h - the one matrix product behind every product of forward and backward, in f32. Written in
- * the words of an ISA's vec.h; knows nothing of attention. */
+/* gemm.h - the one matrix product behind every product of forward and backward. Operands are grains,
+ * sums are f32. Written in the words of an ISA's vec.h and of a grain; knows nothing of attention. */
 #ifndef RA__KERNEL_CPU_VECTOR_GEMM_H
 #define RA__KERNEL_CPU_VECTOR_GEMM_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* C[i][j] = factor times the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth,
- * j < n. The factor comes after the sum: one rounding, not one per term.
- *
- * A may be transposed: A[i][t] lies at a.at + i a.row + t a.step. B and C are rows of numbers. n is
- * a multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
+/* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and C
+ * are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n is a
+ * multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
  * row's result does not depend on the rows computed with it, and leaving out terms that are zero
  * changes nothing. */
 struct product {
-    int m, n, depth;
+    int m, n, depth; /* depth in grains */
     struct {
-        const float *at;
-        int64_t row, step;
-    } a;
-    struct {
-        const float *at;
+        const grain *at;
         int64_t row;
-    } b;
+    } a, b;
     struct {
         float *at;
         int64_t row;
     } c;
-    float factor; /* without `add` */
     bool add;
 };
+
+enum {
+    GEMM_ROWS = 4 *
+                TILE_ROWS, /* rows that a product likes to have at once: B stays in a near cache */
+    GEMM_PAD = 1,          /* rows of A and C are there up to a multiple of this */
+    GEMM_DEPTH = 1,        /* and the depth is one of this */
+};
+
+/* One step of a piece: a line of B against a column of A. */
+static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],
+                                                            const grain *a, int64_t a_row,
+                                                            const grain *b, const int rows,
+                                                            const int vecs)
+{
+    vec line[TILE_VECS];
+    for (int v = 0; v < vecs; v++) line[v] = grain_load(b + v * LANES);
+    for (int r = 0; r < rows; r++) {
+        vec left = grain_all(a + r * a_row);
+        for (int v = 0; v < vecs; v++) sum[r][v] = grain_dot(left, line[v], sum[r][v]);
+    }
+}
 
 /* One rows x (vecs LANES) piece at (i, j). `rows` and `vecs` are constants where this is inlined,
  * so the sums stay in registers. */
@@ -37,8 +51,8 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
                                                        const int rows, const int vecs)
 {
     /* Copies: for all the compiler knows, the stores below could change *p. */
-    const int64_t a_row = p->a.row, a_step = p->a.step, b_row = p->b.row, c_row = p->c.row;
-    const float *a = p->a.at + i * a_row, *b = p->b.at + j;
+    const int64_t a_row = p->a.row, b_row = p->b.row, c_row = p->c.row;
+    const grain *a = p->a.at + i * a_row, *b = p->b.at + j;
     float *c = p->c.at + i * c_row + j;
     const bool add = p->add;
 
@@ -46,20 +60,12 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) sum[r][v] = vec_zero();
 
-    for (int t = 0; t < p->depth; t++, a += a_step, b += b_row) {
-        vec line[TILE_VECS];
-        for (int v = 0; v < vecs; v++) line[v] = vec_load(b + v * LANES);
-        for (int r = 0; r < rows; r++) {
-            vec left = vec_all(a[r * a_row]);
-            for (int v = 0; v < vecs; v++) sum[r][v] = vec_fma(left, line[v], sum[r][v]);
-        }
-    }
+    for (int t = p->depth; t > 0; t--, a++, b += b_row) tile_step(sum, a, a_row, b, rows, vecs);
 
-    const vec factor = vec_all(p->factor);
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < vecs; v++)
-            sum[r][v] = add ? vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v])
-                            : vec_mul(factor, sum[r][v]);
+    if (add)
+        for (int r = 0; r < rows; r++)
+            for (int v = 0; v < vecs; v++)
+                sum[r][v] = vec_add(vec_load(c + r * c_row + v * LANES), sum[r][v]);
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) vec_store(c + r * c_row + v * LANES, sum[r][v]);
 }

@@ -1,5 +1,9 @@
-/* pack.h - between the problem's dtype and strides and the f32 panels the products read. A panel
- * has rows of `padded(dim)` numbers, zeros behind the last, so products need no tails. */
+/* pack.h - between the problem's dtype and strides and the panels of grains that products read. Rows
+ * of a panel are padded with zeros to whole vectors, so products need no tails. Three forms:
+ *     rows     a row of a tensor is a row of the panel, its numbers line up in grains
+ *     stacked  a grain holds the same column of PER_GRAIN rows that follow one another
+ *     turned   columns of a tensor are rows of the panel
+ * With one number to a grain, rows and stacked are the same. */
 #ifndef RA__KERNEL_CPU_VECTOR_PACK_H
 #define RA__KERNEL_CPU_VECTOR_PACK_H
 
@@ -8,6 +12,8 @@
 
 #include "core/dtype.h"
 #include "kernel/cpu/vector/rows.h"
+
+/* ---- Memory ------------------------------------------------------------------------------------ */
 
 /* Pieces of a workspace, one behind the other. Without `base` it only counts. */
 struct arena {
@@ -25,10 +31,18 @@ static void *carve(struct arena *arena, int64_t count, size_t bytes)
 
 static inline int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
 
+/* The grains of a row of n numbers, padded. */
+static inline int grains(int n) { return padded((n + PER_GRAIN - 1) / PER_GRAIN); }
+
 static inline void *element(ra_dtype dtype, void *data, int64_t index)
 {
     return (char *)data + index * (int64_t)ra__dtype_bytes(dtype);
 }
+
+/* Row `row` of a panel of sums whose rows are `dim` long. */
+static inline float *row_of(float *panel, int row, int dim) { return panel + (int64_t)row * dim; }
+
+/* ---- Numbers in f32 ---------------------------------------------------------------------------- */
 
 /* n numbers to f32, and zeros up to padded(n). */
 static void widen(ra_dtype dtype, const void *from, int n, float *to)
@@ -60,9 +74,6 @@ static void narrow(ra_dtype dtype, const float *from, int n, void *to)
     for (; d < n; d++) ra__store(dtype, to, d, from[d]);
 }
 
-/* Row `row` of a panel whose rows are `dim` long. */
-static inline float *row_of(float *panel, int row, int dim) { return panel + (int64_t)row * dim; }
-
 static void fill(float *x, struct lanes lanes, float value)
 {
     for (int i = lanes.from; i < lanes.to; i++) x[i] = value;
@@ -81,62 +92,207 @@ static void add_scaled(float *to, float factor, const float *from, int n)
     for (int d = 0; d < n; d++) to[d] += factor * from[d];
 }
 
-/* False if any of n numbers, a multiple of LANES, is infinite or NaN: only then is 0 x NaN. */
-static bool all_finite(const float *x, int64_t n)
+/* ---- Panels of grains -------------------------------------------------------------------------- */
+
+/* A NaN in it says that something infinite or NaN went by: 0 times a finite number is 0. */
+static inline vec watch(vec watched, vec x) { return grain_dot(x, vec_zero(), watched); }
+static inline bool all_finite(vec watched) { return vec_sum(watched) == 0.0f; }
+
+/* Vector `at` of the grains of a row of n numbers; zeros behind the last, and for no row. */
+static inline __attribute__((always_inline)) vec line_at(const ra_dtype dtype, const void *row,
+                                                         int at, int n)
 {
-    vec zero = vec_zero(), sum = vec_zero();
-    for (int64_t i = 0; i < n; i += LANES) sum = vec_fma(vec_load(x + i), zero, sum);
-    return vec_sum(sum) == 0.0f;
+    const int done = at * SPAN, left = n - done;
+    const char *from = (const char *)row + (int64_t)done * (int64_t)ra__dtype_bytes(dtype);
+    if (!row || left <= 0) return vec_zero();
+    if (left >= SPAN) return grain_read(dtype, from);
+    uint64_t tail[SPAN / 2] = { 0 }; /* room for SPAN f32 */
+    memcpy(tail, from, (size_t)left * ra__dtype_bytes(dtype));
+    return grain_read(dtype, tail);
 }
 
-/* The query rows of a job, or tensors shaped like them, to [rows][padded(dim)]. */
-static void pack_rows(const struct ra__view *view, const struct ra__matrix *from, int dim,
-                      float *to)
+/* Vector `at` of PER_GRAIN rows stacked. */
+static inline __attribute__((always_inline)) vec stack_at(const ra_dtype dtype,
+                                                          const void *const *rows, int at, int n)
 {
-    ra_dtype dtype = view->shape->dtype;
-    for (int64_t i = 0; i < view->q_count; i++)
-        for (int h = 0; h < view->heads; h++, to += padded(dim))
-            widen(dtype, element(dtype, from->data, i * from->row_stride + h * from->head_stride),
-                  dim, to);
+    const int done = at * LANES, left = n - done;
+    const int64_t bytes = (int64_t)ra__dtype_bytes(dtype);
+    uint64_t tail[PER_GRAIN][LANES / 2];
+    const void *from[PER_GRAIN];
+    bool whole = left >= LANES;
+    for (int r = 0; r < PER_GRAIN; r++) whole &= rows[r] != NULL;
+    for (int r = 0; r < PER_GRAIN; r++) {
+        from[r] = whole ? (const char *)rows[r] + done * bytes : (const char *)tail[r];
+        if (whole) continue;
+        memset(tail[r], 0, sizeof tail[r]);
+        if (rows[r] && left > 0)
+            memcpy(tail[r], (const char *)rows[r] + done * bytes,
+                   (size_t)((left < LANES ? left : LANES) * bytes));
+    }
+    return grain_read_stack(dtype, from);
 }
 
-/* The keys of a block, or their values, to [BLOCK][padded(dim)]: the lanes that are seen, and zeros
- * around them up to whole vectors. */
-static void pack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
-                       int dim, float *to)
+/* f32 in the lanes `all`, whole vectors, to grains as rows. `from` and `to` may be the same memory
+ * where a grain is one number. */
+static inline void line_up(const float *from, struct lanes all, grain *to)
 {
-    const struct ra__key_run *run = block->run;
-    struct lanes seen = block->seen, all = lanes_whole(seen);
-    for (int lane = all.from; lane < all.to; lane++) {
-        float *row = row_of(to, lane, padded(dim));
-        int64_t index = (run->row + (block->first + lane) * run->row_step) * from->row_stride;
-        if (lane < seen.from || lane >= seen.to)
-            memset(row, 0, sizeof(float) * (size_t)padded(dim));
-        else widen(dtype, element(dtype, from->data, index), dim, row);
+    for (int i = all.from; i < all.to; i += SPAN) {
+        vec x[PER_GRAIN];
+        for (int g = 0; g < PER_GRAIN; g++) x[g] = vec_load(from + i + g * LANES);
+        grain_store(to + i / PER_GRAIN, grain_line(x));
     }
 }
 
-/* The lanes of pack_block() to [padded(dim)][BLOCK]. */
-static void transpose_block(const float *from, const struct key_block *block, int dim, float *to)
+/* The depth of a product over n numbers. */
+static inline int depth_of(int n)
 {
-    struct lanes all = lanes_whole(block->seen);
-    for (int d = 0; d < padded(dim); d += LANES)
-        for (int lane = all.from; lane < all.to; lane += LANES) {
+    int depth = (n + PER_GRAIN - 1) / PER_GRAIN;
+    return (depth + GEMM_DEPTH - 1) / GEMM_DEPTH * GEMM_DEPTH;
+}
+
+/* `count` rows of n numbers, a multiple of PER_GRAIN, to a stacked panel. */
+static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
+                                                          const void *const *rows, int count, int n,
+                                                          grain *to)
+{
+    vec watched = vec_zero();
+    for (int r = 0; r < count; r += PER_GRAIN)
+        for (int at = 0; at * LANES < n; at++, to += LANES) {
+            vec x = stack_at(dtype, rows + r, at, n);
+            watched = watch(watched, x);
+            grain_store(to, x);
+        }
+    return watched;
+}
+
+/* LANES rows of n numbers to the next LANES columns of a turned panel, whose rows lie `stride` apart. */
+static inline __attribute__((always_inline)) void turn_as(const ra_dtype dtype,
+                                                          const void *const rows[LANES], int n,
+                                                          grain *to, int64_t stride)
+{
+    for (int at = 0; at * SPAN < n; at++, to += LANES * stride) {
+        vec square[LANES];
+        for (int i = 0; i < LANES; i++) square[i] = line_at(dtype, rows[i], at, n);
+        vec_transpose(square);
+        for (int i = 0; i < LANES; i++) grain_store(to + i * stride, square[i]);
+    }
+}
+
+/* The same for a dtype that is known only now. */
+static vec stack_rows(ra_dtype dtype, const void *const *rows, int count, int n, grain *to)
+{
+    if (dtype == RA_BF16) return stack_as(RA_BF16, rows, count, n, to);
+    if (dtype == RA_F16) return stack_as(RA_F16, rows, count, n, to);
+    return stack_as(RA_F32, rows, count, n, to);
+}
+
+static void turn_rows(ra_dtype dtype, const void *const rows[LANES], int n, grain *to,
+                      int64_t stride)
+{
+    if (dtype == RA_BF16) turn_as(RA_BF16, rows, n, to, stride);
+    else if (dtype == RA_F16) turn_as(RA_F16, rows, n, to, stride);
+    else turn_as(RA_F32, rows, n, to, stride);
+}
+
+/* ---- The rows of a job ------------------------------------------------------------------------- */
+
+static const void *query_row(const struct ra__view *view, const struct ra__matrix *from, int row)
+{
+    if (row >= view->q_count * view->heads) return NULL;
+    return element(view->shape->dtype, from->data,
+                   row / view->heads * from->row_stride + row % view->heads * from->head_stride);
+}
+
+/* The query rows of a job, or tensors shaped like them, as rows: [rows][grains(n)]. Zeros up to a
+ * multiple of `multiple` rows. */
+static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from, int n,
+                     int multiple, grain *to)
+{
+    int rows = (int)view->q_count * view->heads;
+    vec watched = vec_zero();
+    for (int row = 0; row < (rows + multiple - 1) / multiple * multiple; row++) {
+        const void *numbers = query_row(view, from, row);
+        for (int at = 0; at * SPAN < n; at++, to += LANES) {
+            vec x = line_at(view->shape->dtype, numbers, at, n);
+            watched = watch(watched, x);
+            grain_store(to, x);
+        }
+    }
+    return watched;
+}
+
+/* The same turned: [padded(n)][ROWS / PER_GRAIN], grains stacked. */
+static void turn_queries(const struct ra__view *view, const struct ra__matrix *from, int n,
+                         grain *to)
+{
+    const int rows = (int)view->q_count * view->heads;
+    for (int row = 0; row < rows; row += SPAN)
+        for (int at = 0; at * LANES < n; at++) {
             vec square[LANES];
-            for (int i = 0; i < LANES; i++)
-                square[i] = vec_load(from + (int64_t)(lane + i) * padded(dim) + d);
+            for (int i = 0; i < LANES; i++) {
+                const void *numbers[PER_GRAIN];
+                for (int r = 0; r < PER_GRAIN; r++)
+                    numbers[r] = query_row(view, from, row + i * PER_GRAIN + r);
+                square[i] = stack_at(view->shape->dtype, numbers, at, n);
+            }
             vec_transpose(square);
             for (int i = 0; i < LANES; i++)
-                vec_store(to + (int64_t)(d + i) * BLOCK + lane, square[i]);
+                grain_store(to + (int64_t)(at * LANES + i) * (ROWS / PER_GRAIN) + row / PER_GRAIN,
+                            square[i]);
         }
 }
 
-/* all_finite() over the lanes of pack_block(). */
-static bool block_finite(const float *packed, const struct key_block *block, int dim)
+/* ---- The keys of a block ----------------------------------------------------------------------- */
+
+/* The row of the key in a lane; NULL where no row of the job sees it. */
+static inline const void *key_row(ra_dtype dtype, const struct ra__matrix *from,
+                                  const struct key_block *block, int lane)
+{
+    const struct ra__key_run *run = block->run;
+    if (lane < block->seen.from || lane >= block->seen.to) return NULL;
+    return element(dtype, from->data,
+                   (run->row + (block->first + lane) * run->row_step) * from->row_stride);
+}
+
+static void key_rows(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
+                     int lane, int count, const void **rows)
+{
+    for (int i = 0; i < count; i++) rows[i] = key_row(dtype, from, block, lane + i);
+}
+
+/* The keys of a block, or their values, stacked to [BLOCK / PER_GRAIN][padded(n)]: the lanes that are
+ * seen, and zeros around them up to whole vectors. */
+static vec stack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
+                       int n, grain *to)
 {
     struct lanes all = lanes_whole(block->seen);
-    return all_finite(packed + (int64_t)all.from * padded(dim),
-                      (int64_t)(all.to - all.from) * padded(dim));
+    const void *rows[BLOCK];
+    key_rows(dtype, from, block, all.from, lanes_count(all), rows);
+    return stack_rows(dtype, rows, lanes_count(all), n,
+                      to + (int64_t)(all.from / PER_GRAIN) * padded(n));
+}
+
+/* The same lanes turned, to [grains(n)][BLOCK]. */
+static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
+                       int n, grain *to)
+{
+    struct lanes all = lanes_whole(block->seen);
+    for (int lane = all.from; lane < all.to; lane += LANES) {
+        const void *rows[LANES];
+        key_rows(dtype, from, block, lane, LANES, rows);
+        turn_rows(dtype, rows, n, to + lane, BLOCK);
+    }
+}
+
+/* A NaN in it says that a turned panel holds something that is not finite. */
+static vec watch_turned(const grain *panel, const struct key_block *block, int n)
+{
+    struct lanes all = lanes_whole(block->seen);
+    vec watched = vec_zero();
+    for (int at = 0; at < grains(n); at++, panel += BLOCK)
+        for (int lane = all.from; lane < all.to; lane += LANES)
+            watched = watch(watched, grain_load(panel + lane));
+    return watched;
 }
 
 #endif

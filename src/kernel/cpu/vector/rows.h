@@ -7,11 +7,13 @@
 #include "kernel/block.h"
 #include "kernel/kernel.h"
 
-/* Measured on Zen 4 at dim 64 and 128: blocks of 128 keys beat 64 by 3% and 256 by 0 to 3%; more
- * than 256 rows gain nothing, and at dim 128 would crowd a second-level cache of 1 MiB. */
+/* Measured on Zen 4 at dim 64 and 128: more than 256 rows gain nothing, and at dim 128 would crowd a
+ * second-level cache of 1 MiB. Blocks are as long as keeps a block of keys and one of values in half
+ * of such a cache, whatever a grain is. */
 enum {
-    ROWS = 256,  /* most rows of a job: key panels are packed once for all of them */
-    BLOCK = 128, /* keys of a block, one lane each */
+    ROWS = 256,              /* most rows of a job: key panels are packed once for all of them */
+    BLOCK = 256,             /* keys of a block, one lane each */
+    SPAN = LANES * PER_GRAIN /* lanes that become one vector of grains */
 };
 
 struct span { /* key indices [from, to) of a run */
@@ -23,6 +25,7 @@ struct lanes { /* lanes [from, to) of a block; none where from >= to */
 };
 
 static inline bool lanes_none(struct lanes lanes) { return lanes.from >= lanes.to; }
+static inline int lanes_count(struct lanes lanes) { return lanes.to - lanes.from; }
 
 /* The keys of `run` that each row sees, to spans[row]; adds their number to *pairs. Returns the
  * smallest span that holds all of them. */
@@ -72,10 +75,10 @@ static struct key_block see_block(const struct ra__key_run *run, int64_t first,
     return (struct key_block){ run, first, lanes_hull(seen, rows) };
 }
 
-/* Widened to whole vectors. */
+/* Widened to whole vectors of grains. */
 static inline struct lanes lanes_whole(struct lanes lanes)
 {
-    return (struct lanes){ lanes.from / LANES * LANES, (lanes.to + LANES - 1) / LANES * LANES };
+    return (struct lanes){ lanes.from / SPAN * SPAN, (lanes.to + SPAN - 1) / SPAN * SPAN };
 }
 
 #endif

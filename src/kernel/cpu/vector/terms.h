@@ -18,12 +18,14 @@
 
 struct terms {
     const struct ra__view *view;
-    bool any;     /* something below is there; otherwise nobody need ask */
+    bool any;     /* something below is there, or a scale that turns scores round; otherwise nobody
+                   * need ask, and scores are plain products */
     bool adds;    /* a bias or slopes */
     bool masks;   /* see_from and see_to of an order */
     bool dropout; /* weights are drawn */
     float cap;    /* 0 = none */
     float factor; /* for q.k: gives the tangent's argument where there is a cap, else log2 units */
+    float rest;   /* what scores still lack of log2 units when terms are through with them */
 
     int64_t *at;         /* [BLOCK] original positions of the block's keys */
     int64_t least, most; /* of them */
@@ -56,15 +58,17 @@ static void terms_begin(struct terms *t, const struct ra__view *view)
     t->view = view;
     t->factor = view->shape->scale * (float)RA__LOG2_E;
     t->adds = view->bias.data || (terms && terms->alibi);
-    t->any = t->adds;
+    t->any = t->adds || !(t->factor > 0.0f);
     memset(t->partly, 0, sizeof(bool) * ROWS);
-    if (!terms) return;
-    t->masks = terms->see_from;
-    t->dropout = terms->dropout;
-    t->cap = terms->softcap;
-    t->any = t->adds || t->masks || t->dropout || t->cap != 0.0f;
-    if (t->cap != 0.0f) t->factor = view->shape->scale / t->cap;
-    if (t->dropout) dropout_begin(&t->draws, terms);
+    if (terms) {
+        t->masks = terms->see_from;
+        t->dropout = terms->dropout;
+        t->cap = terms->softcap;
+        t->any |= t->masks || t->dropout || t->cap != 0.0f;
+        if (t->cap != 0.0f) t->factor = view->shape->scale / t->cap;
+        if (t->dropout) dropout_begin(&t->draws, terms);
+    }
+    t->rest = t->any ? 1.0f : t->factor;
 }
 
 static int64_t query_index(const struct terms *t, int row)
@@ -192,21 +196,22 @@ static void add_row(struct terms *t, int row, struct lanes own, float *x)
 static void cap_row(const struct terms *t, struct lanes own, float *x)
 {
     const struct lanes busy = lanes_whole(own);
-    const vec cap = vec_all(t->cap * (float)RA__LOG2_E);
+    const vec cap = vec_all(t->cap * (float)RA__LOG2_E), factor = vec_all(t->factor);
     for (int i = busy.from; i < busy.to; i += LANES) {
         vec slope;
-        vec_store(x + i, vec_mul(cap, vec_tanh(vec_load(x + i), &slope)));
+        vec_store(x + i, vec_mul(cap, vec_tanh(vec_mul(vec_load(x + i), factor), &slope)));
         if (t->slope) vec_store(t->slope + i, slope);
     }
 }
 
-/* Turns the products of a row, q.k times t->factor, into scores, over the lanes `own` that it sees
+/* Turns the products q.k of a row into scores, over the lanes `own` that it sees
  * and up to whole vectors around them. */
 static void term_scores(struct terms *t, int row, struct lanes own, float *x)
 {
     t->added = t->adds || t->partly[row];
     if (lanes_none(own)) return;
     if (t->cap != 0.0f) cap_row(t, own, x);
+    else scale_row(x + lanes_whole(own).from, t->factor, lanes_count(lanes_whole(own)));
     if (t->added) add_row(t, row, own, x);
 }
 
@@ -263,24 +268,19 @@ static void clear_hidden(const struct terms *t, struct lanes own, float *x)
 
 /* ---- Hidden keys that are not finite ----------------------------------------------------------- */
 
-/* pack_block() for one row: zeros in place of keys hidden from it, so that a weight of 0 meets no
+/* stack_block() for one row: zeros in place of keys hidden from it, so that a weight of 0 meets no
  * NaN. Slow, and as rare as a NaN. */
-static void pack_shown(const struct terms *t, const struct ra__matrix *from,
-                       const struct key_block *block, struct lanes own, int dim, float *to)
+static void stack_shown(const struct terms *t, const struct ra__matrix *from,
+                        const struct key_block *block, struct lanes own, int n, grain *to)
 {
-    pack_block(t->view->shape->dtype, from, block, dim, to);
-    for (int lane = own.from; lane < own.to; lane++)
-        if (lane_hidden(t, lane))
-            memset(row_of(to, lane, padded(dim)), 0, sizeof(float) * (size_t)padded(dim));
-}
-
-/* The first stretch of `own` without hidden lanes; none if there is none. */
-static struct lanes shown_lanes(const struct terms *t, struct lanes own)
-{
-    while (!lanes_none(own) && lane_hidden(t, own.from)) own.from++;
-    int to = own.from;
-    while (to < own.to && !lane_hidden(t, to)) to++;
-    return (struct lanes){ own.from, to };
+    const ra_dtype dtype = t->view->shape->dtype;
+    const struct lanes all = lanes_whole(block->seen);
+    const void *rows[BLOCK];
+    for (int lane = all.from; lane < all.to; lane++) {
+        bool shown = lane >= own.from && lane < own.to && !lane_hidden(t, lane);
+        rows[lane - all.from] = shown ? key_row(dtype, from, block, lane) : NULL;
+    }
+    stack_rows(dtype, rows, lanes_count(all), n, to + (int64_t)(all.from / PER_GRAIN) * padded(n));
 }
 
 #endif

@@ -1,0 +1,25 @@
+/* avx512bf16.c - the bodies of kernel/cpu/vector in the words of AVX-512, with products of bf16 two at
+ * a time. kernel.h has the contract. */
+#include "kernel/cpu/avx512/vec.h"
+
+#include "kernel/cpu/vector/grain_bf16.h"
+
+#include "kernel/cpu/vector/gemm.h"
+
+#include "core/cpu.h"
+#include "kernel/cpu/vector/backward.h"
+#include "kernel/cpu/vector/forward.h"
+#include "kernel/cpu/vector/workspace.h"
+
+const struct ra__kernel ra__kernel_avx512bf16 = {
+    .name = "avx512bf16",
+    .summary = "AVX-512 with products of bf16, thirty-two at a time",
+    .needs = "AVX-512 F, BW, DQ, VL and BF16",
+    .usable = ra__cpu_has_avx512bf16,
+    .dtypes = 1u << RA_BF16,
+    .weights = RA_BF16,
+    .rows = ROWS,
+    .workspace = workspace,
+    .forward = forward,
+    .backward = backward,
+};

@@ -1,0 +1,60 @@
+/* grain_bf16.h - what matrix products multiply: bf16, two numbers to a grain, the first in the low
+ * half. Inputs are taken as they are; weights and their gradients are rounded to it. Written for
+ * AVX-512 with its bf16 instructions. */
+#ifndef RA__KERNEL_CPU_VECTOR_GRAIN_BF16_H
+#define RA__KERNEL_CPU_VECTOR_GRAIN_BF16_H
+
+#include "core/dtype.h"
+
+typedef uint32_t grain;
+
+enum { PER_GRAIN = 2 };
+
+static inline __m512bh grain_halves(vec x) { return (__m512bh)_mm512_castps_si512(x); }
+
+static inline vec grain_load(const grain *p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }
+
+static inline void grain_store(grain *p, vec x) { _mm512_storeu_si512(p, _mm512_castps_si512(x)); }
+
+static inline vec grain_all(const grain *p)
+{
+    return _mm512_castsi512_ps(_mm512_set1_epi32((int)*p));
+}
+
+/* The two products of a and b, plus c, in each lane. */
+static inline vec grain_dot(vec a, vec b, vec c)
+{
+    return _mm512_dpbf16_ps(c, grain_halves(a), grain_halves(b));
+}
+
+/* 2 LANES numbers of a tensor. */
+static inline vec grain_read(ra_dtype dtype, const void *from)
+{
+    (void)dtype; /* bf16: the kernel takes no other */
+    return grain_load(from);
+}
+
+/* Grains of numbers that follow one another, and of numbers below one another. */
+static inline vec grain_line(const vec x[PER_GRAIN])
+{
+    return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
+}
+
+static inline vec grain_stack(const vec x[PER_GRAIN])
+{
+    const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9,
+                                           24, 8, 23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1,
+                                           16, 0);
+    return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, _mm512_castps_si512(grain_line(x))));
+}
+
+/* LANES columns of two rows of a tensor, stacked. */
+static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GRAIN])
+{
+    (void)dtype;
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from[0]));
+    __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from[1]));
+    return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+}
+
+#endif

@@ -1,0 +1,36 @@
+/* grain_f32.h - what matrix products multiply: f32, one number to a grain. Inputs of other dtypes are
+ * widened. Written in the words of an ISA's vec.h. */
+#ifndef RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
+#define RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
+
+#include "core/dtype.h"
+
+typedef float grain;
+
+enum { PER_GRAIN = 1 };
+
+static inline vec grain_load(const grain *p) { return vec_load(p); }
+static inline void grain_store(grain *p, vec x) { vec_store(p, x); }
+static inline vec grain_all(const grain *p) { return vec_all(*p); }
+
+/* a b + c, in each lane. */
+static inline vec grain_dot(vec a, vec b, vec c) { return vec_fma(a, b, c); }
+
+/* LANES numbers of a tensor. */
+static inline vec grain_read(ra_dtype dtype, const void *from)
+{
+    if (dtype == RA_F32) return vec_load(from);
+    return dtype == RA_BF16 ? vec_widen_bf16(from) : vec_widen_f16(from);
+}
+
+/* Grains of numbers that follow one another, and of numbers below one another. */
+static inline vec grain_line(const vec x[PER_GRAIN]) { return x[0]; }
+static inline vec grain_stack(const vec x[PER_GRAIN]) { return x[0]; }
+
+/* LANES columns of PER_GRAIN rows of a tensor, stacked. */
+static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GRAIN])
+{
+    return grain_read(dtype, from[0]);
+}
+
+#endif
