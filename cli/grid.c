@@ -28,13 +28,13 @@ static bool same_word(const char *word, const char *text, size_t length)
     return strlen(word) == length && memcmp(word, text, length) == 0;
 }
 
-/* The dtypes of the kernel that a case names, as bits; all of them where it names none. */
+/* The dtypes of the kernel that a case or the environment names, as bits; all of them where neither
+ * does. */
 static unsigned kernel_dtypes(const char *text)
 {
-    const char *name = strstr(text, "kernel=");
+    const char *named = strstr(text, "kernel="), *wish = getenv("RINGATTN_KERNEL");
+    const char *name = named ? named + strlen("kernel=") : wish ? wish : "";
     ra_part part = ra_part_default();
-    if (!name) return ~0u;
-    name += strlen("kernel=");
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
         if (same_word(part.name, name, strcspn(name, " "))) return part.dtypes;
     return ~0u;

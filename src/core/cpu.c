@@ -4,6 +4,8 @@
 #if defined(__x86_64__) || defined(__i386__)
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* Asked by hand, for some compilers' query does not know it. What AVX2 needs of the system is all
  * it needs. */
@@ -32,10 +34,30 @@ bool ra__cpu_has_avx512bf16(void)
     return ra__cpu_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
+/* A process must ask Linux before it may use tiles; asking again is free. */
+static bool ask_for_tiles(void)
+{
+#ifdef SYS_arch_prctl
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+#else
+    return false;
+#endif
+}
+
+bool ra__cpu_has_amx(void)
+{
+    const unsigned tiles = 1u << 24, bf16 = 1u << 22;
+    unsigned a, b, c, d;
+    return ra__cpu_has_avx512bf16() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & tiles) &&
+           (d & bf16) && ask_for_tiles();
+}
+
 #else
 
 bool ra__cpu_has_avx2(void) { return false; }
 bool ra__cpu_has_avx512(void) { return false; }
 bool ra__cpu_has_avx512bf16(void) { return false; }
+bool ra__cpu_has_amx(void) { return false; }
 
 #endif

@@ -8,5 +8,6 @@
 bool ra__cpu_has_avx2(void);       /* AVX2, FMA and F16C */
 bool ra__cpu_has_avx512(void);     /* AVX-512 F, BW, DQ and VL, and all of the above */
 bool ra__cpu_has_avx512bf16(void); /* AVX-512 BF16, and all of the above */
+bool ra__cpu_has_amx(void);        /* AMX-BF16, allowed by the system, and all of the above */
 
 #endif

@@ -45,8 +45,8 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
 {
     struct backward b = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
     const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
-    b.q = carve(arena, ROWS * dim, sizeof(grain));
-    b.dout = carve(arena, ROWS * value_dim, sizeof(grain));
+    b.q = carve(arena, (ROWS + GEMM_PAD) * dim, sizeof(grain));
+    b.dout = carve(arena, (ROWS + GEMM_PAD) * value_dim, sizeof(grain));
     b.qt = carve(arena, b.dim * ROWS / PER_GRAIN, sizeof(grain));
     b.doutt = carve(arena, b.value_dim * ROWS / PER_GRAIN, sizeof(grain));
     b.dq = carve(arena, ROWS * b.dim, sizeof(float));

@@ -35,7 +35,7 @@ struct forward {
 static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
 {
     struct forward f = { .value_dim = padded(shape->value_dim) };
-    f.q = carve(arena, ROWS * grains(shape->dim), sizeof(grain));
+    f.q = carve(arena, (ROWS + GEMM_PAD) * grains(shape->dim), sizeof(grain));
     f.m = carve(arena, ROWS, sizeof(float));
     f.l = carve(arena, ROWS, sizeof(float));
     f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));

@@ -3,33 +3,9 @@
 #ifndef RA__KERNEL_CPU_VECTOR_GEMM_H
 #define RA__KERNEL_CPU_VECTOR_GEMM_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "kernel/cpu/vector/product.h"
 
-/* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and C
- * are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n is a
- * multiple of LANES. Each element is summed from 0 in the order of t, whatever m and n are, so a
- * row's result does not depend on the rows computed with it, and leaving out terms that are zero
- * changes nothing. */
-struct product {
-    int m, n, depth; /* depth in grains */
-    struct {
-        const grain *at;
-        int64_t row;
-    } a, b;
-    struct {
-        float *at;
-        int64_t row;
-    } c;
-    bool add;
-};
-
-enum {
-    GEMM_ROWS = 4 *
-                TILE_ROWS, /* rows that a product likes to have at once: B stays in a near cache */
-    GEMM_PAD = 1,          /* rows of A and C are there up to a multiple of this */
-    GEMM_DEPTH = 1,        /* and the depth is one of this */
-};
+enum { GEMM_ROWS = 4 * TILE_ROWS, GEMM_PAD = 1, GEMM_DEPTH = 1 }; /* B stays in a near cache */
 
 /* One step of a piece: a line of B against a column of A. */
 static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],

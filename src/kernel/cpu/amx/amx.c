@@ -1,0 +1,39 @@
+/* amx.c - the bodies of kernel/cpu/vector in the words of AVX-512, with products in tiles of AMX.
+ * kernel.h has the contract. */
+#include "kernel/cpu/avx512/vec.h"
+
+#include "kernel/cpu/vector/grain_bf16.h"
+
+#include "kernel/cpu/amx/gemm.h"
+
+#include "core/cpu.h"
+#include "kernel/cpu/vector/backward.h"
+#include "kernel/cpu/vector/forward.h"
+#include "kernel/cpu/vector/workspace.h"
+
+static void forward_in_tiles(struct ra__forward_job *job, void *workspace)
+{
+    tiles_begin();
+    forward(job, workspace);
+    tiles_end();
+}
+
+static void backward_in_tiles(struct ra__backward_job *job, void *workspace)
+{
+    tiles_begin();
+    backward(job, workspace);
+    tiles_end();
+}
+
+const struct ra__kernel ra__kernel_amx = {
+    .name = "amx",
+    .summary = "AMX tiles of bf16, with AVX-512",
+    .needs = "AMX-BF16 and AVX-512 F, BW, DQ, VL and BF16",
+    .usable = ra__cpu_has_amx,
+    .dtypes = 1u << RA_BF16,
+    .weights = RA_BF16,
+    .rows = ROWS,
+    .workspace = workspace,
+    .forward = forward_in_tiles,
+    .backward = backward_in_tiles,
+};

@@ -1,0 +1,31 @@
+/* product.h - what is asked of a matrix product: the words between the bodies and a gemm.h. */
+#ifndef RA__KERNEL_CPU_VECTOR_PRODUCT_H
+#define RA__KERNEL_CPU_VECTOR_PRODUCT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and C
+ * are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n is a
+ * multiple of LANES. Each element is summed in the order of t, whatever m and n are, so a row's
+ * result does not depend on the rows computed with it, and leaving out terms that are zero changes
+ * nothing.
+ *
+ * A gemm.h has gemm() and says
+ *     GEMM_ROWS   how many rows it likes to have at once
+ *     GEMM_PAD    that rows of A can be read up to a multiple of this
+ *     GEMM_DEPTH  that the depth is a multiple of this */
+struct product {
+    int m, n, depth; /* depth in grains */
+    struct {
+        const grain *at;
+        int64_t row;
+    } a, b;
+    struct {
+        float *at;
+        int64_t row;
+    } c;
+    bool add;
+};
+
+#endif
