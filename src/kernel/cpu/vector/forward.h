@@ -25,10 +25,11 @@ struct forward {
     float *acc;          /* [rows][value_dim] */
     grain *kt;           /* turned: [grains(dim)][BLOCK] */
     grain *v;            /* stacked: [BLOCK / PER_GRAIN][value_dim] */
-    float *scores;       /* [GEMM_ROWS][BLOCK] */
-    grain *p;            /* rows: [GEMM_ROWS][BLOCK / PER_GRAIN]; the same memory if it fits */
+    float *scores[2];    /* [GEMM_ROWS][BLOCK], of one group of rows and, if need be, the next */
+    grain *p[2];         /* rows: [GEMM_ROWS][BLOCK / PER_GRAIN]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
+    struct ahead ahead;
     struct terms terms;
 };
 
@@ -41,9 +42,11 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
     f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
     f.kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
     f.v = carve(arena, BLOCK / PER_GRAIN * f.value_dim, sizeof(grain));
-    f.scores = carve(arena, GEMM_ROWS * BLOCK, sizeof(float));
-    f.p = PER_GRAIN == 1 ? (void *)f.scores
-                         : carve(arena, GEMM_ROWS * BLOCK / PER_GRAIN, sizeof(grain));
+    for (int n = 0; n < (GEMM_AHEAD ? 2 : 1); n++) {
+        f.scores[n] = carve(arena, GEMM_ROWS * BLOCK, sizeof(float));
+        f.p[n] = PER_GRAIN == 1 ? (void *)f.scores[n]
+                                : carve(arena, GEMM_ROWS * BLOCK / PER_GRAIN, sizeof(grain));
+    }
     f.spans = carve(arena, ROWS, sizeof(struct span));
     f.seen = carve(arena, ROWS, sizeof(struct lanes));
     f.terms = terms_make(arena, false);
@@ -118,44 +121,65 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
 
 /* ---- Blocks ------------------------------------------------------------------------------------ */
 
-/* Folds the packed block into `count` rows, GEMM_ROWS at most. */
-static void fold_rows(struct forward *f, int row, int count)
+/* Some rows that take up a block together, GEMM_ROWS at most, and where their scores are. */
+struct group {
+    int row, count;
+    struct lanes hull, all; /* that they see; up to whole vectors */
+    float *scores;
+    grain *p;
+};
+
+static struct group group_at(const struct forward *f, int row, int count, int buffer)
 {
-    const int dim = f->job->view.shape->dim;
-    struct lanes hull = lanes_hull(f->seen + row, count), all = lanes_whole(hull);
-    if (lanes_none(hull)) return;
-    gemm(&(struct product){ .m = count,
-                            .n = all.to - all.from,
-                            .depth = depth_of(dim),
-                            .a = { f->q + (int64_t)row * grains(dim), grains(dim) },
-                            .b = { f->kt + all.from, BLOCK },
-                            .c = { f->scores + all.from, BLOCK } });
-    if (f->terms.any)
-        for (int r = 0; r < count; r++)
-            term_scores(&f->terms, row + r, f->seen[row + r], f->scores + r * BLOCK);
-    for (int r = 0; r < count; r++) raise_row(f, row + r, f->scores + r * BLOCK, all);
-    for (int r = 0; r < count; r++) {
-        float *x = f->scores + r * BLOCK;
-        grain *p = f->p + r * (BLOCK / PER_GRAIN);
-        if (f->terms.dropout) weigh_and_drop(f, row + r, x, p, all);
-        else weigh_row(f, row + r, x, p, all);
-    }
+    struct group g = {
+        row, count, lanes_hull(f->seen + row, count), { 0, 0 }, f->scores[buffer], f->p[buffer]
+    };
+    if (lanes_none(g.hull)) g.hull = (struct lanes){ 0, 0 };
+    g.all = lanes_whole(g.hull);
+    return g;
 }
 
-/* acc += p v for rows that fold_rows() weighed. */
-static void gather_rows(const struct forward *f, int row, int count)
+/* scores = q kt */
+static struct product score_product(const struct forward *f, const struct group *g)
 {
-    struct lanes hull = lanes_hull(f->seen + row, count);
-    if (lanes_none(hull)) return;
-    hull = GEMM_DEPTH > 1 ? lanes_whole(hull) : hull;
+    const int dim = f->job->view.shape->dim;
+    return (struct product){ .m = g->count,
+                             .n = lanes_count(g->all),
+                             .depth = depth_of(dim),
+                             .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
+                             .b = { f->kt + g->all.from, BLOCK },
+                             .c = { g->scores + g->all.from, BLOCK } };
+}
+
+/* acc += p v */
+static struct product gather_product(const struct forward *f, const struct group *g)
+{
+    const struct lanes hull = GEMM_DEPTH > 1 ? g->all : g->hull;
     const int from = hull.from / PER_GRAIN, to = (hull.to + PER_GRAIN - 1) / PER_GRAIN;
-    gemm(&(struct product){ .m = count,
-                            .n = f->value_dim,
-                            .depth = to - from,
-                            .a = { f->p + from, BLOCK / PER_GRAIN },
-                            .b = { f->v + (int64_t)from * f->value_dim, f->value_dim },
-                            .c = { row_of(f->acc, row, f->value_dim), f->value_dim },
-                            .add = true });
+    return (struct product){ .m = g->count,
+                             .n = from < to ? f->value_dim : 0,
+                             .depth = to - from,
+                             .a = { g->p + from, BLOCK / PER_GRAIN },
+                             .b = { f->v + (int64_t)from * f->value_dim, f->value_dim },
+                             .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
+                             .add = true };
+}
+
+/* The scores of a group to weights. */
+static void soften_row(struct forward *f, const struct group *g, int r)
+{
+    const int row = g->row + r;
+    float *x = g->scores + r * BLOCK;
+    grain *p = g->p + r * (BLOCK / PER_GRAIN);
+    if (f->terms.any) term_scores(&f->terms, row, f->seen[row], x);
+    raise_row(f, row, x, g->all);
+    if (f->terms.dropout) weigh_and_drop(f, row, x, p, g->all);
+    else weigh_row(f, row, x, p, g->all);
+}
+
+static void soften_rows(struct forward *f, const struct group *g)
+{
+    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) soften_row(f, g, r);
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
@@ -164,11 +188,52 @@ static void fold_apart(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
     for (int row = 0; row < f->rows; row++) {
-        if (lanes_none(f->seen[row])) continue;
-        fold_rows(f, row, 1);
+        struct group g = group_at(f, row, 1, 0);
+        struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
+        gemm(&scores);
+        soften_rows(f, &g);
         stack_shown(&f->terms, &view->v, block, f->seen[row], view->shape->value_dim, f->v);
-        gather_rows(f, row, 1);
+        gemm(&gathered);
     }
+}
+
+static void fold_groups(struct forward *f)
+{
+    for (int row = 0; row < f->rows; row += GEMM_ROWS) {
+        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, f->rows - row), 0);
+        struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
+        gemm(&scores);
+        soften_rows(f, &g);
+        gemm(&gathered);
+        look_ahead(&f->ahead, row + GEMM_ROWS, f->rows);
+    }
+}
+
+/* The same where the unit that multiplies is not the one that softens: while a group is softened, row
+ * after row, the scores of the next and the sums of the last are worked off step by step. */
+static void fold_groups_ahead(struct forward *f)
+{
+    struct group g = group_at(f, 0, (int)ra__min(GEMM_ROWS, f->rows), 0), last = g, next = g;
+    struct product first = score_product(f, &g), todo[2];
+    gemm(&first);
+    for (int row = 0; row < f->rows; row += GEMM_ROWS, last = g, g = next) {
+        const int behind = row + GEMM_ROWS, other = row / GEMM_ROWS % 2 == 0;
+        int count = 0;
+        if (behind < f->rows) {
+            next = group_at(f, behind, (int)ra__min(GEMM_ROWS, f->rows - behind), other);
+            todo[count++] = score_product(f, &next);
+        }
+        if (row > 0) todo[count++] = gather_product(f, &last);
+        struct errand errand = errand_begin(todo, count);
+        for (int r = 0; r < g.count && !lanes_none(g.hull); r++) {
+            soften_row(f, &g, r);
+            errand_go(&errand, r + 1, g.count);
+        }
+        errand_go(&errand, 1, 1);
+        look_ahead(&f->ahead, behind, f->rows);
+    }
+    first = gather_product(f, &last);
+    gemm(&first);
 }
 
 static void fold_block(struct forward *f, const struct key_block *block)
@@ -176,15 +241,10 @@ static void fold_block(struct forward *f, const struct key_block *block)
     const struct ra__view *view = &f->job->view;
     const struct ra__shape *shape = view->shape;
     turn_block(shape->dtype, &view->k, block, shape->dim, f->kt);
-    if (!all_finite(stack_block(shape->dtype, &view->v, block, shape->value_dim, f->v))) {
-        fold_apart(f, block);
-        return;
-    }
-    for (int row = 0; row < f->rows; row += GEMM_ROWS) {
-        int count = (int)ra__min(GEMM_ROWS, f->rows - row);
-        fold_rows(f, row, count);
-        gather_rows(f, row, count);
-    }
+    bool finite = all_finite(stack_block(shape->dtype, &view->v, block, shape->value_dim, f->v));
+    if (!finite) fold_apart(f, block);
+    else if (GEMM_AHEAD) fold_groups_ahead(f);
+    else fold_groups(f);
 }
 
 static void fold_run(struct forward *f, const struct ra__key_run *run)
@@ -193,6 +253,7 @@ static void fold_run(struct forward *f, const struct ra__key_run *run)
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
         struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
         if (f->terms.any) terms_see(&f->terms, &block, f->seen, &f->job->pairs);
+        f->ahead = ahead_of(&f->job->view, run, first + BLOCK, hull.to);
         if (!lanes_none(block.seen)) fold_block(f, &block);
         ra__breathe(&f->job->view);
     }

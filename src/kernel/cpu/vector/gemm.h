@@ -5,7 +5,12 @@
 
 #include "kernel/cpu/vector/product.h"
 
-enum { GEMM_ROWS = 4 * TILE_ROWS, GEMM_PAD = 1, GEMM_DEPTH = 1 }; /* B stays in a near cache */
+enum {
+    GEMM_ROWS = 4 * TILE_ROWS,
+    GEMM_PAD = 1,
+    GEMM_DEPTH = 1,
+    GEMM_AHEAD = 0
+}; /* B stays in a near cache */
 
 /* One step of a piece: a line of B against a column of A. */
 static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],
@@ -74,6 +79,24 @@ static void gemm(const struct product *p)
     case 1: strip(p, j, 1); break;
     default: break;
     }
+}
+
+/* Products between other things: what vectors multiply they also soften, so nothing is gained by
+ * going step by step, and all is done at the end. */
+struct errand {
+    const struct product *products;
+    int count;
+};
+
+static inline struct errand errand_begin(const struct product *products, int count)
+{
+    return (struct errand){ products, count };
+}
+
+static inline void errand_go(struct errand *errand, int part, int parts)
+{
+    for (int n = 0; part == parts && n < errand->count; n++) gemm(&errand->products[n]);
+    if (part == parts) errand->count = 0;
 }
 
 #endif

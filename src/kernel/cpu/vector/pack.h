@@ -284,6 +284,40 @@ static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const stru
     }
 }
 
+/* The keys behind a block: those of the next one, whose rows may lie pages apart, are called into the
+ * second-level cache while this one is worked on. */
+struct ahead {
+    const struct ra__view *view;
+    const struct ra__key_run *run;
+    int64_t at, end; /* keys of the run still to be called */
+};
+
+static struct ahead ahead_of(const struct ra__view *view, const struct ra__key_run *run,
+                             int64_t first, int64_t end)
+{
+    return (struct ahead){ view, run, first, ra__min(first + BLOCK, end) };
+}
+
+static void call_row(ra_dtype dtype, const struct ra__matrix *from, int64_t row, int n)
+{
+    const char *numbers = element(dtype, from->data, row * from->row_stride);
+    for (int at = 0; at < n * (int)ra__dtype_bytes(dtype); at += 64)
+        __builtin_prefetch(numbers + at, 0, 2);
+}
+
+/* Calls keys until `done` of `all` parts are called. */
+static void look_ahead(struct ahead *ahead, int done, int all)
+{
+    const struct ra__view *view = ahead->view;
+    const struct ra__shape *shape = view->shape;
+    const int64_t left = all > done ? (ahead->end - ahead->at) * (all - done) / all : 0;
+    for (; ahead->at < ahead->end - left; ahead->at++) {
+        int64_t row = ahead->run->row + ahead->at * ahead->run->row_step;
+        call_row(shape->dtype, &view->k, row, shape->dim);
+        call_row(shape->dtype, &view->v, row, shape->value_dim);
+    }
+}
+
 /* A NaN in it says that a turned panel holds something that is not finite. */
 static vec watch_turned(const grain *panel, const struct key_block *block, int n)
 {
