@@ -48,15 +48,16 @@ static inline float vec_largest(vec x)
     return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-static inline vec vec_round(vec x)
-{
-    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
+static inline vec vec_ceil(vec x) { return _mm256_ceil_ps(x); }
 
-/* p 2^n, but 0 where n < -126, whatever p is, and infinite from 128 on. The power is made of its
- * exponent bits; min and the comparison are written so that NaN stays. */
-static inline vec vec_scale2(vec p, vec n)
+/* x - floor(x), in [0, 1); NaN for infinities. */
+static inline vec vec_fraction(vec x) { return _mm256_sub_ps(x, _mm256_floor_ps(x)); }
+
+/* p 2^floor(x), but 0 where x < -126, whatever p is, and infinite from 128 on. The power is made of
+ * its exponent bits; min and the comparison are written so that NaN stays. */
+static inline vec vec_scale2(vec p, vec x)
 {
+    vec n = _mm256_floor_ps(x);
     __m256i integer = _mm256_cvtps_epi32(_mm256_min_ps(vec_all(128.0f), n));
     __m256i exponent = _mm256_add_epi32(integer, _mm256_set1_epi32(127));
     vec power = _mm256_castsi256_ps(_mm256_slli_epi32(exponent, 23));

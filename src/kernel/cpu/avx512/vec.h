@@ -37,13 +37,16 @@ static inline float vec_first(vec x) { return _mm512_cvtss_f32(x); }
 static inline float vec_sum(vec x) { return _mm512_reduce_add_ps(x); }
 static inline float vec_largest(vec x) { return _mm512_reduce_max_ps(x); }
 
-static inline vec vec_round(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT); }
+static inline vec vec_ceil(vec x) { return _mm512_roundscale_ps(x, _MM_FROUND_CEIL); }
 
-/* p 2^n, but 0 where n < -126, whatever p is. The comparison holds for NaN, so NaN stays. */
-static inline vec vec_scale2(vec p, vec n)
+/* x - floor(x), in [0, 1); 0 for infinities. */
+static inline vec vec_fraction(vec x) { return _mm512_reduce_ps(x, _MM_FROUND_FLOOR); }
+
+/* p 2^floor(x), but 0 where x < -126, whatever p is. The comparison holds for NaN, so NaN stays. */
+static inline vec vec_scale2(vec p, vec x)
 {
-    __mmask16 normal = _mm512_cmp_ps_mask(n, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
-    return _mm512_maskz_scalef_ps(normal, p, n);
+    __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
+    return _mm512_maskz_scalef_ps(normal, p, x);
 }
 
 static inline vec vec_widen_bf16(const uint16_t *p)

@@ -29,7 +29,7 @@ struct backward {
     grain *q, *dout;          /* rows: [rows][grains(dim)]; [rows][grains(value_dim)] */
     grain *qt, *doutt;        /* turned: [dim][ROWS / PER_GRAIN]; [value_dim][ROWS / PER_GRAIN] */
     float *dq;                /* [rows][dim], still without scale */
-    float *lse, *delta;       /* [rows]; lse times log2(e) */
+    float *shift, *delta;     /* [rows]; shift = 1/2 - lse log2(e) */
     grain *k;                 /* stacked: [BLOCK / PER_GRAIN][dim] */
     grain *kt, *vt;           /* turned: [grains(dim)][BLOCK], [grains(value_dim)][BLOCK] */
     float *dkt, *dvt;   /* turned: [dim][BLOCK], still without scale, and [value_dim][BLOCK] */
@@ -50,7 +50,7 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
     b.qt = carve(arena, b.dim * ROWS / PER_GRAIN, sizeof(grain));
     b.doutt = carve(arena, b.value_dim * ROWS / PER_GRAIN, sizeof(grain));
     b.dq = carve(arena, ROWS * b.dim, sizeof(float));
-    b.lse = carve(arena, ROWS, sizeof(float));
+    b.shift = carve(arena, ROWS, sizeof(float));
     b.delta = carve(arena, ROWS, sizeof(float));
     b.k = carve(arena, BLOCK / PER_GRAIN * b.dim, sizeof(grain));
     b.kt = carve(arena, BLOCK * dim, sizeof(grain));
@@ -77,10 +77,10 @@ static inline void differentiate_row(const struct backward *b, int row, float *p
                                      struct lanes all)
 {
     struct lanes own = b->seen[row], busy = lanes_whole(own);
-    const vec factor = vec_all(b->terms.rest), lse = vec_all(-b->lse[row]);
+    const vec factor = vec_all(b->terms.rest), shift = vec_all(b->shift[row]);
     const vec delta = vec_all(b->delta[row]);
     for (int i = busy.from; i < busy.to; i += LANES) {
-        vec weight = vec_exp2(vec_fma(vec_load(p + i), factor, lse));
+        vec weight = vec_exp2_up(vec_fma(vec_load(p + i), factor, shift));
         vec_store(p + i, weight);
         vec_store(ds + i, vec_mul(weight, vec_sub(vec_load(ds + i), delta)));
     }
@@ -292,7 +292,7 @@ static void differentiate_block(struct backward *b, const struct key_block *bloc
 static void leave_weightless(const struct backward *b, struct key_block *block)
 {
     for (int row = 0; row < b->rows; row++)
-        if (b->lse[row] == -INFINITY) b->seen[row] = (struct lanes){ 0, 0 };
+        if (b->shift[row] == INFINITY) b->seen[row] = (struct lanes){ 0, 0 };
     block->seen = lanes_hull(b->seen, b->rows);
 }
 
@@ -318,9 +318,9 @@ static void load_rows(struct backward *b)
     turn_queries(view, &job->dout, view->shape->value_dim, b->doutt);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;
-        b->lse[row] = job->lse.data[i * job->lse.row_stride + h] * (float)RA__LOG2_E;
+        b->shift[row] = (float)(0.5 - job->lse.data[i * job->lse.row_stride + h] * RA__LOG2_E);
         b->delta[row] = job->delta.data[i * job->delta.row_stride + h];
-        b->weightless |= b->lse[row] == -INFINITY;
+        b->weightless |= b->shift[row] == INFINITY;
     }
     b->finite = all_finite(q) && all_finite(dout);
     memset(b->dq, 0, sizeof(float) * (size_t)b->rows * (size_t)b->dim);

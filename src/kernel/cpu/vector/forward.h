@@ -55,7 +55,15 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
 
 /* ---- The softmax of a row ---------------------------------------------------------------------- */
 
-/* Raises the maximum of a row to m and makes what was summed so far relative to it. */
+/* What weights are relative to, m, for the largest score of a row so far. In f32 that is the score
+ * rounded up to a whole number: m rises less often, and sums follow it without rounding. Weights of
+ * fewer digits want m exact: then the largest weight, often the one that counts, is exactly 1. */
+static inline float reference(float largest)
+{
+    return PER_GRAIN == 1 ? vec_first(vec_ceil(vec_all(largest))) : largest;
+}
+
+/* Raises m and makes what was summed so far relative to it. */
 static void raise_maximum(struct forward *f, int row, float m)
 {
     float c = vec_first(vec_exp2(vec_all(f->m[row] - m))); /* 0 where nothing was folded */
@@ -64,57 +72,68 @@ static void raise_maximum(struct forward *f, int row, float m)
     scale_row(row_of(f->acc, row, f->value_dim), c, f->value_dim);
 }
 
+/* The largest of the lanes `all`, whole vectors, or -inf. In four chains, for a maximum takes as long
+ * as four of them need to begin. */
+static inline float largest_of(const float *x, struct lanes all)
+{
+    vec most[4];
+    for (int n = 0; n < 4; n++) most[n] = vec_all(-INFINITY);
+    int i = all.from;
+    for (; i + 4 * LANES <= all.to; i += 4 * LANES)
+        for (int n = 0; n < 4; n++) most[n] = vec_max(most[n], vec_load(x + i + n * LANES));
+    for (; i < all.to; i += LANES) most[0] = vec_max(most[0], vec_load(x + i));
+    return vec_largest(vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3])));
+}
+
 /* Hides the scores of a row that it does not see, among the lanes `all`, and raises its maximum to
  * the largest of the others. NaN raises nothing; it enters by its weight. */
 static void raise_row(struct forward *f, int row, float *x, struct lanes all)
 {
     fill(x, (struct lanes){ all.from, f->seen[row].from }, -INFINITY);
     fill(x, (struct lanes){ f->seen[row].to, all.to }, -INFINITY);
-    vec largest = vec_all(-INFINITY);
-    for (int i = all.from; i < all.to; i += LANES) largest = vec_max(largest, vec_load(x + i));
-    float m = vec_largest(largest) * f->terms.rest;
+    float m = reference(largest_of(x, all) * f->terms.rest);
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
 
-/* The maximum as weights are relative to it: 0 in place of -inf, where the row has seen no scores but
- * -inf, whose weights are 0; NaN where scores were too large for f32. */
+/* What makes scores relative to m, and 1/2. Where the row has seen no scores but -inf, whose weights
+ * are 0, m is -inf still and counts as 0; where scores are too large for f32 they become NaN. */
 static inline float shift_of(float m)
 {
-    if (m - m == 0.0f) return m;
-    return m == -INFINITY ? 0.0f : NAN;
+    if (m - m == 0.0f) return 0.5f - m;
+    return m == -INFINITY ? 0.5f : NAN;
 }
 
-/* The weights of SPAN scores, added to *sum. */
+/* The weights of SPAN scores, added to a sum for even and one for odd vectors: two chains. */
 static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN], vec *sum)
 {
     for (int g = 0; g < PER_GRAIN; g++) {
-        p[g] = vec_exp2(vec_fma(vec_load(x + g * LANES), factor, shift));
-        *sum = vec_add(*sum, p[g]);
+        p[g] = vec_exp2_up(vec_fma(vec_load(x + g * LANES), factor, shift));
+        sum[g] = vec_add(sum[g], p[g]);
     }
 }
 
 /* Turns the scores of a row into weights relative to its maximum. */
 static void weigh_row(struct forward *f, int row, const float *x, grain *to, struct lanes all)
 {
-    const vec factor = vec_all(f->terms.rest), shift = vec_all(-shift_of(f->m[row]));
-    vec sum = vec_zero(), p[PER_GRAIN];
+    const vec factor = vec_all(f->terms.rest), shift = vec_all(shift_of(f->m[row]));
+    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
     for (int i = all.from; i < all.to; i += SPAN) {
-        weigh(x + i, factor, shift, p, &sum);
+        weigh(x + i, factor, shift, p, sum);
         grain_store(to + i / PER_GRAIN, grain_line(p));
     }
-    f->l[row] += vec_sum(sum);
+    f->l[row] += vec_sum(vec_add(sum[0], sum[1]));
 }
 
 /* The same, and drops some of them. */
 static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, struct lanes all)
 {
-    const vec factor = vec_all(f->terms.rest), shift = vec_all(-shift_of(f->m[row]));
-    vec sum = vec_zero(), p[PER_GRAIN];
+    const vec factor = vec_all(f->terms.rest), shift = vec_all(shift_of(f->m[row]));
+    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
     for (int i = all.from; i < all.to; i += SPAN) {
-        weigh(x + i, factor, shift, p, &sum);
+        weigh(x + i, factor, shift, p, sum);
         for (int g = 0; g < PER_GRAIN; g++) vec_store(x + i + g * LANES, p[g]);
     }
-    f->l[row] += vec_sum(sum);
+    f->l[row] += vec_sum(vec_add(sum[0], sum[1]));
     drop_row(&f->terms, row, f->seen[row], x);
     line_up(x, all, to);
 }
@@ -165,21 +184,24 @@ static struct product gather_product(const struct forward *f, const struct group
                              .add = true };
 }
 
-/* The scores of a group to weights. */
-static void soften_row(struct forward *f, const struct group *g, int r)
+/* The scores of a group to weights, in two passes: the maxima of several rows are under way at once,
+ * and so are their weights. Between rows an errand goes on. */
+static void soften_rows(struct forward *f, const struct group *g, struct errand *errand)
 {
-    const int row = g->row + r;
-    float *x = g->scores + r * BLOCK;
-    grain *p = g->p + r * (BLOCK / PER_GRAIN);
-    if (f->terms.any) term_scores(&f->terms, row, f->seen[row], x);
-    raise_row(f, row, x, g->all);
-    if (f->terms.dropout) weigh_and_drop(f, row, x, p, g->all);
-    else weigh_row(f, row, x, p, g->all);
-}
-
-static void soften_rows(struct forward *f, const struct group *g)
-{
-    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) soften_row(f, g, r);
+    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
+        const int row = g->row + r;
+        float *x = g->scores + r * BLOCK;
+        if (f->terms.any) term_scores(&f->terms, row, f->seen[row], x);
+        raise_row(f, row, x, g->all);
+    }
+    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
+        float *x = g->scores + r * BLOCK;
+        grain *p = g->p + r * (BLOCK / PER_GRAIN);
+        if (f->terms.dropout) weigh_and_drop(f, g->row + r, x, p, g->all);
+        else weigh_row(f, g->row + r, x, p, g->all);
+        errand_go(errand, r + 1, g->count);
+    }
+    errand_go(errand, 1, 1);
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
@@ -187,11 +209,12 @@ static void soften_rows(struct forward *f, const struct group *g)
 static void fold_apart(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
+    struct errand nothing = errand_begin(NULL, 0);
     for (int row = 0; row < f->rows; row++) {
         struct group g = group_at(f, row, 1, 0);
         struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
         gemm(&scores);
-        soften_rows(f, &g);
+        soften_rows(f, &g, &nothing);
         stack_shown(&f->terms, &view->v, block, f->seen[row], view->shape->value_dim, f->v);
         gemm(&gathered);
     }
@@ -199,11 +222,12 @@ static void fold_apart(struct forward *f, const struct key_block *block)
 
 static void fold_groups(struct forward *f)
 {
+    struct errand nothing = errand_begin(NULL, 0);
     for (int row = 0; row < f->rows; row += GEMM_ROWS) {
         struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, f->rows - row), 0);
         struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
         gemm(&scores);
-        soften_rows(f, &g);
+        soften_rows(f, &g, &nothing);
         gemm(&gathered);
         look_ahead(&f->ahead, row + GEMM_ROWS, f->rows);
     }
@@ -225,11 +249,7 @@ static void fold_groups_ahead(struct forward *f)
         }
         if (row > 0) todo[count++] = gather_product(f, &last);
         struct errand errand = errand_begin(todo, count);
-        for (int r = 0; r < g.count && !lanes_none(g.hull); r++) {
-            soften_row(f, &g, r);
-            errand_go(&errand, r + 1, g.count);
-        }
-        errand_go(&errand, 1, 1);
+        soften_rows(f, &g, &errand);
         look_ahead(&f->ahead, behind, f->rows);
     }
     first = gather_product(f, &last);
