@@ -6,7 +6,13 @@
 #include "kernel/cpu/amx/tile.h"
 #include "kernel/cpu/vector/product.h"
 
-enum { GEMM_ROWS = 2 * TILE_SIDE, GEMM_PAD = TILE_SIDE, GEMM_DEPTH = TILE_SIDE, GEMM_AHEAD = 1 };
+enum {
+    STRIP = TILE_SIDE, /* a tile of B lies in one piece */
+    GEMM_ROWS = 2 * TILE_SIDE,
+    GEMM_PAD = TILE_SIDE,
+    GEMM_DEPTH = TILE_SIDE,
+    GEMM_AHEAD = 1,
+};
 
 /* A piece of C: `down` x `across` tiles, one or two each way; constants where these are inlined. Tiles
  * 0 to 3 are C, 4 and 5 A, 6 and 7 B. Strides count bytes. */
@@ -30,13 +36,14 @@ static inline __attribute__((always_inline)) void piece_begin(const float *c, in
 
 static inline __attribute__((always_inline)) void piece_step(const grain *a, int64_t a_stride,
                                                              const grain *b, int64_t b_stride,
-                                                             const int down, const int across)
+                                                             int64_t strip, const int down,
+                                                             const int across)
 {
     tile_load(6, b, b_stride);
     tile_load(4, a, a_stride);
     tile_dot(0, 4, 6);
     if (across > 1) {
-        tile_load(7, b + TILE_SIDE, b_stride);
+        tile_load(7, b + strip, b_stride);
         tile_dot(1, 4, 7);
     }
     if (down > 1) {
@@ -61,10 +68,10 @@ static inline __attribute__((always_inline)) void piece(const struct product *p,
                                                         float *c, int64_t c_row, const int down,
                                                         const int across)
 {
-    const grain *a = p->a.at + i * p->a.row, *b = p->b.at + j;
+    const grain *a = p->a.at + i * p->a.row, *b = p->b.at + j / STRIP * p->b.strip;
     piece_begin(c, c_row * 4, p->add, down, across);
     for (int t = 0; t < p->depth; t += TILE_SIDE, a += TILE_SIDE, b += TILE_SIDE * p->b.row)
-        piece_step(a, p->a.row * 4, b, p->b.row * 4, down, across);
+        piece_step(a, p->a.row * 4, b, p->b.row * 4, p->b.strip, down, across);
     piece_end(c, c_row * 4, down, across);
 }
 
@@ -134,7 +141,8 @@ static inline void step_on(struct errand *e)
     const struct product *p = e->at;
     float *c = p->c.at + e->j;
     if (e->t == 0) piece_begin(c, p->c.row * 4, p->add, 2, 2);
-    piece_step(p->a.at + e->t, p->a.row * 4, p->b.at + e->t * p->b.row + e->j, p->b.row * 4, 2, 2);
+    piece_step(p->a.at + e->t, p->a.row * 4, p->b.at + e->j / STRIP * p->b.strip + e->t * p->b.row,
+               p->b.row * 4, p->b.strip, 2, 2);
     e->t += TILE_SIDE;
     if (e->t < p->depth) return;
     piece_end(c, p->c.row * 4, 2, 2);

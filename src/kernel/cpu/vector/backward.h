@@ -30,14 +30,14 @@ struct backward {
     grain *qt, *doutt;        /* turned: [dim][ROWS / PER_GRAIN]; [value_dim][ROWS / PER_GRAIN] */
     float *dq;                /* [rows][dim], still without scale */
     float *shift, *delta;     /* [rows]; shift = 1/2 - lse log2(e) */
-    grain *k;                 /* stacked: [BLOCK / PER_GRAIN][dim] */
-    grain *kt, *vt;           /* turned: [grains(dim)][BLOCK], [grains(value_dim)][BLOCK] */
-    float *dkt, *dvt;   /* turned: [dim][BLOCK], still without scale, and [value_dim][BLOCK] */
-    float *s, *dp;      /* [GROUP][BLOCK]: s and dout vt, then p and ds */
-    grain *p, *ds;      /* stacked: [GROUP / PER_GRAIN][BLOCK]; the same memory if it fits */
-    grain *ds_rows;     /* rows: [GROUP][BLOCK / PER_GRAIN]; likewise */
-    struct span *spans; /* [rows]: what each sees of the run */
-    struct lanes *seen; /* [rows]: and of the block */
+    grain *k;                 /* stacked, in strips */
+    grain *kt, *vt;           /* turned, in strips */
+    float *dkt, *dvt;         /* turned: [dim][LINE], still without scale, and [value_dim][LINE] */
+    float *s, *dp;            /* [GROUP][LINE]: s and dout vt, then p and ds */
+    grain *p, *ds;            /* stacked; the same memory if it fits, otherwise in strips */
+    grain *ds_rows;           /* rows: [GROUP][LINE / PER_GRAIN]; likewise */
+    struct span *spans;       /* [rows]: what each sees of the run */
+    struct lanes *seen;       /* [rows]: and of the block */
     struct terms terms;
 };
 
@@ -52,17 +52,17 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
     b.dq = carve(arena, ROWS * b.dim, sizeof(float));
     b.shift = carve(arena, ROWS, sizeof(float));
     b.delta = carve(arena, ROWS, sizeof(float));
-    b.k = carve(arena, BLOCK / PER_GRAIN * b.dim, sizeof(grain));
+    b.k = carve(arena, BLOCK / PER_GRAIN * in_strips(b.dim), sizeof(grain));
     b.kt = carve(arena, BLOCK * dim, sizeof(grain));
     b.vt = carve(arena, BLOCK * value_dim, sizeof(grain));
-    b.dkt = carve(arena, BLOCK * b.dim, sizeof(float));
-    b.dvt = carve(arena, BLOCK * b.value_dim, sizeof(float));
-    b.s = carve(arena, GROUP * BLOCK, sizeof(float));
-    b.dp = carve(arena, GROUP * BLOCK, sizeof(float));
+    b.dkt = carve(arena, LINE * b.dim, sizeof(float));
+    b.dvt = carve(arena, LINE * b.value_dim, sizeof(float));
+    b.s = carve(arena, GROUP * LINE, sizeof(float));
+    b.dp = carve(arena, GROUP * LINE, sizeof(float));
     const bool fits = PER_GRAIN == 1;
     b.p = fits ? (void *)b.s : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
     b.ds = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
-    b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
+    b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * LINE / PER_GRAIN, sizeof(grain));
     b.spans = carve(arena, ROWS, sizeof(struct span));
     b.seen = carve(arena, ROWS, sizeof(struct lanes));
     b.terms = terms_make(arena, true);
@@ -113,35 +113,39 @@ static void score_rows(struct backward *b, int row, int count, struct lanes all)
 {
     const struct ra__shape *shape = b->job->view.shape;
     const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
-    gemm(&(struct product){ .m = count,
-                            .n = lanes_count(all),
-                            .depth = depth_of(shape->dim),
-                            .a = { b->q + (int64_t)row * dim, dim },
-                            .b = { b->kt + all.from, BLOCK },
-                            .c = { b->s + all.from, BLOCK } });
+    gemm(&(struct product){
+        .m = count,
+        .n = lanes_count(all),
+        .depth = depth_of(shape->dim),
+        .a = { b->q + (int64_t)row * dim, dim },
+        .b = { b->kt + turned_at(all.from, shape->dim), STRIP, turned_strip(shape->dim) },
+        .c = { b->s + all.from, LINE } });
     gemm(&(struct product){ .m = count,
                             .n = lanes_count(all),
                             .depth = depth_of(shape->value_dim),
                             .a = { b->dout + (int64_t)row * value_dim, value_dim },
-                            .b = { b->vt + all.from, BLOCK },
-                            .c = { b->dp + all.from, BLOCK } });
+                            .b = { b->vt + turned_at(all.from, shape->value_dim), STRIP,
+                                   turned_strip(shape->value_dim) },
+                            .c = { b->dp + all.from, LINE } });
     for (int r = 0; r < count; r++) {
-        float *p = b->s + r * BLOCK, *ds = b->dp + r * BLOCK;
+        float *p = b->s + r * LINE, *ds = b->dp + r * LINE;
         if (b->terms.any) differentiate_terms(b, row + r, p, ds, all);
         else differentiate_row(b, row + r, p, ds, all);
     }
 }
 
+enum { GROUP_STRIP = GROUP / PER_GRAIN * STRIP };
+
 /* f32 of `count` rows to grains stacked, zeros for rows that the depth of a product has on top. */
 static void stack_up(const float *from, int count, struct lanes all, grain *to)
 {
     const int rows = depth_of(count) * PER_GRAIN;
-    for (int r = 0; r < rows; r += PER_GRAIN, to += BLOCK, from += PER_GRAIN * BLOCK)
+    for (int r = 0; r < rows; r += PER_GRAIN, to += STRIP, from += PER_GRAIN * LINE)
         for (int i = all.from; i < all.to; i += LANES) {
             vec x[PER_GRAIN];
             for (int g = 0; g < PER_GRAIN; g++)
-                x[g] = r + g < count ? vec_load(from + g * BLOCK + i) : vec_zero();
-            grain_store(to + i, grain_stack(x));
+                x[g] = r + g < count ? vec_load(from + g * LINE + i) : vec_zero();
+            grain_store(to + i / STRIP * GROUP_STRIP + i % STRIP, grain_stack(x));
         }
 }
 
@@ -152,10 +156,17 @@ static void grind_rows(const struct backward *b, int count, struct lanes all)
     stack_up(b->s, count, all, b->p);
     stack_up(b->dp, count, all, b->ds);
     for (int r = 0; r < count; r++)
-        line_up(b->dp + r * BLOCK, all, b->ds_rows + r * (BLOCK / PER_GRAIN));
+        line_up(b->dp + r * LINE, all, b->ds_rows + r * (LINE / PER_GRAIN));
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------- */
+
+/* The lanes `all` of p or ds of a group, as the right of a product. */
+static inline struct right stacked_group(const grain *at, struct lanes all)
+{
+    if (PER_GRAIN == 1) return (struct right){ at + all.from, LINE, STRIP };
+    return (struct right){ at + all.from / STRIP * GROUP_STRIP, STRIP, GROUP_STRIP };
+}
 
 /* dv += pT dout and dk += dsT q, turned, of `count` rows. */
 static void add_to_keys(const struct backward *b, int row, int count, struct lanes all)
@@ -165,15 +176,15 @@ static void add_to_keys(const struct backward *b, int row, int count, struct lan
                             .n = lanes_count(all),
                             .depth = depth_of(count),
                             .a = { b->doutt + first, ROWS / PER_GRAIN },
-                            .b = { b->p + all.from, BLOCK },
-                            .c = { b->dvt + all.from, BLOCK },
+                            .b = stacked_group(b->p, all),
+                            .c = { b->dvt + all.from, LINE },
                             .add = true });
     gemm(&(struct product){ .m = b->dim,
                             .n = lanes_count(all),
                             .depth = depth_of(count),
                             .a = { b->qt + first, ROWS / PER_GRAIN },
-                            .b = { b->ds + all.from, BLOCK },
-                            .c = { b->dkt + all.from, BLOCK },
+                            .b = stacked_group(b->ds, all),
+                            .c = { b->dkt + all.from, LINE },
                             .add = true });
 }
 
@@ -184,8 +195,8 @@ static void add_to_queries(const struct backward *b, int row, int count, struct 
     gemm(&(struct product){ .m = count,
                             .n = b->dim,
                             .depth = lanes_count(all) / PER_GRAIN,
-                            .a = { b->ds_rows + from, BLOCK / PER_GRAIN },
-                            .b = { b->k + (int64_t)from * b->dim, b->dim },
+                            .a = { b->ds_rows + from, LINE / PER_GRAIN },
+                            .b = { b->k + from * STRIP, STRIP, STACKED_STRIP },
                             .c = { row_of(b->dq, row, b->dim), b->dim },
                             .add = true });
 }
@@ -193,7 +204,7 @@ static void add_to_queries(const struct backward *b, int row, int count, struct 
 /* Adds what `count` rows, GROUP at most, and the packed block give one another. */
 static void differentiate_rows(struct backward *b, int row, int count)
 {
-    struct lanes hull = lanes_hull(b->seen + row, count), all = lanes_whole(hull);
+    struct lanes hull = lanes_hull(b->seen + row, count), all = lanes_strips(hull);
     if (lanes_none(hull)) return;
     score_rows(b, row, count, all);
     grind_rows(b, count, all);
@@ -210,7 +221,7 @@ static void differentiate_apart(struct backward *b, const struct key_block *bloc
     const struct ra__shape *shape = view->shape;
     const struct lanes own = b->seen[row];
     if (lanes_none(own)) return;
-    score_rows(b, row, 1, lanes_whole(own));
+    score_rows(b, row, 1, lanes_strips(own));
     const void *q = query_row(view, &view->q, row), *dout = query_row(view, &job->dout, row);
     float *dq = row_of(b->dq, row, b->dim);
     for (int lane = own.from; lane < own.to; lane++) {
@@ -218,9 +229,9 @@ static void differentiate_apart(struct backward *b, const struct key_block *bloc
         const void *k = key_row(shape->dtype, &view->k, block, lane);
         const float p = b->s[lane], ds = b->dp[lane];
         for (int d = 0; d < shape->value_dim; d++)
-            b->dvt[d * BLOCK + lane] += p * ra__load(shape->dtype, dout, d);
+            b->dvt[d * LINE + lane] += p * ra__load(shape->dtype, dout, d);
         for (int d = 0; d < shape->dim; d++) {
-            b->dkt[d * BLOCK + lane] += ds * ra__load(shape->dtype, q, d);
+            b->dkt[d * LINE + lane] += ds * ra__load(shape->dtype, q, d);
             dq[d] += ds * ra__load(shape->dtype, k, d);
         }
     }
@@ -231,7 +242,7 @@ static void differentiate_apart(struct backward *b, const struct key_block *bloc
 static void clear_lanes(float *panel, struct lanes lanes, int dim)
 {
     for (int d = 0; d < dim; d++)
-        memset(panel + d * BLOCK + lanes.from, 0, sizeof(float) * (size_t)lanes_count(lanes));
+        memset(panel + d * LINE + lanes.from, 0, sizeof(float) * (size_t)lanes_count(lanes));
 }
 
 /* Returns whether all of it is finite. */
@@ -243,8 +254,8 @@ static bool load_block(const struct backward *b, const struct key_block *block)
     bool finite = all_finite(stack_block(shape->dtype, &view->k, block, shape->dim, b->k));
     turn_block(shape->dtype, &view->v, block, shape->value_dim, b->vt);
     finite &= all_finite(watch_turned(b->vt, block, shape->value_dim));
-    clear_lanes(b->dkt, lanes_whole(block->seen), b->dim);
-    clear_lanes(b->dvt, lanes_whole(block->seen), b->value_dim);
+    clear_lanes(b->dkt, lanes_strips(block->seen), b->dim);
+    clear_lanes(b->dvt, lanes_strips(block->seen), b->value_dim);
     return finite;
 }
 
@@ -258,7 +269,7 @@ static void add_turned(const float *panel, const struct key_block *block, int n,
         for (int d = 0; d < n; d += LANES) {
             vec square[LANES];
             float line[LANES];
-            for (int i = 0; i < LANES; i++) square[i] = vec_load(panel + (d + i) * BLOCK + lane);
+            for (int i = 0; i < LANES; i++) square[i] = vec_load(panel + (d + i) * LINE + lane);
             vec_transpose(square);
             for (int i = 0; i < LANES; i++) {
                 if (lane + i < block->seen.from || lane + i >= block->seen.to) continue;

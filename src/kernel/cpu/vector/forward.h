@@ -23,10 +23,10 @@ struct forward {
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
-    grain *kt;           /* turned: [grains(dim)][BLOCK] */
-    grain *v;            /* stacked: [BLOCK / PER_GRAIN][value_dim] */
-    float *scores[2];    /* [GEMM_ROWS][BLOCK], of one group of rows and, if need be, the next */
-    grain *p[2];         /* rows: [GEMM_ROWS][BLOCK / PER_GRAIN]; the same memory if it fits */
+    grain *kt;           /* turned, in strips */
+    grain *v;            /* stacked, in strips */
+    float *scores[2];    /* [GEMM_ROWS][LINE], of one group of rows and, if need be, the next */
+    grain *p[2];         /* rows: [GEMM_ROWS][LINE / PER_GRAIN]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
     struct ahead ahead;
@@ -41,11 +41,11 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
     f.l = carve(arena, ROWS, sizeof(float));
     f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
     f.kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
-    f.v = carve(arena, BLOCK / PER_GRAIN * f.value_dim, sizeof(grain));
+    f.v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
     for (int n = 0; n < (GEMM_AHEAD ? 2 : 1); n++) {
-        f.scores[n] = carve(arena, GEMM_ROWS * BLOCK, sizeof(float));
+        f.scores[n] = carve(arena, GEMM_ROWS * LINE, sizeof(float));
         f.p[n] = PER_GRAIN == 1 ? (void *)f.scores[n]
-                                : carve(arena, GEMM_ROWS * BLOCK / PER_GRAIN, sizeof(grain));
+                                : carve(arena, GEMM_ROWS * LINE / PER_GRAIN, sizeof(grain));
     }
     f.spans = carve(arena, ROWS, sizeof(struct span));
     f.seen = carve(arena, ROWS, sizeof(struct lanes));
@@ -154,7 +154,7 @@ static struct group group_at(const struct forward *f, int row, int count, int bu
         row, count, lanes_hull(f->seen + row, count), { 0, 0 }, f->scores[buffer], f->p[buffer]
     };
     if (lanes_none(g.hull)) g.hull = (struct lanes){ 0, 0 };
-    g.all = lanes_whole(g.hull);
+    g.all = lanes_strips(g.hull);
     return g;
 }
 
@@ -166,8 +166,8 @@ static struct product score_product(const struct forward *f, const struct group 
                              .n = lanes_count(g->all),
                              .depth = depth_of(dim),
                              .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
-                             .b = { f->kt + g->all.from, BLOCK },
-                             .c = { g->scores + g->all.from, BLOCK } };
+                             .b = { f->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
+                             .c = { g->scores + g->all.from, LINE } };
 }
 
 /* acc += p v */
@@ -178,8 +178,8 @@ static struct product gather_product(const struct forward *f, const struct group
     return (struct product){ .m = g->count,
                              .n = from < to ? f->value_dim : 0,
                              .depth = to - from,
-                             .a = { g->p + from, BLOCK / PER_GRAIN },
-                             .b = { f->v + (int64_t)from * f->value_dim, f->value_dim },
+                             .a = { g->p + from, LINE / PER_GRAIN },
+                             .b = { f->v + from * STRIP, STRIP, STACKED_STRIP },
                              .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
                              .add = true };
 }
@@ -190,13 +190,13 @@ static void soften_rows(struct forward *f, const struct group *g, struct errand 
 {
     for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
         const int row = g->row + r;
-        float *x = g->scores + r * BLOCK;
+        float *x = g->scores + r * LINE;
         if (f->terms.any) term_scores(&f->terms, row, f->seen[row], x);
         raise_row(f, row, x, g->all);
     }
     for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
-        float *x = g->scores + r * BLOCK;
-        grain *p = g->p + r * (BLOCK / PER_GRAIN);
+        float *x = g->scores + r * LINE;
+        grain *p = g->p + r * (LINE / PER_GRAIN);
         if (f->terms.dropout) weigh_and_drop(f, g->row + r, x, p, g->all);
         else weigh_row(f, g->row + r, x, p, g->all);
         errand_go(errand, r + 1, g->count);

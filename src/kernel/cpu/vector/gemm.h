@@ -6,11 +6,12 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    GEMM_ROWS = 4 * TILE_ROWS,
+    STRIP = TILE_VECS * LANES,
+    GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
-    GEMM_AHEAD = 0
-}; /* B stays in a near cache */
+    GEMM_AHEAD = 0,
+};
 
 /* One step of a piece: a line of B against a column of A. */
 static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],
@@ -33,7 +34,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
 {
     /* Copies: for all the compiler knows, the stores below could change *p. */
     const int64_t a_row = p->a.row, b_row = p->b.row, c_row = p->c.row;
-    const grain *a = p->a.at + i * a_row, *b = p->b.at + j;
+    const grain *a = p->a.at + i * a_row, *b = p->b.at + j / STRIP * p->b.strip;
     float *c = p->c.at + i * c_row + j;
     const bool add = p->add;
 

@@ -3,7 +3,7 @@
  *     rows     a row of a tensor is a row of the panel, its numbers line up in grains
  *     stacked  a grain holds the same column of PER_GRAIN rows that follow one another
  *     turned   columns of a tensor are rows of the panel
- * With one number to a grain, rows and stacked are the same. */
+ * What stands on the right of a product is cut into strips: [strip][row][STRIP]. */
 #ifndef RA__KERNEL_CPU_VECTOR_PACK_H
 #define RA__KERNEL_CPU_VECTOR_PACK_H
 
@@ -150,17 +150,21 @@ static inline int depth_of(int n)
     return (depth + GEMM_DEPTH - 1) / GEMM_DEPTH * GEMM_DEPTH;
 }
 
-/* `count` rows of n numbers, a multiple of PER_GRAIN, to a stacked panel. */
+/* Columns of a panel in strips that has n of them, and room for whole strips. */
+static inline int in_strips(int n) { return (n + STRIP - 1) / STRIP * STRIP; }
+
+/* `count` rows of n numbers, a multiple of PER_GRAIN, to a stacked panel whose strips lie `strip`
+ * apart. */
 static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
                                                           const void *const *rows, int count, int n,
-                                                          grain *to)
+                                                          grain *to, int64_t strip)
 {
     vec watched = vec_zero();
-    for (int r = 0; r < count; r += PER_GRAIN)
-        for (int at = 0; at * LANES < n; at++, to += LANES) {
+    for (int r = 0; r < count; r += PER_GRAIN, to += STRIP)
+        for (int at = 0; at * LANES < n; at++) {
             vec x = stack_at(dtype, rows + r, at, n);
             watched = watch(watched, x);
-            grain_store(to, x);
+            grain_store(to + at * LANES / STRIP * strip + at * LANES % STRIP, x);
         }
     return watched;
 }
@@ -179,11 +183,12 @@ static inline __attribute__((always_inline)) void turn_as(const ra_dtype dtype,
 }
 
 /* The same for a dtype that is known only now. */
-static vec stack_rows(ra_dtype dtype, const void *const *rows, int count, int n, grain *to)
+static vec stack_rows(ra_dtype dtype, const void *const *rows, int count, int n, grain *to,
+                      int64_t strip)
 {
-    if (dtype == RA_BF16) return stack_as(RA_BF16, rows, count, n, to);
-    if (dtype == RA_F16) return stack_as(RA_F16, rows, count, n, to);
-    return stack_as(RA_F32, rows, count, n, to);
+    if (dtype == RA_BF16) return stack_as(RA_BF16, rows, count, n, to, strip);
+    if (dtype == RA_F16) return stack_as(RA_F16, rows, count, n, to, strip);
+    return stack_as(RA_F32, rows, count, n, to, strip);
 }
 
 static void turn_rows(ra_dtype dtype, const void *const rows[LANES], int n, grain *to,
@@ -260,27 +265,37 @@ static void key_rows(ra_dtype dtype, const struct ra__matrix *from, const struct
     for (int i = 0; i < count; i++) rows[i] = key_row(dtype, from, block, lane + i);
 }
 
-/* The keys of a block, or their values, stacked to [BLOCK / PER_GRAIN][padded(n)]: the lanes that are
- * seen, and zeros around them up to whole vectors. */
+/* How far apart the strips lie of keys stacked, and of keys or values of n numbers turned. */
+enum { STACKED_STRIP = BLOCK / PER_GRAIN * STRIP };
+static inline int64_t turned_strip(int n) { return (int64_t)grains(n) * STRIP; }
+
+/* Where a lane, the first of a vector, lies in a turned panel. */
+static inline int64_t turned_at(int lane, int n)
+{
+    return lane / STRIP * turned_strip(n) + lane % STRIP;
+}
+
+/* The keys of a block, or their values, stacked: the lanes that are seen, and zeros around them up to
+ * whole vectors. */
 static vec stack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
                        int n, grain *to)
 {
-    struct lanes all = lanes_whole(block->seen);
+    struct lanes all = lanes_strips(block->seen);
     const void *rows[BLOCK];
     key_rows(dtype, from, block, all.from, lanes_count(all), rows);
-    return stack_rows(dtype, rows, lanes_count(all), n,
-                      to + (int64_t)(all.from / PER_GRAIN) * padded(n));
+    return stack_rows(dtype, rows, lanes_count(all), n, to + all.from / PER_GRAIN * STRIP,
+                      STACKED_STRIP);
 }
 
-/* The same lanes turned, to [grains(n)][BLOCK]. */
+/* The same lanes turned. */
 static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
                        int n, grain *to)
 {
-    struct lanes all = lanes_whole(block->seen);
+    struct lanes all = lanes_strips(block->seen);
     for (int lane = all.from; lane < all.to; lane += LANES) {
         const void *rows[LANES];
         key_rows(dtype, from, block, lane, LANES, rows);
-        turn_rows(dtype, rows, n, to + lane, BLOCK);
+        turn_rows(dtype, rows, n, to + turned_at(lane, n), STRIP);
     }
 }
 
@@ -321,11 +336,11 @@ static void look_ahead(struct ahead *ahead, int done, int all)
 /* A NaN in it says that a turned panel holds something that is not finite. */
 static vec watch_turned(const grain *panel, const struct key_block *block, int n)
 {
-    struct lanes all = lanes_whole(block->seen);
+    struct lanes all = lanes_strips(block->seen);
     vec watched = vec_zero();
-    for (int at = 0; at < grains(n); at++, panel += BLOCK)
-        for (int lane = all.from; lane < all.to; lane += LANES)
-            watched = watch(watched, grain_load(panel + lane));
+    for (int lane = all.from; lane < all.to; lane += LANES)
+        for (int at = 0; at < grains(n); at++)
+            watched = watch(watched, grain_load(panel + turned_at(lane, n) + at * STRIP));
     return watched;
 }
 

@@ -5,6 +5,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* What stands on the right. It may be cut into strips, so that what is read together lies together:
+ * row t of column j is at + j / STRIP strip + t row + j % STRIP. */
+struct right {
+    const grain *at;
+    int64_t row, strip;
+};
+
 /* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and C
  * are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n is a
  * multiple of LANES. Each element is summed in the order of t, whatever m and n are, so a row's
@@ -12,6 +19,7 @@
  * nothing.
  *
  * A gemm.h has gemm() and says
+ *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once
  *     GEMM_PAD    that rows of A can be read up to a multiple of this
  *     GEMM_DEPTH  that the depth is a multiple of this
@@ -22,7 +30,8 @@ struct product {
     struct {
         const grain *at;
         int64_t row;
-    } a, b;
+    } a;
+    struct right b;
     struct {
         float *at;
         int64_t row;

@@ -11,9 +11,11 @@
  * second-level cache of 1 MiB. Blocks are as long as keeps a block of keys and one of values in half
  * of such a cache, whatever a grain is. */
 enum {
-    ROWS = 256,              /* most rows of a job: key panels are packed once for all of them */
-    BLOCK = 256,             /* keys of a block, one lane each */
-    SPAN = LANES * PER_GRAIN /* lanes that become one vector of grains */
+    ROWS = 256,        /* most rows of a job: key panels are packed once for all of them */
+    BLOCK = 256,       /* keys of a block, one lane each */
+    LINE = BLOCK + 16, /* numbers from a row of scores to the next: not a power of two apart, where
+                        * caches and stores would take one row for another */
+    SPAN = LANES * PER_GRAIN, /* lanes that become one vector of grains */
 };
 
 struct span { /* key indices [from, to) of a run */
@@ -73,6 +75,13 @@ static struct key_block see_block(const struct ra__key_run *run, int64_t first,
         seen[r].to = (int)ra__min(ra__max(spans[r].to - first, 0), BLOCK);
     }
     return (struct key_block){ run, first, lanes_hull(seen, rows) };
+}
+
+/* Widened to begin with a strip of a panel, and to whole vectors of grains. */
+static inline struct lanes lanes_strips(struct lanes lanes)
+{
+    enum { FIRST = (int)STRIP > (int)SPAN ? (int)STRIP : (int)SPAN };
+    return (struct lanes){ lanes.from / FIRST * FIRST, (lanes.to + SPAN - 1) / SPAN * SPAN };
 }
 
 /* Widened to whole vectors of grains. */

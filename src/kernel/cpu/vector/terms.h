@@ -274,13 +274,13 @@ static void stack_shown(const struct terms *t, const struct ra__matrix *from,
                         const struct key_block *block, struct lanes own, int n, grain *to)
 {
     const ra_dtype dtype = t->view->shape->dtype;
-    const struct lanes all = lanes_whole(block->seen);
+    const struct lanes all = lanes_strips(block->seen);
     const void *rows[BLOCK];
     for (int lane = all.from; lane < all.to; lane++) {
         bool shown = lane >= own.from && lane < own.to && !lane_hidden(t, lane);
         rows[lane - all.from] = shown ? key_row(dtype, from, block, lane) : NULL;
     }
-    stack_rows(dtype, rows, lanes_count(all), n, to + (int64_t)(all.from / PER_GRAIN) * padded(n));
+    stack_rows(dtype, rows, lanes_count(all), n, to + all.from / PER_GRAIN * STRIP, STACKED_STRIP);
 }
 
 #endif
