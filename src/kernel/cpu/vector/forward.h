@@ -25,8 +25,8 @@ struct forward {
     float *acc;          /* [rows][value_dim] */
     grain *kt;           /* turned, in strips */
     grain *v;            /* stacked, in strips */
-    float *scores[2];    /* [GEMM_ROWS][LINE], of one group of rows and, if need be, the next */
-    grain *p[2];         /* rows: [GEMM_ROWS][LINE / PER_GRAIN]; the same memory if it fits */
+    float *scores;       /* [GEMM_ROWS][LINE] */
+    grain *p;            /* rows: [GEMM_ROWS][LINE / PER_GRAIN]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
     struct ahead ahead;
@@ -42,11 +42,9 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
     f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
     f.kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
     f.v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
-    for (int n = 0; n < (GEMM_AHEAD ? 2 : 1); n++) {
-        f.scores[n] = carve(arena, GEMM_ROWS * LINE, sizeof(float));
-        f.p[n] = PER_GRAIN == 1 ? (void *)f.scores[n]
-                                : carve(arena, GEMM_ROWS * LINE / PER_GRAIN, sizeof(grain));
-    }
+    f.scores = carve(arena, GEMM_ROWS * LINE, sizeof(float));
+    f.p = PER_GRAIN == 1 ? (void *)f.scores
+                         : carve(arena, GEMM_ROWS * LINE / PER_GRAIN, sizeof(grain));
     f.spans = carve(arena, ROWS, sizeof(struct span));
     f.seen = carve(arena, ROWS, sizeof(struct lanes));
     f.terms = terms_make(arena, false);
@@ -140,68 +138,61 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
 
 /* ---- Blocks ------------------------------------------------------------------------------------ */
 
-/* Some rows that take up a block together, GEMM_ROWS at most, and where their scores are. */
+/* Some rows that take up a block together, GEMM_ROWS at most, and the lanes that any of them sees. */
 struct group {
     int row, count;
-    struct lanes hull, all; /* that they see; up to whole vectors */
-    float *scores;
-    grain *p;
+    struct lanes hull, all; /* all: up to whole vectors */
 };
 
-static struct group group_at(const struct forward *f, int row, int count, int buffer)
+static struct group group_at(const struct forward *f, int row, int count)
 {
-    struct group g = {
-        row, count, lanes_hull(f->seen + row, count), { 0, 0 }, f->scores[buffer], f->p[buffer]
-    };
-    if (lanes_none(g.hull)) g.hull = (struct lanes){ 0, 0 };
-    g.all = lanes_strips(g.hull);
+    struct group g = { row, count, lanes_hull(f->seen + row, count), { 0, 0 } };
+    if (!lanes_none(g.hull)) g.all = lanes_strips(g.hull);
     return g;
 }
 
 /* scores = q kt */
-static struct product score_product(const struct forward *f, const struct group *g)
+static void score_group(const struct forward *f, const struct group *g)
 {
     const int dim = f->job->view.shape->dim;
-    return (struct product){ .m = g->count,
-                             .n = lanes_count(g->all),
-                             .depth = depth_of(dim),
-                             .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
-                             .b = { f->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
-                             .c = { g->scores + g->all.from, LINE } };
+    gemm(&(struct product){ .m = g->count,
+                            .n = lanes_count(g->all),
+                            .depth = depth_of(dim),
+                            .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
+                            .b = { f->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
+                            .c = { f->scores + g->all.from, LINE } });
 }
 
-/* acc += p v */
-static struct product gather_product(const struct forward *f, const struct group *g)
+/* Scores to weights, in two passes: the maxima of several rows are under way at once, and so are their
+ * weights. */
+static void soften_group(struct forward *f, const struct group *g)
 {
-    const struct lanes hull = GEMM_DEPTH > 1 ? g->all : g->hull;
-    const int from = hull.from / PER_GRAIN, to = (hull.to + PER_GRAIN - 1) / PER_GRAIN;
-    return (struct product){ .m = g->count,
-                             .n = from < to ? f->value_dim : 0,
-                             .depth = to - from,
-                             .a = { g->p + from, LINE / PER_GRAIN },
-                             .b = { f->v + from * STRIP, STRIP, STACKED_STRIP },
-                             .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
-                             .add = true };
-}
-
-/* The scores of a group to weights, in two passes: the maxima of several rows are under way at once,
- * and so are their weights. Between rows an errand goes on. */
-static void soften_rows(struct forward *f, const struct group *g, struct errand *errand)
-{
-    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
+    for (int r = 0; r < g->count; r++) {
         const int row = g->row + r;
-        float *x = g->scores + r * LINE;
+        float *x = f->scores + r * LINE;
         if (f->terms.any) term_scores(&f->terms, row, f->seen[row], x);
         raise_row(f, row, x, g->all);
     }
-    for (int r = 0; r < g->count && !lanes_none(g->hull); r++) {
-        float *x = g->scores + r * LINE;
-        grain *p = g->p + r * (LINE / PER_GRAIN);
+    for (int r = 0; r < g->count; r++) {
+        float *x = f->scores + r * LINE;
+        grain *p = f->p + r * (LINE / PER_GRAIN);
         if (f->terms.dropout) weigh_and_drop(f, g->row + r, x, p, g->all);
         else weigh_row(f, g->row + r, x, p, g->all);
-        errand_go(errand, r + 1, g->count);
     }
-    errand_go(errand, 1, 1);
+}
+
+/* acc += p v */
+static void gather_group(const struct forward *f, const struct group *g)
+{
+    const struct lanes hull = GEMM_DEPTH > 1 ? g->all : g->hull;
+    const int from = hull.from / PER_GRAIN, to = (hull.to + PER_GRAIN - 1) / PER_GRAIN;
+    gemm(&(struct product){ .m = g->count,
+                            .n = f->value_dim,
+                            .depth = to - from,
+                            .a = { f->p + from, LINE / PER_GRAIN },
+                            .b = { f->v + from * STRIP, STRIP, STACKED_STRIP },
+                            .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
+                            .add = true });
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
@@ -209,51 +200,26 @@ static void soften_rows(struct forward *f, const struct group *g, struct errand 
 static void fold_apart(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
-    struct errand nothing = errand_begin(NULL, 0);
     for (int row = 0; row < f->rows; row++) {
-        struct group g = group_at(f, row, 1, 0);
-        struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
-        gemm(&scores);
-        soften_rows(f, &g, &nothing);
+        struct group g = group_at(f, row, 1);
+        if (lanes_none(g.hull)) continue;
+        score_group(f, &g);
+        soften_group(f, &g);
         stack_shown(&f->terms, &view->v, block, f->seen[row], view->shape->value_dim, f->v);
-        gemm(&gathered);
+        gather_group(f, &g);
     }
 }
 
 static void fold_groups(struct forward *f)
 {
-    struct errand nothing = errand_begin(NULL, 0);
     for (int row = 0; row < f->rows; row += GEMM_ROWS) {
-        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, f->rows - row), 0);
-        struct product scores = score_product(f, &g), gathered = gather_product(f, &g);
-        gemm(&scores);
-        soften_rows(f, &g, &nothing);
-        gemm(&gathered);
+        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, f->rows - row));
         look_ahead(&f->ahead, row + GEMM_ROWS, f->rows);
+        if (lanes_none(g.hull)) continue;
+        score_group(f, &g);
+        soften_group(f, &g);
+        gather_group(f, &g);
     }
-}
-
-/* The same where the unit that multiplies is not the one that softens: while a group is softened, row
- * after row, the scores of the next and the sums of the last are worked off step by step. */
-static void fold_groups_ahead(struct forward *f)
-{
-    struct group g = group_at(f, 0, (int)ra__min(GEMM_ROWS, f->rows), 0), last = g, next = g;
-    struct product first = score_product(f, &g), todo[2];
-    gemm(&first);
-    for (int row = 0; row < f->rows; row += GEMM_ROWS, last = g, g = next) {
-        const int behind = row + GEMM_ROWS, other = row / GEMM_ROWS % 2 == 0;
-        int count = 0;
-        if (behind < f->rows) {
-            next = group_at(f, behind, (int)ra__min(GEMM_ROWS, f->rows - behind), other);
-            todo[count++] = score_product(f, &next);
-        }
-        if (row > 0) todo[count++] = gather_product(f, &last);
-        struct errand errand = errand_begin(todo, count);
-        soften_rows(f, &g, &errand);
-        look_ahead(&f->ahead, behind, f->rows);
-    }
-    first = gather_product(f, &last);
-    gemm(&first);
 }
 
 static void fold_block(struct forward *f, const struct key_block *block)
@@ -262,9 +228,8 @@ static void fold_block(struct forward *f, const struct key_block *block)
     const struct ra__shape *shape = view->shape;
     turn_block(shape->dtype, &view->k, block, shape->dim, f->kt);
     bool finite = all_finite(stack_block(shape->dtype, &view->v, block, shape->value_dim, f->v));
-    if (!finite) fold_apart(f, block);
-    else if (GEMM_AHEAD) fold_groups_ahead(f);
-    else fold_groups(f);
+    if (finite) fold_groups(f);
+    else fold_apart(f, block);
 }
 
 static void fold_run(struct forward *f, const struct ra__key_run *run)

@@ -6,11 +6,12 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
+    ROWS =
+        256, /* more gain nothing on Zen 4, and at dim 128 would crowd a second-level cache of 1 MiB */
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
-    GEMM_AHEAD = 0,
 };
 
 /* One step of a piece: a line of B against a column of A. */
@@ -80,24 +81,6 @@ static void gemm(const struct product *p)
     case 1: strip(p, j, 1); break;
     default: break;
     }
-}
-
-/* Products between other things: what vectors multiply they also soften, so nothing is gained by
- * going step by step, and all is done at the end. */
-struct errand {
-    const struct product *products;
-    int count;
-};
-
-static inline struct errand errand_begin(const struct product *products, int count)
-{
-    return (struct errand){ products, count };
-}
-
-static inline void errand_go(struct errand *errand, int part, int parts)
-{
-    for (int n = 0; part == parts && n < errand->count; n++) gemm(&errand->products[n]);
-    if (part == parts) errand->count = 0;
 }
 
 #endif

@@ -19,12 +19,11 @@ struct right {
  * nothing.
  *
  * A gemm.h has gemm() and says
+ *     ROWS        how many rows a job has at most: keys are packed once for all of them
  *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once
  *     GEMM_PAD    that rows of A can be read up to a multiple of this
- *     GEMM_DEPTH  that the depth is a multiple of this
- *     GEMM_AHEAD  whether products should go on while other things are done: then struct errand,
- *                 errand_begin(products, count) and errand_go(errand, part, parts) do that */
+ *     GEMM_DEPTH  that the depth is a multiple of this */
 struct product {
     int m, n, depth; /* depth in grains */
     struct {
