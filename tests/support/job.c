@@ -9,13 +9,22 @@
 const ra_dtype job_dtypes[3] = { RA_F32, RA_BF16, RA_F16 };
 static const char *const dtype_names[] = { "f32", "bf16", "f16" };
 
-const struct ra__kernel *job_kernels[16];
+struct job_kind job_kinds[64], job_kernels[32], job_exact[32];
 
-void job_find_kernels(void)
+void job_find_kinds(void)
 {
-    int count = 0;
-    for (int i = 0; ra__kernel_at(i) && count + 1 < TEST_COUNT(job_kernels); i++)
-        if (ra__kernel_at(i)->usable()) job_kernels[count++] = ra__kernel_at(i);
+    struct job_kind *kind = job_kinds, *kernel = job_kernels, *exact = job_exact;
+    for (int i = 0; ra__kernel_at(i) && i + 1 < TEST_COUNT(job_kernels); i++) {
+        const struct ra__kernel *row = ra__kernel_at(i);
+        if (!row->usable()) continue;
+        struct job_kind *first = kind;
+        for (int t = 0; t < TEST_COUNT(job_dtypes); t++)
+            if (ra__kernel_takes(row, job_dtypes[t]))
+                *kind++ = (struct job_kind){ row, job_dtypes[t] };
+        *kernel++ = *first;
+        if (first->dtype == RA_F32 && row->weights == RA_F32) *exact++ = *first;
+        assert_true(kind > first && kind - job_kinds + 3 < TEST_COUNT(job_kinds));
+    }
 }
 
 /* ---- Tensors --------------------------------------------------------------------------------- */
@@ -193,6 +202,10 @@ static void make_wants(struct job_world *w)
     w->size_dq = job_allocate(w->rows * p->dim, sizeof(double));
     w->size_dk = job_allocate(w->key_rows * p->dim, sizeof(double));
     w->size_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
+    w->weighed_out = job_allocate(w->rows * p->value_dim, sizeof(double));
+    w->weighed_dq = job_allocate(w->rows * p->dim, sizeof(double));
+    w->weighed_dk = job_allocate(w->key_rows * p->dim, sizeof(double));
+    w->weighed_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
 }
 
 struct job_world job_make(const struct job_plan *plan)
@@ -212,11 +225,13 @@ struct job_world job_make(const struct job_plan *plan)
 
 void job_free(struct job_world *w)
 {
-    void *all[] = { w->q.data,  w->k.data,   w->v.data,   w->dout.data, w->out.data, w->m,
-                    w->l,       w->acc,      w->lse,      w->delta,     w->dq,       w->dk,
-                    w->dv,      w->want_out, w->want_lse, w->want_dq,   w->want_dk,  w->want_dv,
-                    w->size_dq, w->size_dk,  w->size_dv,  w->workspace, w->alibi,    w->sinks,
-                    w->addends, w->shown,    w->origin,   w->see_from,  w->see_to };
+    void *all[] = { w->q.data,     w->k.data,     w->v.data,    w->dout.data, w->out.data,
+                    w->m,          w->l,          w->acc,       w->lse,       w->delta,
+                    w->dq,         w->dk,         w->dv,        w->want_out,  w->want_lse,
+                    w->want_dq,    w->want_dk,    w->want_dv,   w->size_dq,   w->size_dk,
+                    w->size_dv,    w->workspace,  w->alibi,     w->sinks,     w->addends,
+                    w->shown,      w->origin,     w->see_from,  w->see_to,    w->weighed_out,
+                    w->weighed_dq, w->weighed_dk, w->weighed_dv };
     for (int i = 0; i < TEST_COUNT(all); i++) free(all[i]);
 }
 
@@ -307,6 +322,47 @@ void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, i
     w->plan.kernel->forward(&job, w->workspace);
 }
 
+/* ---- Bits ------------------------------------------------------------------------------------ */
+
+/* Bytes of the output of a row. */
+static size_t row_bytes(const struct job_world *w)
+{
+    return ra__dtype_bytes(w->plan.dtype) * (size_t)w->plan.value_dim;
+}
+
+struct job_bits job_keep_bits(struct job_world *w)
+{
+    const size_t out = row_bytes(w) * (size_t)w->rows, lse = sizeof(float) * (size_t)w->rows;
+    struct job_bits bits = { job_allocate((int64_t)out, 1), job_allocate((int64_t)lse, 1) };
+    assert_true(w->plan.gap == 0);
+    job_run_forward(w);
+    memcpy(bits.out, w->out.data, out);
+    memcpy(bits.lse, w->lse, lse);
+    memset(w->out.data, 0xff, out);
+    memset(w->lse, 0xff, lse);
+    return bits;
+}
+
+bool job_same_bits(const struct job_world *w, const struct job_bits *bits, int64_t row)
+{
+    const size_t bytes = row_bytes(w), at = bytes * (size_t)row;
+    return memcmp(bits->out + at, (char *)w->out.data + at, bytes) == 0 &&
+           memcmp(bits->lse + row, w->lse + row, sizeof(float)) == 0;
+}
+
+void job_expect_bits(const struct job_world *w, const struct job_bits *bits, const char *when)
+{
+    for (int64_t row = 0; row < w->rows; row++)
+        if (!job_same_bits(w, bits, row))
+            fail_msg("%s: other bits in row %d when %s", w->name, (int)row, when);
+}
+
+void job_free_bits(struct job_bits *bits)
+{
+    free(bits->out);
+    free(bits->lse);
+}
+
 /* ---- Expectations ---------------------------------------------------------------------------- */
 
 double job_unit_of(ra_dtype dtype)
@@ -321,6 +377,20 @@ double job_slack(const struct job_world *w)
     return 0x1p-24 * (roundings + w->reach * (8.0 + 2.0 * sqrt(w->plan.dim)));
 }
 
+double job_lost(const struct job_world *w)
+{
+    ra_dtype weights = w->plan.kernel->weights;
+    return weights == RA_F32 ? 0.0 : job_unit_of(weights);
+}
+
+float job_weight(const struct job_world *w, float p)
+{
+    ra_dtype weights = w->plan.kernel->weights;
+    float rounded = 0.0f;
+    ra__store(weights, &rounded, 0, p);
+    return ra__load(weights, &rounded, 0);
+}
+
 void job_expect_near(const struct job_world *w, const char *what, double got, double want,
                      double bound)
 {
@@ -328,9 +398,12 @@ void job_expect_near(const struct job_world *w, const char *what, double got, do
         fail_msg("%s: %s is %.9g, not %.9g (+- %.3g)", w->name, what, got, want, bound);
 }
 
-static void expect_row(const struct job_world *w, int64_t row)
+/* The LSE knows nothing of rounded weights. The output is off by what its weights lose, relative to
+ * the sum of p |v|, and then rounded to its dtype. */
+void job_expect_row(const struct job_world *w, int64_t row)
 {
-    int64_t i = row / w->plan.heads, h = row % w->plan.heads;
+    int64_t i = row / w->plan.heads;
+    int h = (int)(row % w->plan.heads);
     double want = w->want_lse[row], slack = job_slack(w);
     if (want > -INFINITY)
         job_expect_near(w, "lse", w->lse[row], want, slack + 0x1p-23 * fabs(want));
@@ -338,29 +411,50 @@ static void expect_row(const struct job_world *w, int64_t row)
     if (w->plan.terms) slack *= 1.5;
     for (int d = 0; d < w->plan.value_dim; d++) {
         want = w->want_out[row * w->plan.value_dim + d];
+        double lost = slack + job_lost(w) * w->weighed_out[row * w->plan.value_dim + d];
         job_expect_near(w, "out", job_at(w, w->out, i, h, d), want,
-                        slack + job_unit_of(w->plan.dtype) * fabs(want));
+                        lost + job_unit_of(w->plan.dtype) * (fabs(want) + lost));
     }
 }
 
 void job_expect_forward(const struct job_world *w)
 {
-    for (int64_t row = 0; row < w->rows; row++) expect_row(w, row);
+    for (int64_t row = 0; row < w->rows; row++) job_expect_row(w, row);
 }
 
-void job_expect_all(const struct job_world *w, const char *what, const float *got,
-                    const double *want, const double *size, int64_t count)
+static double bound_of(const struct job_world *w, double size, double weighed)
 {
-    for (int64_t i = 0; i < count; i++)
-        job_expect_near(w, what, got[i], want[i], job_slack(w) * size[i] + 1e-30);
+    return job_slack(w) * size + job_lost(w) * weighed + 1e-30;
+}
+
+void job_expect_dq(const struct job_world *w, int64_t row)
+{
+    for (int64_t n = row * w->plan.dim; n < (row + 1) * w->plan.dim; n++)
+        job_expect_near(w, "dq", w->dq[n], w->want_dq[n],
+                        bound_of(w, w->size_dq[n], w->weighed_dq[n]));
+}
+
+void job_expect_dk(const struct job_world *w, int64_t key)
+{
+    for (int64_t n = key * w->plan.dim; n < (key + 1) * w->plan.dim; n++)
+        job_expect_near(w, "dk", w->dk[n], w->want_dk[n],
+                        bound_of(w, w->size_dk[n], w->weighed_dk[n]));
+}
+
+void job_expect_dv(const struct job_world *w, int64_t key)
+{
+    for (int64_t n = key * w->plan.value_dim; n < (key + 1) * w->plan.value_dim; n++)
+        job_expect_near(w, "dv", w->dv[n], w->want_dv[n],
+                        bound_of(w, w->size_dv[n], w->weighed_dv[n]));
 }
 
 void job_expect_backward(const struct job_world *w)
 {
-    const struct job_plan *p = &w->plan;
-    job_expect_all(w, "dq", w->dq, w->want_dq, w->size_dq, w->rows * p->dim);
-    job_expect_all(w, "dk", w->dk, w->want_dk, w->size_dk, w->key_rows * p->dim);
-    job_expect_all(w, "dv", w->dv, w->want_dv, w->size_dv, w->key_rows * p->value_dim);
+    for (int64_t row = 0; row < w->rows; row++) job_expect_dq(w, row);
+    for (int64_t key = 0; key < w->key_rows; key++) {
+        job_expect_dk(w, key);
+        job_expect_dv(w, key);
+    }
 }
 
 static void expect_pairs(const struct job_world *w, int64_t got)
@@ -392,7 +486,6 @@ void job_check_geometries(struct job_plan plan)
         { 1, 64, 64, 1 }, { 4, 16, 250, 5 }, { 7, 9, 33, 1 },
     };
     for (int n = 0; n < TEST_COUNT(shapes); n++) {
-        plan.dtype = job_dtypes[n % 3];
         plan.heads = shapes[n].heads;
         plan.q_count = shapes[n].q_count;
         plan.q_pos = shapes[n].q_pos;

@@ -44,9 +44,17 @@ enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 300, JOB_BATCH = 5 };
 
 extern const ra_dtype job_dtypes[3];
 
-/* The kernels this CPU can run; NULL behind the last. Filled by job_find_kernels(). */
-extern const struct ra__kernel *job_kernels[16];
-void job_find_kernels(void);
+/* A kernel that this CPU can run, and a dtype that it takes. */
+struct job_kind {
+    const struct ra__kernel *kernel;
+    ra_dtype dtype;
+};
+
+/* What tests walk; a kernel of NULL is behind the last. Filled by job_find_kinds(). */
+extern struct job_kind job_kinds[64];   /* every kernel, every dtype that it takes */
+extern struct job_kind job_kernels[32]; /* every kernel once, f32 where it takes that */
+extern struct job_kind job_exact[32];   /* those that take f32 and leave weights as they are */
+void job_find_kinds(void);
 
 struct job_plan {
     const struct ra__kernel *kernel;
@@ -80,7 +88,9 @@ struct job_world {
     float *m, *l, *acc, *lse, *delta; /* [q_count][heads], acc [q_count][heads][value_dim] */
     float *dq, *dk, *dv;
     double *want_out, *want_lse, *want_dq, *want_dk, *want_dv;
-    double *size_dq, *size_dk, *size_dv; /* sums of magnitudes: errors are relative to them */
+    double *size_dq, *size_dk, *size_dv; /* sums of magnitudes: f32 errors are relative to them */
+    double *weighed_out, *weighed_dq;    /* likewise, of p |v|, |ds k|, ...: and what a kernel */
+    double *weighed_dk, *weighed_dv;     /* loses that rounds p and ds is relative to these */
     int64_t want_pairs;
     double reach; /* of the largest scores, about */
     void *workspace;
@@ -130,7 +140,7 @@ int64_t job_origin_of(const struct job_world *w, int64_t index);
 bool job_kept(const struct job_world *w, int64_t query, int64_t key, int h);
 void job_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
-/* Fills want_*, size_*, lse and delta; the other only want_out and want_lse of a row. */
+/* Fills want_*, size_*, weighed_*, lse and delta; the other only the output and LSE of a row. */
 void job_reference(struct job_world *w);
 void job_reference_forward(struct job_world *w, int64_t i, int h);
 
@@ -150,22 +160,38 @@ int64_t job_run_backward(struct job_world *w);
 /* Forward for `count` queries and `heads` heads only. */
 void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, int heads);
 
+/* What a forward wrote, to hold against what another one writes; in worlds without gaps. */
+struct job_bits {
+    char *out;
+    float *lse;
+};
+
+/* Runs the whole world and keeps what came out, which is NaN in the world from then on. */
+struct job_bits job_keep_bits(struct job_world *w);
+bool job_same_bits(const struct job_world *w, const struct job_bits *bits, int64_t row);
+void job_expect_bits(const struct job_world *w, const struct job_bits *bits, const char *when);
+void job_free_bits(struct job_bits *bits);
+
 /* ---- Expectations ---------------------------------------------------------------------------- */
 
 double job_unit_of(ra_dtype dtype);          /* half of what a 1 in its last place weighs */
 double job_slack(const struct job_world *w); /* what f32 sums may lose, relative */
+double job_lost(const struct job_world *w);  /* what a weight loses when it is rounded, likewise */
+float job_weight(const struct job_world *w, float p); /* as the kernel multiplies it */
 
 void job_expect_near(const struct job_world *w, const char *what, double got, double want,
                      double bound);
-void job_expect_all(const struct job_world *w, const char *what, const float *got,
-                    const double *want, const double *size, int64_t count);
+void job_expect_row(const struct job_world *w, int64_t row); /* out and lse */
+void job_expect_dq(const struct job_world *w, int64_t row);
+void job_expect_dk(const struct job_world *w, int64_t key);
+void job_expect_dv(const struct job_world *w, int64_t key);
 void job_expect_forward(const struct job_world *w);
 void job_expect_backward(const struct job_world *w);
 
 /* Makes a world and holds both passes and their pairs against the reference. */
 void job_check(const struct job_plan *plan);
 
-/* The same with queries and heads of many shapes, and every dtype, in place of the plan's own. */
+/* The same with queries and heads of many shapes in place of the plan's own. */
 void job_check_geometries(struct job_plan plan);
 
 #endif

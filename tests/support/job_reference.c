@@ -67,9 +67,9 @@ struct job_pair job_pair_of(const struct job_world *w, int64_t i, int h,
         x += job_at(w, w->q, i, h, d) * job_at(w, w->k, pair.key, 0, d);
     x *= w->shape.scale;
     if (cap > 0.0) {
-        double t = tanh(x / cap);
-        x = cap * t;
-        pair.slope = 1.0 - t * t;
+        double c = cosh(x / cap); /* 1 - tanh^2 would lose its digits */
+        x = cap * tanh(x / cap);
+        pair.slope = 1.0 / (c * c);
     }
     if (w->terms.alibi) x -= (double)w->alibi[w->head + h] * (double)llabs(p - key);
     double addend = addend_of(w, pair.row, key);
@@ -108,8 +108,10 @@ static void add_output(struct job_world *w, const struct job_pair *pair)
 {
     if (pair->x == -INFINITY) return;
     double p = pair->kept * exp(pair->x - w->want_lse[pair->row]);
-    for (int d = 0; d < w->plan.value_dim; d++)
-        w->want_out[pair->row * w->plan.value_dim + d] += p * job_at(w, w->v, pair->key, 0, d);
+    for (int d = 0; d < w->plan.value_dim; d++) {
+        int64_t n = pair->row * w->plan.value_dim + d;
+        job_add_term(&w->want_out[n], &w->weighed_out[n], p * job_at(w, w->v, pair->key, 0, d));
+    }
 }
 
 void job_add_term(double *sum, double *size, double term)
@@ -130,14 +132,15 @@ static void add_gradient(struct job_world *w, const struct job_pair *pair)
         int64_t n = key * value_dim + d;
         job_add_term(&dp, &dp_size, dout * job_at(w, w->v, key, 0, d));
         job_add_term(&w->want_dv[n], &w->size_dv[n], p * dout);
+        w->weighed_dv[n] += fabs(p * dout);
     }
-    double factor = w->shape.scale * pair->slope * p;
+    double factor = w->shape.scale * pair->slope * p, ds = factor * (dp - w->delta[row]);
     for (int d = 0; d < dim; d++) {
         double q = job_at(w, w->q, pair->i, pair->h, d), k = job_at(w, w->k, key, 0, d);
-        w->want_dq[row * dim + d] += factor * (dp - w->delta[row]) * k;
-        w->size_dq[row * dim + d] += factor * dp_size * fabs(k);
-        w->want_dk[key * dim + d] += factor * (dp - w->delta[row]) * q;
-        w->size_dk[key * dim + d] += factor * dp_size * fabs(q);
+        job_add_term(&w->want_dq[row * dim + d], &w->weighed_dq[row * dim + d], ds * k);
+        w->size_dq[row * dim + d] += fabs(factor) * dp_size * fabs(k);
+        job_add_term(&w->want_dk[key * dim + d], &w->weighed_dk[key * dim + d], ds * q);
+        w->size_dk[key * dim + d] += fabs(factor) * dp_size * fabs(q);
     }
 }
 
@@ -145,7 +148,8 @@ void job_reference_forward(struct job_world *w, int64_t i, int h)
 {
     int64_t row = i * w->plan.heads + h;
     w->want_lse[row] = w->terms.sinks ? w->sinks[w->head + h] : -INFINITY;
-    for (int d = 0; d < w->plan.value_dim; d++) w->want_out[row * w->plan.value_dim + d] = 0.0;
+    for (int64_t n = row * w->plan.value_dim; n < (row + 1) * w->plan.value_dim; n++)
+        w->want_out[n] = w->weighed_out[n] = 0.0;
     each_pair(w, i, h, count_pair);
     each_pair(w, i, h, add_output);
 }
