@@ -5,7 +5,6 @@
 #include "support/expect.h"
 #include "support/walk.h"
 
-static const char *const dtypes[] = { "f32", "bf16", "f16" };
 static const char *const strides[] = { "packed", "padded", "heads" };
 
 /* ---- Cases ----------------------------------------------------------------------------------- */
@@ -13,7 +12,8 @@ static const char *const strides[] = { "packed", "padded", "heads" };
 /* One point of the grid. */
 struct point {
     const char *pattern, *shape;
-    const char *kernel, *partition, *strategy; /* partition NULL: a layout of our own */
+    const ra_part *kernel;
+    const char *partition, *strategy; /* partition NULL: a layout of our own */
     int ranks;
     int turn; /* counts points; dtype, threads and strides take turns by it */
 };
@@ -49,7 +49,7 @@ static void run_point(const struct point *p, const char *dtype)
 {
     struct lab lab;
     lab_open(&lab, "%s %s %s kernel=%s ring=%d %s %s threads=%d strides=%s backward", p->pattern,
-             p->shape, dtype, p->kernel, p->ranks, p->partition ? p->partition : "contiguous",
+             p->shape, dtype, p->kernel->name, p->ranks, p->partition ? p->partition : "contiguous",
              p->strategy, 1 + p->turn % 2, strides[p->turn / 3 % 3]);
     if (!p->partition)
         lab_use_layouts(&lab, odd_layout(lab.trial.q_len, p->ranks),
@@ -68,11 +68,8 @@ static void run_dtypes(struct point *p)
 {
     p->turn++;
     if (p->turn % stride()) return;
-    if (!test_long()) {
-        run_point(p, dtypes[p->turn % 3]);
-        return;
-    }
-    for (int i = 0; i < TEST_COUNT(dtypes); i++) run_point(p, dtypes[i]);
+    for (int i = 0; i < (test_long() ? 3 : 1); i++)
+        run_point(p, walk_dtype(p->kernel, p->turn + i));
 }
 
 /* Every strategy and rank count. */
@@ -109,9 +106,7 @@ static void run_kernels(const char *pattern, const char *shape)
     static int turn;
     ra_part part;
     for (int i = 0; walk_usable("kernel", i, &part); i++) {
-        struct point p = {
-            .pattern = pattern, .shape = shape, .kernel = part.name, .turn = turn++
-        };
+        struct point p = { .pattern = pattern, .shape = shape, .kernel = &part, .turn = turn++ };
         run_partitions(&p);
     }
 }
@@ -176,7 +171,7 @@ static void other_numbers_of_keys(void **state)
     char sample[96];
     int turn = 0;
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
-        struct point p = { .pattern = sample, .turn = turn++, .kernel = "scalar" };
+        struct point p = { .pattern = sample, .turn = turn++ };
         ra_problem problem = ra_problem_default();
         ra_pattern *pattern;
         uint8_t seen[19];
@@ -189,7 +184,7 @@ static void other_numbers_of_keys(void **state)
         ra_pattern_destroy(pattern);
         ra_part part;
         for (int k = 0; walk_usable("kernel", k, &part); k++) {
-            p.kernel = part.name;
+            p.kernel = &part;
             p.shape = "n=19 nk=60 h=3 d=5 dv=9";
             run_partitions(&p);
             p.shape = "n=1 nk=41 h=4/1 d=16";
@@ -223,8 +218,8 @@ static void blocks_inside_blocks(void **state)
         for (int k = 0; walk_usable("kernel", k, &part); k++)
             for (int i = 0; i < (test_long() ? 3 : 1); i++) {
                 struct lab lab;
-                lab_open(&lab, "%s %s kernel=%s backward threads=2", cases[c], dtypes[(c + i) % 3],
-                         part.name);
+                lab_open(&lab, "%s %s kernel=%s backward threads=2", cases[c],
+                         walk_dtype(&part, c + i), part.name);
                 lab_run(&lab);
                 expect_lab(&lab);
                 lab_close(&lab);
@@ -241,7 +236,7 @@ static void a_scale_of_its_own(void **state)
         for (int i = 0; i < 6; i++) {
             struct lab lab;
             lab_open(&lab, "causal n=40 h=2/1 d=8 %s scale=%s ring=%d kernel=%s backward",
-                     dtypes[i % 3], i < 3 ? "1.7" : "0.03", 1 + i % 4, kernel.name);
+                     walk_dtype(&kernel, i), i < 3 ? "1.7" : "0.03", 1 + i % 4, kernel.name);
             lab_run(&lab);
             expect_lab(&lab);
             lab_close(&lab);

@@ -226,14 +226,14 @@ static void scores_of_200(void **state)
 {
     (void)state;
     ra_part kernel;
+    const char *dtype;
     char problem[160];
-    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
-        for (int d = 0; d < TEST_COUNT(dtypes); d++)
-            for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
-                snprintf(problem, sizeof problem, "%s n=64 h=2/1 d=16 %s amp=200 kernel=%s",
-                         w % 2 ? "causal" : "full", dtypes[d], kernel.name);
-                run_expected(problem, ring_ways[w]);
-            }
+    for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
+        for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
+            snprintf(problem, sizeof problem, "%s n=64 h=2/1 d=16 %s amp=200 kernel=%s",
+                     w % 2 ? "causal" : "full", dtype, kernel.name);
+            run_expected(problem, ring_ways[w]);
+        }
     expect_forget();
 }
 
@@ -242,14 +242,14 @@ static void gaps_of_200_between_hops(void **state)
 {
     (void)state;
     ra_part kernel;
+    const char *dtype;
     char problem[160];
-    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
-        for (int d = 0; d < TEST_COUNT(dtypes); d++)
-            for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
-                snprintf(problem, sizeof problem, "%s n=64 h=2 d=16 %s gap=200 kernel=%s",
-                         w % 2 ? "window:40,9" : "full", dtypes[d], kernel.name);
-                run_expected(problem, ring_ways[w]);
-            }
+    for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
+        for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
+            snprintf(problem, sizeof problem, "%s n=64 h=2 d=16 %s gap=200 kernel=%s",
+                     w % 2 ? "window:40,9" : "full", dtype, kernel.name);
+            run_expected(problem, ring_ways[w]);
+        }
     expect_forget();
 }
 
@@ -468,7 +468,7 @@ static void the_same_run_twice(void **state)
                 for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
                     if (turn++ % stride()) continue;
                     snprintf(problem, sizeof problem, "%s n=193 h=6/2 d=16 %s backward",
-                             bit_patterns[i], dtypes[turn % 3]);
+                             bit_patterns[i], walk_dtype(&kernel, turn));
                     snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + turn / 5 % 5,
                              partition.name, strategy.name, kernel.name);
                     compare_bits(problem, way, way);
@@ -486,8 +486,8 @@ static void compare_threads(const char *direction)
         for (int s = 0; walk_usable("strategy", s, &strategy); s++)
             for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
                 snprintf(problem, sizeof problem, "%s %s %s kernel=%s ring=%d %s %s",
-                         bit_patterns[i % 3], shapes[i / 3], dtypes[(i + s) % 3], kernel.name,
-                         1 + i % 2, strategy.name, direction);
+                         bit_patterns[i % 3], shapes[i / 3], walk_dtype(&kernel, i + s),
+                         kernel.name, 1 + i % 2, strategy.name, direction);
                 snprintf(other, sizeof other, "threads=%d", i % 2 ? 3 : 8);
                 compare_bits(problem, "threads=1", other);
             }
@@ -506,13 +506,13 @@ static void threads_do_not_change_bits_backward(void **state)
 }
 
 /* Forward allgather: the same bits for every rank count, partition and thread count. */
-static void compare_gathered(const char *pattern, const char *kernel, int turn)
+static void compare_gathered(const char *pattern, const ra_part *kernel, int turn)
 {
     ra_part partition;
     struct lab one;
     char problem[192], way[160];
-    snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", pattern, dtypes[turn % 3],
-             kernel);
+    snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", pattern,
+             walk_dtype(kernel, turn), kernel->name);
     lab_open(&one, "%s ring=1 allgather threads=1", problem);
     lab_run(&one);
     for (int p = 0; walk_usable("partition", p, &partition); p++)
@@ -532,7 +532,7 @@ static void allgather_gives_the_same_bits_everywhere(void **state)
     ra_part kernel;
     for (int i = 0; i < TEST_COUNT(bit_patterns); i++)
         for (int k = 0; walk_usable("kernel", k, &kernel); k++)
-            compare_gathered(bit_patterns[i], kernel.name, i + k);
+            compare_gathered(bit_patterns[i], &kernel, i + k);
 }
 
 /* A ring of one and allgather on one rank are the same computation, backward too. */

@@ -110,7 +110,6 @@ struct dice_problem dice_run(uint64_t number)
 {
     static const char *const terms[] = { " softcap=4", " alibi", " sinks", " dropout=0.3" };
     static const char *const biases[] = { "add", "heads", "batch", "mask", "maskheads" };
-    static const char *const dtypes[] = { "f32", "f32", "bf16", "f16" };
     static const char *const strides[] = { "packed", "padded", "heads" };
     struct dice_problem problem;
     struct thrower t = { .state = number * 1000003, .problem = &problem };
@@ -122,7 +121,7 @@ struct dice_problem dice_run(uint64_t number)
         if (throw(&t, 4) == 0) write(&t, "%s", terms[i]);
     if (throw(&t, 4) == 0) write(&t, " bias=%s", biases[throw(&t, TEST_COUNT(biases))]);
     walk_usable("kernel", throw(&t, kernels), &part);
-    write(&t, " %s kernel=%s threads=%d strides=%s seed=%d", dtypes[throw(&t, 4)], part.name,
-          1 + throw(&t, 3), strides[throw(&t, 3)], throw(&t, 1000));
+    write(&t, " %s kernel=%s threads=%d strides=%s seed=%d", walk_dtype(&part, throw(&t, 4)),
+          part.name, 1 + throw(&t, 3), strides[throw(&t, 3)], throw(&t, 1000));
     return problem;
 }

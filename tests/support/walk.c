@@ -16,6 +16,34 @@ bool walk_usable(const char *kind, int index, ra_part *part)
     return false;
 }
 
+static const char *const dtypes[] = { [RA_F32] = "f32", [RA_BF16] = "bf16", [RA_F16] = "f16" };
+
+/* How many dtypes a kernel takes; the index-th of them, if there is one. */
+static int taken_by(const ra_part *kernel, int index, const char **dtype)
+{
+    int count = 0;
+    for (int t = 0; t < TEST_COUNT(dtypes); t++)
+        if (kernel->dtypes >> t & 1 && count++ == index) *dtype = dtypes[t];
+    return count;
+}
+
+bool walk_kernel(int index, ra_part *kernel, const char **dtype)
+{
+    for (int k = 0; walk_usable("kernel", k, kernel); k++) {
+        int count = taken_by(kernel, index, dtype);
+        if (index < count) return true;
+        index -= count;
+    }
+    return false;
+}
+
+const char *walk_dtype(const ra_part *kernel, int turn)
+{
+    const char *dtype = NULL;
+    taken_by(kernel, turn % taken_by(kernel, 0, &dtype), &dtype);
+    return dtype;
+}
+
 static bool sample_of(const char *kind, int index, char *text, size_t capacity)
 {
     ra_part part;

@@ -10,6 +10,13 @@ bool walk_part(const char *kind, int index, ra_part *part);
 /* The same, but only rows this machine can use. */
 bool walk_usable(const char *kind, int index, ra_part *part);
 
+/* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write it;
+ * false behind the last. */
+bool walk_kernel(int index, ra_part *kernel, const char **dtype);
+
+/* One of the dtypes that a kernel takes, by turns; f32 comes first. */
+const char *walk_dtype(const ra_part *kernel, int turn);
+
 /* The index-th sample over all patterns; false behind the last. */
 bool walk_sample(int index, char *text, size_t capacity);
 

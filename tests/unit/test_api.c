@@ -55,12 +55,67 @@ static void every_kind_of_part_has_rows(void **state)
             assert_true(part.usable == 0 || part.usable == 1);
             assert_true(!part.chosen || part.usable);
             chosen += part.chosen;
+            assert_true((k == 0) == (part.dtypes != 0)); /* kernels take some, others do not ask */
         }
         assert_true(rows > 0);
-        assert_int_equal(chosen, 1);
+        assert_true(k == 0 ? chosen >= 1 : chosen == 1);
         assert_fails(RA_ERR_ARGUMENT, "there is no row", ra_part_at(kinds[k], rows, &part));
         assert_fails(RA_ERR_ARGUMENT, "there is no row -1", ra_part_at(kinds[k], -1, &part));
     }
+}
+
+/* Of the kernels that take a dtype, the one that is chosen for it computes its plans and states. */
+static void kernels_take_the_dtypes_they_say(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "f32", "bf16", "f16" };
+    for (int t = 0; t < TEST_COUNT(names); t++) {
+        ra_part kernel;
+        ra_problem problem = good_problem();
+        ra_plan_options options = ra_plan_options_default();
+        ra_plan *plan;
+        ra_state *made;
+        problem.dtype = (ra_dtype)t;
+        assert_ok(ra_plan_create(NULL, &problem, &options, &plan));
+        bool known = false;
+        for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+            char sentence[64];
+            options.kernel = kernel.name;
+            if (!strcmp(ra_plan_kernel(plan), kernel.name))
+                known = kernel.chosen && kernel.dtypes >> t & 1;
+            if (kernel.dtypes >> t & 1) continue;
+            snprintf(sentence, sizeof sentence, "'%s' takes ", kernel.name);
+            assert_fails(RA_ERR_UNSUPPORTED, sentence,
+                         ra_plan_create(NULL, &problem, &options, &plan));
+            snprintf(sentence, sizeof sentence, ", not %s", names[t]);
+            assert_fails(RA_ERR_UNSUPPORTED, sentence,
+                         ra_state_create(&problem, kernel.name, &made));
+        }
+        assert_true(known);
+        ra_plan_destroy(plan);
+    }
+}
+
+/* A caller who knows nothing of the dtypes yet is given all else, and not a byte more. */
+static void parts_of_older_callers(void **state)
+{
+    (void)state;
+    ra_part part = ra_part_default(), whole = ra_part_default();
+    part.size = offsetof(ra_part, dtypes);
+    part.dtypes = 77;
+    assert_ok(ra_part_at("kernel", 0, &part));
+    assert_ok(ra_part_at("kernel", 0, &whole));
+    assert_string_equal(part.name, whole.name);
+    assert_ptr_equal(part.samples, whole.samples);
+    assert_int_equal(part.dtypes, 77);
+    assert_true(whole.dtypes != 0 && whole.dtypes != 77);
+}
+
+static ra_dtype first_dtype(const ra_part *kernel)
+{
+    int dtype = 0;
+    while (!(kernel->dtypes >> dtype & 1)) dtype++;
+    return (ra_dtype)dtype;
 }
 
 static void names_of_parts_are_what_options_take(void **state)
@@ -73,6 +128,7 @@ static void names_of_parts_are_what_options_take(void **state)
             for (int p = 0; walk_usable("partition", p, &partition); p++) {
                 ra_plan *plan;
                 ra_plan_options options = ra_plan_options_default();
+                problem.dtype = first_dtype(&kernel);
                 options.kernel = kernel.name;
                 options.strategy = strategy.name;
                 options.partition = partition.name;
@@ -868,6 +924,8 @@ int main(void)
         cmocka_unit_test(statuses_have_names_and_texts),
         cmocka_unit_test(the_version_is_that_of_the_header),
         cmocka_unit_test(every_kind_of_part_has_rows),
+        cmocka_unit_test(kernels_take_the_dtypes_they_say),
+        cmocka_unit_test(parts_of_older_callers),
         cmocka_unit_test(names_of_parts_are_what_options_take),
         cmocka_unit_test(wrong_parts_are_refused),
         cmocka_unit_test(errors_belong_to_their_thread),

@@ -114,7 +114,6 @@ static void any_order_and_cuts(void **state)
 {
     (void)state;
     static const char *const modifiers[] = { "", ";causal", ";docs=0,7,7,40,53" };
-    static const char *const dtypes[] = { "f32", "bf16", "f16" };
     ra_part kernel;
     char sample[64], problem[200];
     int turn = 0;
@@ -122,7 +121,7 @@ static void any_order_and_cuts(void **state)
         for (int m = 0; m < TEST_COUNT(modifiers); m++)
             for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
                 snprintf(problem, sizeof problem, "%s%s n=53 h=4/2 d=8 dv=5 %s kernel=%s", sample,
-                         modifiers[m], dtypes[turn++ % 3], kernel.name);
+                         modifiers[m], walk_dtype(&kernel, turn++), kernel.name);
                 check_cuts(problem);
             }
 }
