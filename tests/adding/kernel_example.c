@@ -130,6 +130,7 @@ const struct ra__kernel ra__kernel_tiny = {
     .summary = "one key at a time; to be read",
     .needs = "",
     .usable = usable,
+    .dtypes = RA__ALL_DTYPES,
     .rows = 64,
     .workspace = workspace,
     .forward = forward,
