@@ -208,9 +208,23 @@ static void make_wants(struct job_world *w)
     w->weighed_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
 }
 
+/* The numbers of a world are those of its plan: the same for every kernel, and whatever other worlds
+ * there were before. */
+static uint32_t seed_of(const struct job_plan *p)
+{
+    const int64_t words[] = {
+        p->terms, p->dim,        p->value_dim, p->heads,     p->q_count,
+        p->q_pos, p->q_pos_step, p->gap,       p->run_count, (int64_t)p->magnitude
+    };
+    uint32_t hash = 2166136261u;
+    for (int i = 0; i < TEST_COUNT(words); i++) hash = (hash ^ (uint32_t)words[i]) * 16777619u;
+    return hash;
+}
+
 struct job_world job_make(const struct job_plan *plan)
 {
     struct job_world w = { .plan = *plan };
+    seed = seed_of(plan);
     if (w.plan.magnitude == 0.0f) w.plan.magnitude = 3.0f;
     w.reach = w.plan.magnitude;
     make_shape(&w);
@@ -370,11 +384,14 @@ double job_unit_of(ra_dtype dtype)
     return dtype == RA_F32 ? 0x1p-24 : dtype == RA_F16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* Scores of size x are off by some x 2^-24, and so is every weight; terms round a few times more. */
+/* A weight is off, relative, by what its score is off. Among some ten thousand scores the largest are
+ * 4 times their usual size, and six roundings of 2^-24 are of that size: two of the factor, one of the
+ * score in log2 units, three of the LSE. The sum behind a score rounds `dim` times more, at random:
+ * sqrt(dim) / 3 of the usual size, six times that at worst. Terms round a few times more. */
 double job_slack(const struct job_world *w)
 {
     double roundings = w->plan.terms ? 24.0 : 16.0;
-    return 0x1p-24 * (roundings + w->reach * (8.0 + 2.0 * sqrt(w->plan.dim)));
+    return 0x1p-24 * (roundings + w->reach * (24.0 + 2.0 * sqrt(w->plan.dim)));
 }
 
 double job_lost(const struct job_world *w)

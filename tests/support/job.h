@@ -65,7 +65,7 @@ struct job_plan {
     int64_t gap; /* strides are as tight as they can be plus this; gaps hold NaN */
     const struct ra__key_run *runs;
     int run_count;
-    float magnitude; /* of the largest scores before terms, about; 0 = 3 */
+    float magnitude; /* of scores before terms, their standard deviation; 0 = 3 */
 };
 
 /* ---- Its tensors ----------------------------------------------------------------------------- */
@@ -92,7 +92,7 @@ struct job_world {
     double *weighed_out, *weighed_dq;    /* likewise, of p |v|, |ds k|, ...: and what a kernel */
     double *weighed_dk, *weighed_dv;     /* loses that rounds p and ds is relative to these */
     int64_t want_pairs;
-    double reach; /* of the largest scores, about */
+    double reach; /* the same with terms, about */
     void *workspace;
     char name[200];
 };
@@ -100,7 +100,7 @@ struct job_world {
 struct job_world job_make(const struct job_plan *plan);
 void job_free(struct job_world *w);
 
-/* The same numbers in every run: below a limit, and between -1 and 1. */
+/* The same numbers for every world of a plan: below a limit, and between -1 and 1. */
 uint32_t job_draw(uint32_t below);
 float job_noise(void);
 

@@ -142,7 +142,7 @@ static void any_scale(void **state)
             struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
                                                               .dtype = on->dtype,
                                                               .terms = n & 1 ? JOB_ALL : 0,
-                                                              .dim = 21,
+                                                              .dim = 64,
                                                               .value_dim = 10,
                                                               .heads = 2,
                                                               .q_count = 13,
@@ -152,7 +152,7 @@ static void any_scale(void **state)
                                                               .run_count = 1,
                                                               .magnitude = n & 2 ? 200 : 3 });
             w.shape.scale = scales[n / 4];
-            w.reach *= fmax(1.0, fabs((double)w.shape.scale) * sqrt(21.0));
+            w.reach *= fmax(1.0, fabs((double)w.shape.scale) * 8.0);
             job_reference(&w);
             job_run_backward(&w);
             job_expect_backward(&w);
