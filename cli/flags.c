@@ -26,7 +26,7 @@ static const char *const group_titles[GROUPS] = {
     "Problem", "Scores", "Data", "Ranks and machine", "Output",
 };
 
-#define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO)
+#define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO | VERB_BENCH)
 #define SIZED (VERB_RUN | VERB_PLAN)
 #define TRIAL(verbs_, group_, name_, argument_, key_, help_)                                       \
     {                                                                                              \
@@ -76,8 +76,11 @@ static const struct flag {
           "a system by the name it is known by; stands for other flags, and what is given beside "
           "it stays; `ringattn info --systems` lists them"),
     TRIAL(SIZED, PROBLEM, "--tokens", "N", "n", "queries, of synthetic data (4096)"),
+    TRIAL(
+        VERB_BENCH, PROBLEM, "--tokens", "N", "n",
+        "queries and keys, for every kernel (4096; fewer for scalar); decoding: 16 keys for each"),
     TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk", "keys, where they differ from the queries"),
-    TRIAL(SIZED, PROBLEM, "--heads", "N", "h", "query heads (8)"),
+    TRIAL(SIZED | VERB_BENCH, PROBLEM, "--heads", "N", "h", "query heads (8)"),
     TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),
     TRIAL(SIZED, PROBLEM, "--dim", "N", "d", "numbers per head of Q and K (64)"),
     TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, where they differ"),
@@ -129,6 +132,9 @@ static const struct flag {
           "the kernel to use; `ringattn info` lists them (the fastest that works here)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
           "threads of each rank (the cores shared out among the ranks)"),
+    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel", "only this one (all that work here)"),
+    TRIAL(VERB_BENCH, MACHINE, "--threads", "N", "threads",
+          "only with so many threads (1, and as many as there are cores)"),
     SET(SIZED, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
         "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small"),
     SET(SIZED | VERB_VERIFY, MACHINE, "--timeout", "SECONDS", SETS_TIME, timeout,
@@ -142,6 +148,10 @@ static const struct flag {
     SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
         "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
+    SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
+        "3 runs instead of 11, of 1024 tokens: a glance, not a figure"),
+    SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
+        "write SUITE.jsonl and SUITE.csv into this folder, which is made if it is not there"),
     SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
         "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
@@ -153,18 +163,22 @@ static const struct flag {
         "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
     SET(VERB_INFO, OUTPUT, "--systems", NULL, SETS_SWITCH, systems,
         "only the systems that --system knows, and the flags they stand for"),
-    SET(ALL & ~VERB_DEMO, OUTPUT, "--json", NULL, SETS_SWITCH, json, "print one JSON object"),
+    SET(ALL & ~(VERB_DEMO | VERB_BENCH), OUTPUT, "--json", NULL, SETS_SWITCH, json,
+        "print one JSON object"),
     SET(ALL & ~VERB_INFO, OUTPUT, "--quiet", NULL, SETS_SWITCH, quiet, "no progress line"),
 };
 
 _Static_assert(sizeof flags / sizeof flags[0] <= 64, "struct options has a bit per flag");
 
-static const struct flag *find_flag(const char *name, size_t length)
+/* The row of this verb, where verbs have rows of their own; otherwise any of that name. */
+static const struct flag *find_flag(unsigned verb, const char *name, size_t length)
 {
-    for (int i = 0; i < COUNT(flags); i++)
-        if (strlen(flags[i].name) == length && !memcmp(flags[i].name, name, length))
-            return &flags[i];
-    return NULL;
+    const struct flag *found = NULL;
+    for (int i = 0; i < COUNT(flags); i++) {
+        if (strlen(flags[i].name) != length || memcmp(flags[i].name, name, length)) continue;
+        if (!found || flags[i].verbs & verb) found = &flags[i];
+    }
+    return found;
 }
 
 static int refuse_unknown(const struct verb *verb, const char *name)
@@ -233,7 +247,7 @@ static int read_flag(const struct verb *verb, int argc, char **argv, struct opti
     const char *name = argv[0];
     size_t length = strcspn(name, "=");
     const char *value = name[length] ? name + length + 1 : NULL;
-    const struct flag *flag = find_flag(name, length);
+    const struct flag *flag = find_flag(verb->bit, name, length);
     *took = 1;
     if (!flag) return refuse_unknown(verb, name);
     if (!(flag->verbs & verb->bit)) return refuse("%s takes no %s", verb->name, flag->name);
@@ -260,7 +274,8 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
     for (int i = 0, took; i < argc; i += took) {
         took = 1;
         if (only_words || argv[i][0] != '-' || !argv[i][1]) {
-            const struct flag *before = i > 0 ? find_flag(argv[i - 1], strlen(argv[i - 1])) : NULL;
+            const char *last = i > 0 ? argv[i - 1] : "";
+            const struct flag *before = find_flag(verb->bit, last, strlen(last));
             if (before && is_optional(before) && verb->bit != VERB_VERIFY)
                 return refuse("%s takes its value behind an equals sign: %s=%.60s", before->name,
                               before->name, argv[i]);
@@ -276,7 +291,7 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
         int status = read_flag(verb, argc - i, argv + i, options, &took);
         if (status) return status;
     }
-    if (verb->bit != VERB_VERIFY && options->word_count)
+    if (!(verb->bit & (VERB_VERIFY | VERB_BENCH)) && options->word_count)
         return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
                       options->words[0], verb->name);
     return shorthand_expand(options);
@@ -290,8 +305,9 @@ void options_clear(struct options *options)
 
 bool flags_given(const struct options *options, const char *name)
 {
-    const struct flag *flag = find_flag(name, strlen(name));
-    return flag && options->given & (uint64_t)1 << (flag - flags);
+    for (int i = 0; i < COUNT(flags); i++)
+        if (options->given & (uint64_t)1 << i && !strcmp(flags[i].name, name)) return true;
+    return false;
 }
 
 /* ---- Help ------------------------------------------------------------------------------------ */

@@ -6,12 +6,19 @@
 #include "trial.h"
 
 /* Bits for the table: which verbs take a flag. */
-enum verb_bit { VERB_RUN = 1, VERB_VERIFY = 2, VERB_PLAN = 4, VERB_INFO = 8, VERB_DEMO = 16 };
+enum verb_bit {
+    VERB_RUN = 1,
+    VERB_VERIFY = 2,
+    VERB_PLAN = 4,
+    VERB_INFO = 8,
+    VERB_DEMO = 16,
+    VERB_BENCH = 32
+};
 
 struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;           /* files to read */
-    const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write */
+    const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
     const char *trace, *mask, *rings;
     const char *head;                             /* of the mask: a number, or "all" */
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */

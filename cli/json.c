@@ -1,4 +1,5 @@
-/* json.c - writes JSON, indented, one member per line; lists of numbers on one line. */
+/* json.c - writes JSON, indented, one member per line unless all is to be on one; lists of numbers on
+ * one line. */
 #include "json.h"
 
 #include <inttypes.h>
@@ -18,6 +19,7 @@ static void put_string(FILE *stream, const char *text)
 /* What stands before every value: comma, line, key. List members of one number stay on the line. */
 static void begin(struct json *json, const char *key, bool inline_member)
 {
+    inline_member |= json->one_line;
     if (json->started) fputs(inline_member ? ", " : ",", json->stream);
     if (!inline_member && json->depth > 0) fprintf(json->stream, "\n%*s", 2 * json->depth, "");
     if (key) {
@@ -38,7 +40,8 @@ void json_open(struct json *json, const char *key, char bracket)
 void json_close(struct json *json, char bracket)
 {
     json->depth--;
-    if (bracket == '}' && json->started) fprintf(json->stream, "\n%*s", 2 * json->depth, "");
+    if (bracket == '}' && json->started && !json->one_line)
+        fprintf(json->stream, "\n%*s", 2 * json->depth, "");
     fputc(bracket, json->stream);
     json->started = true;
     if (json->depth == 0) fputc('\n', json->stream);

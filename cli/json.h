@@ -8,7 +8,8 @@
 struct json {
     FILE *stream;
     int depth;
-    bool started; /* the current object or list has a member already */
+    bool started;  /* the current object or list has a member already */
+    bool one_line; /* everything on one line */
 };
 
 void json_open(struct json *json, const char *key, char bracket);      /* '{' or '[' */

@@ -17,6 +17,17 @@ int machine_cores(void)
     return cores > 0 ? (int)cores : 1;
 }
 
+const char *machine_cpu(void)
+{
+    static char name[128] = "unknown CPU";
+    char line[256];
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    while (file && fgets(line, sizeof line, file))
+        if (sscanf(line, "model name : %127[^\n]", name) == 1) break;
+    if (file) fclose(file);
+    return name;
+}
+
 size_t machine_memory(void)
 {
     size_t bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);

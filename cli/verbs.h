@@ -10,5 +10,6 @@ int verb_verify(struct options *options);
 int verb_plan(struct options *options);
 int verb_info(struct options *options);
 int verb_demo(struct options *options);
+int verb_bench(struct options *options); /* in bench/ */
 
 #endif

@@ -22,11 +22,11 @@ endif()
 
 # ---- Programs ------------------------------------------------------------------------------------
 
-# What a test program is compiled with: the insides of the library and of the command.
+# What a test program is compiled with: the insides of the library, of the command and its benchmark.
 add_library(ringattn_test INTERFACE)
 target_include_directories(ringattn_test INTERFACE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
 target_compile_options(ringattn_test INTERFACE -UNDEBUG)
-target_link_libraries(ringattn_test INTERFACE ringattn_cli ringattn_internal ringattn_static)
+target_link_libraries(ringattn_test INTERFACE ringattn_bench ringattn_internal ringattn_static)
 if(have_cmocka)
     target_include_directories(ringattn_test SYSTEM INTERFACE ${CMOCKA_INCLUDE_DIR})
     target_link_libraries(ringattn_test INTERFACE ${CMOCKA_LIBRARY})

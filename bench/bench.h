@@ -1,0 +1,14 @@
+/* bench.h - what the suites of the verb `bench` share. */
+#ifndef BENCH_BENCH_H
+#define BENCH_BENCH_H
+
+#include "cli/cli.h"
+#include "cli/flags.h"
+
+/* Of a full run and of --quick. */
+enum { BENCH_RUNS = 11, BENCH_QUICK_RUNS = 3 };
+
+/* The suites; each returns an exit status. */
+int bench_kernels(const struct options *options);
+
+#endif

@@ -1,0 +1,2 @@
+set(flags -mavx512f -mavx2 -mfma)
+set(needs __x86_64__ __AVX512F__)

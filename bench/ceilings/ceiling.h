@@ -1,0 +1,46 @@
+/* ceiling.h - what a machine can do at most, one unit at a time: multiply-adds of an instruction
+ * set, exponentials, bytes read. Kernels are measured against these and never faster.
+ *
+ * A folder here is an instruction set with the compiler flags it needs, as in src/kernel/cpu; each
+ * file ends in `const struct ceiling` rows that ceiling.list names. They know nothing of attention,
+ * clocks and threads. */
+#ifndef BENCH_CEILINGS_CEILING_H
+#define BENCH_CEILINGS_CEILING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ceiling {
+    const char *name;
+    const char *summary;
+    const char *unit;     /* of a thousand million per second: "GFLOP/s", "Gexp/s", "GB/s" */
+    const char *needs;    /* the CPU features it needs, for people */
+    bool (*usable)(void); /* NULL: the compiler had no word for it */
+    size_t bytes; /* a thread reads, again and again; 0 = none, CEILING_MEMORY = all there are */
+
+    /* Keeps the unit busy on this thread for some rounds, from one with data of its own to read, and
+     * returns how much it did. `data` is aligned to 64, `bytes` a multiple of CEILING_LINE. */
+    double (*work)(int64_t rounds, const unsigned char *data, size_t bytes);
+};
+
+#define CEILING_MEMORY SIZE_MAX
+enum { CEILING_LINE = 1024 };
+
+/* The rows of ceiling.list; NULL behind the last. */
+const struct ceiling *ceiling_at(int index);
+const struct ceiling *ceiling_find(const char *name); /* NULL if there is none */
+
+/* NULL if it works here, or why it does not, as a sentence; good until the next call. */
+const char *ceiling_absent(const struct ceiling *ceiling);
+
+/* For numbers that must not be optimised away. */
+void ceiling_use(const void *numbers);
+
+/* What this CPU has and the system lets us use (cpu.c). */
+bool ceiling_has_avx2(void);
+bool ceiling_has_avx512(void);
+bool ceiling_has_avx512bf16(void);
+bool ceiling_has_amx(void);
+
+#endif

@@ -1,0 +1,126 @@
+/* sampler.c - measures a ceiling on threads that start together. */
+#include "sampler.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "cli/cli.h"
+#include "cli/machine.h"
+
+#define SAMPLE_SECONDS 0.02
+#define MEMORY_BYTES ((size_t)1 << 30) /* larger than caches are */
+
+struct team {
+    const struct sampler *sampler;
+    atomic_int ready; /* threads that have arrived */
+    atomic_bool go;
+};
+
+struct member {
+    struct team *team;
+    int index;
+    pthread_t thread;
+    double start, end, work;
+};
+
+static void *member_main(void *argument)
+{
+    struct member *self = argument;
+    const struct sampler *s = self->team->sampler;
+    const unsigned char *data = s->data ? s->data + (size_t)self->index * s->bytes : NULL;
+    atomic_fetch_add(&self->team->ready, 1);
+    while (!atomic_load(&self->team->go)) sched_yield();
+    self->start = machine_seconds();
+    self->work = s->ceiling->work(s->rounds, data, s->bytes);
+    self->end = machine_seconds();
+    return NULL;
+}
+
+/* From the first start to the last end; 0 where a thread could not start. */
+static double run_team(const struct sampler *sampler, struct member *members, double *work)
+{
+    struct team team = { .sampler = sampler };
+    int started = 0;
+    for (int i = 0; i < sampler->threads; i++) members[i] = (struct member){ &team, .index = i };
+    while (started < sampler->threads &&
+           !pthread_create(&members[started].thread, NULL, member_main, &members[started]))
+        started++;
+    while (atomic_load(&team.ready) < started) sched_yield();
+    atomic_store(&team.go, true);
+    double start = 0.0, end = 0.0;
+    *work = 0.0;
+    for (int i = 0; i < started; i++) {
+        pthread_join(members[i].thread, NULL);
+        if (i == 0 || members[i].start < start) start = members[i].start;
+        if (i == 0 || members[i].end > end) end = members[i].end;
+        *work += members[i].work;
+    }
+    return started == sampler->threads ? end - start : 0.0;
+}
+
+static int measure(const struct sampler *sampler, double *seconds, double *work)
+{
+    struct member *members = calloc((size_t)sampler->threads, sizeof *members);
+    if (!members) return fault("out of memory: %d threads", sampler->threads);
+    *seconds = run_team(sampler, members, work);
+    free(members);
+    return *seconds > 0.0 ? EXIT_PASS : fault("%d threads could not start", sampler->threads);
+}
+
+int sampler_take(struct sampler *sampler, double *rate)
+{
+    double seconds, work;
+    int status = measure(sampler, &seconds, &work);
+    if (status) return status;
+    *rate = work / seconds * 1e-9;
+    if (*rate > sampler->most) sampler->most = *rate;
+    return EXIT_PASS;
+}
+
+/* Rounds for a sample, by doubling: the last measurement counts, when the CPU has woken up. */
+static int calibrate(struct sampler *sampler)
+{
+    double seconds = 0.0, work;
+    int status = EXIT_PASS;
+    for (sampler->rounds = 1; !status; sampler->rounds *= 2) {
+        status = measure(sampler, &seconds, &work);
+        if (seconds >= SAMPLE_SECONDS / 2) break;
+    }
+    return status;
+}
+
+/* Numbers that differ, in pages that are there. */
+static int fill_data(struct sampler *sampler)
+{
+    const size_t page = (size_t)1 << 21; /* so large that the memory begins with one */
+    size_t bytes = sampler->bytes * (size_t)sampler->threads;
+    sampler->data = machine_tensor(bytes > page ? bytes : page);
+    if (!sampler->data) return fault("out of memory: %zu bytes to read", bytes);
+    uint32_t seed = 1;
+    for (size_t i = 0; i < bytes; i += sizeof seed) {
+        seed = seed * 1664525u + 1013904223u;
+        __builtin_memcpy(sampler->data + i, &seed, sizeof seed);
+    }
+    return EXIT_PASS;
+}
+
+int sampler_open(struct sampler *sampler, const struct ceiling *ceiling, int threads, size_t bytes)
+{
+    *sampler = (struct sampler){ .ceiling = ceiling, .threads = threads, .bytes = ceiling->bytes };
+    if (ceiling->bytes == CEILING_MEMORY) {
+        size_t lines = (bytes ? bytes : MEMORY_BYTES) / (size_t)threads / CEILING_LINE;
+        sampler->bytes = (lines ? lines : 1) * CEILING_LINE;
+    }
+    int status = sampler->bytes ? fill_data(sampler) : EXIT_PASS;
+    if (!status) status = calibrate(sampler);
+    if (status) sampler_close(sampler);
+    return status;
+}
+
+void sampler_close(struct sampler *sampler)
+{
+    free(sampler->data);
+    *sampler = (struct sampler){ .threads = 0 };
+}

@@ -1,0 +1,22 @@
+/* sampler.h - measures a ceiling on some threads, as often as wanted. */
+#ifndef BENCH_SAMPLER_H
+#define BENCH_SAMPLER_H
+
+#include "ceilings/ceiling.h"
+
+struct sampler {
+    const struct ceiling *ceiling;
+    int threads;
+    int64_t rounds;      /* of a sample on each thread: some hundredths of a second */
+    unsigned char *data; /* for reading, a share for each thread; NULL for units that read none */
+    size_t bytes;        /* of one share */
+    double most;         /* of all samples so far */
+};
+
+/* `bytes` are to be read over all threads, where that is for the caller to say; 0 = enough to be in
+ * no cache. Returns an exit status. */
+int sampler_open(struct sampler *sampler, const struct ceiling *ceiling, int threads, size_t bytes);
+int sampler_take(struct sampler *sampler, double *rate); /* in the ceiling's unit */
+void sampler_close(struct sampler *sampler);
+
+#endif
