@@ -170,21 +170,6 @@ static int make_trial(const struct suite *suite, const struct setting *s, struct
     return trial_settle(trial);
 }
 
-/* A kernel may have no word for a dtype or for gradients. Other refusals come up again, and are told,
- * when the setting is run. */
-static bool is_served(const struct trial *trial, bool backward)
-{
-    ra_plan *plan = NULL;
-    ra_problem problem = trial_problem(trial);
-    ra_plan_options options = ra_plan_options_default();
-    options.kernel = trial->kernel;
-    options.backward = backward;
-    options.ranks = 1;
-    ra_status status = ra_plan_create(NULL, &problem, &options, &plan);
-    ra_plan_destroy(plan);
-    return status != RA_ERR_UNSUPPORTED;
-}
-
 /* ---- Runs -------------------------------------------------------------------------------------- */
 
 /* One pass of a setting, run after run. */
@@ -307,9 +292,14 @@ static int run_trial(struct suite *suite, const struct setting *s, const struct 
 static int run_setting(struct suite *suite, const struct setting *s)
 {
     struct trial trial;
+    bool serves = false;
     int status = make_trial(suite, s, &trial);
-    trial.backward = trial.backward && is_served(&trial, true);
-    if (!status && is_served(&trial, trial.backward)) status = run_trial(suite, s, &trial);
+    if (!status) status = forecast_serves(&trial, &serves);
+    if (!status && !serves && trial.backward) { /* perhaps without gradients */
+        trial.backward = false;
+        status = forecast_serves(&trial, &serves);
+    }
+    if (!status && serves) status = run_trial(suite, s, &trial);
     trial_clear(&trial);
     progress_update((double)++suite->done / suite->todo);
     return status;

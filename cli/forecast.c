@@ -71,6 +71,17 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
     return result;
 }
 
+int forecast_serves(const struct trial *trial, bool *serves)
+{
+    struct shared shared;
+    ra_plan *plan = NULL;
+    int result = shared_open(&shared, trial);
+    if (!result) *serves = make_plan(&shared, trial, 0, 0, &plan) != RA_ERR_UNSUPPORTED;
+    ra_plan_destroy(plan);
+    shared_close(&shared);
+    return result;
+}
+
 static ra_status ask_rank(struct forecast *forecast, const struct shared *shared,
                           const struct trial *trial, int64_t memory, int rank)
 {
