@@ -9,8 +9,9 @@ generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja)
 configure = cmake --preset $(1) -B $(2) $(call generator,$(2)) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 compile   = cmake --build $(1) --parallel $(JOBS)
 product   = --target ringattn ringattn_shared ringattn_static
+counted   = --target ringattn_perf
 
-.PHONY: all demo test check install format clean help
+.PHONY: all demo test check perf perf-baseline install format clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -41,6 +42,18 @@ check: ## longer grids, then the tests under ASan, UBSan and TSan
 	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' --timeout 900
 	@cat $(BUILD)/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary
 
+perf: ## instruction counts against the baseline; a minute at most
+	@tools/install-deps perf
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) $(counted)
+	@bench/perf/run.sh $(BUILD)
+
+perf-baseline: ## counts again, and makes these the baseline
+	@tools/install-deps perf
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) $(counted)
+	@bench/perf/run.sh --renew $(BUILD)
+
 install: all ## install below PREFIX; DESTDIR is respected
 	@cmake --install $(BUILD)
 
@@ -52,5 +65,5 @@ clean: ## remove the build folders
 	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-asan $(BUILD)-tsan
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 18
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
 	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) JOBS=$(JOBS)"

@@ -10,3 +10,16 @@ target_include_directories(ringattn_bench PRIVATE ${PROJECT_SOURCE_DIR} ${PROJEC
 target_compile_definitions(ringattn_bench PRIVATE _GNU_SOURCE ${RINGATTN_CEILING_DEFINITIONS})
 target_link_libraries(ringattn_bench PUBLIC ringattn_cli)
 ringattn_flags(ringattn_bench)
+
+# What `make perf` counts; bench/perf/run.sh drives it.
+add_library(ringattn_step STATIC bench/perf/step.c)
+target_compile_definitions(ringattn_step PRIVATE _GNU_SOURCE)
+ringattn_flags(ringattn_step)
+add_executable(ringattn_perf bench/perf/count.c bench/perf/jobs.c)
+string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
+string(STRIP "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${build_type}} ${RINGATTN_SANITIZE}" perf_flags)
+target_compile_definitions(ringattn_perf PRIVATE _GNU_SOURCE
+    PERF_COMPILER="${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${perf_flags}")
+target_include_directories(ringattn_perf PRIVATE ${PROJECT_SOURCE_DIR})
+target_link_libraries(ringattn_perf PRIVATE ringattn_cli ringattn_step)
+ringattn_flags(ringattn_perf)
