@@ -106,9 +106,9 @@ static int measure_ceiling(struct suite *suite, const struct ceiling *ceiling, i
         status = sampler_take(&sampler, &rates[i]);
         if (!status) status = interrupted();
     }
+    struct record record = { .threads = threads, .runs = suite->runs, .peak = sampler.peak };
     sampler_close(&sampler);
     if (status) return status;
-    struct record record = { .threads = threads, .runs = suite->runs };
     record.rate = spread_of(rates, suite->runs);
     return keep_ceiling(suite, ceiling, &record);
 }
@@ -129,6 +129,20 @@ static int measure_ceilings(struct suite *suite)
             status = measure_ceiling(suite, ceiling, suite->threads[t]);
     }
     return status;
+}
+
+/* Cores that are shared give each sample less than they could. */
+static void warn_busy(const struct records *records)
+{
+    int low = 0, count = 0;
+    for (int i = 0; i < records->count; i++) {
+        const struct record *r = &records->rows[i];
+        count += r->peak > 0.0;
+        low += r->rate.median < 0.8 * r->peak;
+    }
+    if (2 * low <= count) return;
+    progress_hide();
+    printf("  (other programs use these cores: figures are lower than they could be)\n");
 }
 
 /* ---- Settings ---------------------------------------------------------------------------------- */
@@ -232,13 +246,14 @@ static void print_row(const struct record *r)
     fflush(stdout);
 }
 
-static int keep_series(struct suite *suite, const struct ceiling *ceiling, struct series *series)
+static int keep_series(struct suite *suite, const struct sampler *sampler, struct series *series)
 {
     struct record *r = &series->record;
     r->seconds = spread_of(series->seconds, suite->runs);
     r->rate = spread_of(series->rates, suite->runs);
-    if (ceiling) {
-        r->ceiling = ceiling->name;
+    if (sampler->ceiling) {
+        r->ceiling = sampler->ceiling->name;
+        r->peak = sampler->peak;
         r->ceiling_rate = spread_of(series->ceilings, suite->runs);
         r->share = spread_of(series->shares, suite->runs);
     }
@@ -258,7 +273,7 @@ static int run_series(struct suite *suite, const struct setting *s, struct engin
         for (int pass = 0; pass < passes && !status; pass++)
             status = run_once(engine, sampler, pass == 1, &series[pass], run < 0 ? 0 : run);
     for (int pass = 0; pass < passes && !status; pass++)
-        status = keep_series(suite, sampler->ceiling, &series[pass]);
+        status = keep_series(suite, sampler, &series[pass]);
     return status;
 }
 
@@ -370,6 +385,7 @@ int bench_kernels(const struct options *options)
            machine_cores(), suite.runs, options->quick ? " (--quick: a glance, not a figure)" : "");
     progress_begin(suite_name, options->quiet);
     status = measure_ceilings(&suite);
+    if (!status) warn_busy(&suite.records);
     if (!status) status = run_kernels(&suite);
     progress_end();
     if (!status) status = truth_check(&suite.records);

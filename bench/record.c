@@ -79,6 +79,7 @@ static void put_record(const struct sink *sink, const char *suite, const struct 
     put_spread(sink, rate, !*r->absent, &r->rate);
     sink->text(sink->to, "ceiling", r->ceiling);
     put_spread(sink, ceiling, r->ceiling != NULL, &r->ceiling_rate);
+    sink->real(sink->to, "ceiling_peak", r->peak > 0.0 ? r->peak : NAN);
     put_spread(sink, share, r->ceiling != NULL, &r->share);
 }
 

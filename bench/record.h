@@ -20,6 +20,7 @@ struct record {
     struct spread rate;
     const char *ceiling;        /* by name; NULL = none, and none of the next */
     struct spread ceiling_rate; /* sampled between the runs */
+    double peak;                /* of the ceiling, by sampler.h; also of a row that is one */
     struct spread share;        /* rate / ceiling, run by run */
 };
 

@@ -1,10 +1,12 @@
 /* sampler.c - measures a ceiling on threads that start together. */
 #include "sampler.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "cli/cli.h"
 #include "cli/machine.h"
@@ -23,7 +25,23 @@ struct member {
     int index;
     pthread_t thread;
     double start, end, work;
+    double busy; /* seconds on a core, which other programs do not lengthen */
 };
+
+/* What the threads of a team did together. */
+struct outcome {
+    double seconds; /* from the first start to the last end; 0 where a thread could not start */
+    double work;
+    double busy; /* of the thread that was so longest */
+    double peak; /* work per second by the time that each was busy, added up */
+};
+
+static double thread_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
 
 static void *member_main(void *argument)
 {
@@ -32,15 +50,17 @@ static void *member_main(void *argument)
     const unsigned char *data = s->data ? s->data + (size_t)self->index * s->bytes : NULL;
     atomic_fetch_add(&self->team->ready, 1);
     while (!atomic_load(&self->team->go)) sched_yield();
+    double busy = thread_seconds();
     self->start = machine_seconds();
     self->work = s->ceiling->work(s->rounds, data, s->bytes);
     self->end = machine_seconds();
+    self->busy = thread_seconds() - busy;
     return NULL;
 }
 
-/* From the first start to the last end; 0 where a thread could not start. */
-static double run_team(const struct sampler *sampler, struct member *members, double *work)
+static struct outcome run_team(const struct sampler *sampler, struct member *members)
 {
+    struct outcome outcome = { .seconds = 0.0 };
     struct team team = { .sampler = sampler };
     int started = 0;
     for (int i = 0; i < sampler->threads; i++) members[i] = (struct member){ &team, .index = i };
@@ -50,45 +70,46 @@ static double run_team(const struct sampler *sampler, struct member *members, do
     while (atomic_load(&team.ready) < started) sched_yield();
     atomic_store(&team.go, true);
     double start = 0.0, end = 0.0;
-    *work = 0.0;
     for (int i = 0; i < started; i++) {
         pthread_join(members[i].thread, NULL);
         if (i == 0 || members[i].start < start) start = members[i].start;
         if (i == 0 || members[i].end > end) end = members[i].end;
-        *work += members[i].work;
+        if (members[i].busy > outcome.busy) outcome.busy = members[i].busy;
+        outcome.work += members[i].work;
+        outcome.peak += members[i].work / members[i].busy;
     }
-    return started == sampler->threads ? end - start : 0.0;
+    if (started == sampler->threads) outcome.seconds = end - start;
+    return outcome;
 }
 
-static int measure(const struct sampler *sampler, double *seconds, double *work)
+static int measure(const struct sampler *sampler, struct outcome *outcome)
 {
     struct member *members = calloc((size_t)sampler->threads, sizeof *members);
     if (!members) return fault("out of memory: %d threads", sampler->threads);
-    *seconds = run_team(sampler, members, work);
+    *outcome = run_team(sampler, members);
     free(members);
-    return *seconds > 0.0 ? EXIT_PASS : fault("%d threads could not start", sampler->threads);
+    return outcome->seconds > 0.0 ? EXIT_PASS
+                                  : fault("%d threads could not start", sampler->threads);
 }
 
 int sampler_take(struct sampler *sampler, double *rate)
 {
-    double seconds, work;
-    int status = measure(sampler, &seconds, &work);
+    struct outcome outcome;
+    int status = measure(sampler, &outcome);
     if (status) return status;
-    *rate = work / seconds * 1e-9;
-    if (*rate > sampler->most) sampler->most = *rate;
+    *rate = outcome.work / outcome.seconds * 1e-9;
+    sampler->peak = fmax(sampler->peak, outcome.peak * 1e-9);
     return EXIT_PASS;
 }
 
-/* Rounds for a sample, by doubling: the last measurement counts, when the CPU has woken up. */
+/* Rounds for a sample, by doubling. */
 static int calibrate(struct sampler *sampler)
 {
-    double seconds = 0.0, work;
-    int status = EXIT_PASS;
-    for (sampler->rounds = 1; !status; sampler->rounds *= 2) {
-        status = measure(sampler, &seconds, &work);
-        if (seconds >= SAMPLE_SECONDS / 2) break;
+    struct outcome outcome;
+    for (sampler->rounds = 1;; sampler->rounds *= 2) {
+        int status = measure(sampler, &outcome);
+        if (status || outcome.busy >= SAMPLE_SECONDS / 2) return status;
     }
-    return status;
 }
 
 /* Numbers that differ, in pages that are there. */

@@ -10,7 +10,8 @@ struct sampler {
     int64_t rounds;      /* of a sample on each thread: some hundredths of a second */
     unsigned char *data; /* for reading, a share for each thread; NULL for units that read none */
     size_t bytes;        /* of one share */
-    double most;         /* of all samples so far */
+    double peak; /* the best of all samples so far, by the time its threads were on a core: what
+                          * the machine could do if it were ours alone */
 };
 
 /* `bytes` are to be read over all threads, where that is for the caller to say; 0 = enough to be in

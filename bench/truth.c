@@ -7,17 +7,19 @@
 /* A kernel that beats its ceiling by more than noise did less than it says. */
 #define CEILING_SLACK 1.05
 
+static const char *ceiling_name(const struct record *r) { return r->dtype ? r->ceiling : r->name; }
+
 /* The best that a row's ceiling ever showed with as many threads. What is read depends on the row, so
  * decoding has only its own samples. */
 static double peak_of(const struct records *records, const struct record *row)
 {
-    double peak = row->ceiling_rate.most;
+    double peak = row->peak;
     for (int i = 0; i < records->count && strcmp(row->kind, "decode"); i++) {
         const struct record *r = &records->rows[i];
-        if (r->threads != row->threads || !strcmp(r->kind, "decode")) continue;
-        if (!strcmp(r->name, row->ceiling)) peak = fmax(peak, r->rate.most);
-        else if (r->ceiling && !strcmp(r->ceiling, row->ceiling))
-            peak = fmax(peak, r->ceiling_rate.most);
+        const char *name = ceiling_name(r);
+        if (r->threads == row->threads && strcmp(r->kind, "decode") && name &&
+            !strcmp(name, row->ceiling))
+            peak = fmax(peak, r->peak);
     }
     return peak;
 }
