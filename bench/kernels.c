@@ -26,7 +26,7 @@ static const struct rule {
     const char *kernel, *ceiling;
     int64_t tokens, quick_tokens;
 } rules[] = {
-    { "scalar", NULL, 512, 128 },     { "avx2", "fma-avx2", 0, 0 },
+    { "scalar", NULL, 256, 128 },     { "avx2", "fma-avx2", 0, 0 },
     { "avx512", "fma-avx512", 0, 0 }, { "avx512bf16", "dpbf16-avx512", 0, 0 },
     { "amx", "tdpbf16-amx", 0, 0 },
 };
