@@ -11,7 +11,7 @@ compile   = cmake --build $(1) --parallel $(JOBS)
 product   = --target ringattn ringattn_shared ringattn_static
 counted   = --target ringattn_perf
 
-.PHONY: all demo test check perf perf-baseline install format clean help
+.PHONY: all demo test check perf perf-baseline peers install format clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -53,6 +53,11 @@ perf-baseline: ## counts again, and makes these the baseline
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD)) $(counted)
 	@bench/perf/run.sh --renew $(BUILD)
+
+peers: ## build what bench/peers/compare times; tools/install-deps peers brings the rivals
+	@tools/install-deps build
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) --target peers
 
 install: all ## install below PREFIX; DESTDIR is respected
 	@cmake --install $(BUILD)
