@@ -3,6 +3,7 @@
 #   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only
 #   tests/support                   helpers, linked to all of these
 #   tests/cli/run.sh                the command, from outside
+#   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/abi                       header, exported names, installed packages
 #   examples                        each program must run and exit 0
 #
@@ -90,6 +91,10 @@ ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
 foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
+
+if(TARGET peers)
+    ringattn_test_script(bench/peers 120 sh ${tests}/bench/peers.sh ${PROJECT_BINARY_DIR})
+endif()
 
 # These look at sources and at what users link against; sanitizers have nothing to add.
 if(NOT RINGATTN_SANITIZE)
