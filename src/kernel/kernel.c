@@ -29,11 +29,16 @@ static const struct ra__kernel *find(const char *name)
     return NULL;
 }
 
+static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
+}
+
 /* The plain C kernel is always usable and takes every dtype, so there always is one. */
 static const struct ra__kernel *fastest(ra_dtype dtype)
 {
     int i = RA__COUNT(kernels) - 1;
-    while (i > 0 && !(kernels[i]->usable() && ra__kernel_takes(kernels[i], dtype))) i--;
+    while (i > 0 && !is_candidate(kernels[i], dtype)) i--;
     return kernels[i];
 }
 

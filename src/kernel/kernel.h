@@ -111,6 +111,7 @@ struct ra__kernel {
     const char *summary;
     const char *needs;    /* the CPU features it needs, for people; "" for none */
     bool (*usable)(void); /* can this CPU run it? */
+    bool (*slow)(void);   /* on this CPU, against the rows before it? NULL = never */
     unsigned dtypes;      /* that it takes: bits 1 << dtype */
     ra_dtype weights;     /* what p and ds are rounded to, if not f32 */
     int rows;             /* most query rows x heads in one job */

@@ -16,6 +16,7 @@ const struct ra__kernel ra__kernel_avx512bf16 = {
     .summary = "AVX-512 with products of bf16, thirty-two at a time",
     .needs = "AVX-512 F, BW, DQ, VL and BF16",
     .usable = ra__cpu_has_avx512bf16,
+    .slow = ra__cpu_bf16_is_slow,
     .dtypes = 1u << RA_BF16,
     .weights = RA_BF16,
     .rows = ROWS,

@@ -18,7 +18,7 @@ static inline vec vec_exp2_up(vec y)
     return vec_scale2(p, y);
 }
 
-/* 2^x; the sum costs up to 0.35 x 2^-24 more for every 1/2 there is in |x|. */
+/* 2^x. Rounding the sum costs up to 0.7 (|x| + 1/2) 2^-24 more, as rounding x itself would. */
 static inline vec vec_exp2(vec x) { return vec_exp2_up(vec_add(x, vec_all(0.5f))); }
 
 #endif
