@@ -33,6 +33,13 @@ if(have_cmocka)
     target_link_libraries(ringattn_test INTERFACE ${CMOCKA_LIBRARY})
 endif()
 
+# The amx kernel once more, on tiles in plain C.
+if("RA__HAVE_AMX=1" IN_LIST RINGATTN_KERNEL_DEFINITIONS)
+    include(${PROJECT_SOURCE_DIR}/src/kernel/cpu/amx/flags.cmake)
+    set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/amx_emulated.c
+        PROPERTIES COMPILE_OPTIONS "${flags}")
+endif()
+
 file(GLOB support_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/support/*.c)
 if(support_sources AND have_cmocka)
     add_library(ringattn_test_support STATIC ${support_sources})

@@ -11,11 +11,20 @@ static const char *const dtype_names[] = { "f32", "bf16", "f16" };
 
 struct job_kind job_kinds[64], job_kernels[32], job_exact[32];
 
+/* The rows of kernel.list, and behind them what only tests have. */
+static const struct ra__kernel *row_at(int index)
+{
+#if RA__HAVE_AMX
+    if (index > 0 && ra__kernel_at(index - 1) && !ra__kernel_at(index)) return &job_amx_emulated;
+#endif
+    return ra__kernel_at(index);
+}
+
 void job_find_kinds(void)
 {
     struct job_kind *kind = job_kinds, *kernel = job_kernels, *exact = job_exact;
-    for (int i = 0; ra__kernel_at(i) && i + 1 < TEST_COUNT(job_kernels); i++) {
-        const struct ra__kernel *row = ra__kernel_at(i);
+    for (int i = 0; row_at(i) && i + 1 < TEST_COUNT(job_kernels); i++) {
+        const struct ra__kernel *row = row_at(i);
         if (!row->usable()) continue;
         struct job_kind *first = kind;
         for (int t = 0; t < TEST_COUNT(job_dtypes); t++)

@@ -30,7 +30,7 @@ enum {
 
 /* A job with terms has its heads from JOB_FIRST_HEAD on, of JOB_MOST_HEADS in the whole problem, in
  * batch entry JOB_BATCH; one without has all heads of the only entry. */
-enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 300, JOB_BATCH = 5 };
+enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 600, JOB_BATCH = 5 };
 
 /* Bands of key runs. */
 #define JOB_FULL                                                                                   \
@@ -67,6 +67,9 @@ struct job_plan {
     int run_count;
     float magnitude; /* of scores before terms, their standard deviation; 0 = 3 */
 };
+
+/* The amx kernel with tiles in plain C, where the compiler knows AMX: job_find_kinds() has it too. */
+extern const struct ra__kernel job_amx_emulated;
 
 /* ---- Its tensors ----------------------------------------------------------------------------- */
 

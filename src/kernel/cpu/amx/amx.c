@@ -26,10 +26,10 @@ static void backward_in_tiles(struct ra__backward_job *job, void *workspace)
 }
 
 const struct ra__kernel ra__kernel_amx = {
-    .name = "amx",
+    .name = TILES_NAME,
     .summary = "AMX tiles of bf16, with AVX-512",
     .needs = "AMX-BF16 and AVX-512 F, BW, DQ, VL and BF16",
-    .usable = ra__cpu_has_amx,
+    .usable = TILES_USABLE,
     .dtypes = 1u << RA_BF16,
     .weights = RA_BF16,
     .rows = ROWS,

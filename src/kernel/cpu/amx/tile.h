@@ -13,6 +13,9 @@ enum { TILE_SIDE = 16 }; /* rows, and numbers of 32 bits in a row */
 
 #include "core/dtype.h"
 
+#define TILES_NAME "amx in plain C"
+#define TILES_USABLE ra__cpu_has_avx512bf16
+
 static _Thread_local uint32_t tile[8][TILE_SIDE][TILE_SIDE];
 
 static inline void tiles_begin(void) { memset(tile, 0xff, sizeof tile); }
@@ -48,6 +51,9 @@ static inline void tile_multiply(uint32_t c[TILE_SIDE][TILE_SIDE], uint32_t a[TI
 #else
 
 #include <immintrin.h>
+
+#define TILES_NAME "amx"
+#define TILES_USABLE ra__cpu_has_amx
 
 /* All eight tiles whole. */
 static inline void tiles_begin(void)
