@@ -12,6 +12,7 @@ enum {
     GEMM_ROWS = 4 * TILE_SIDE,
     GEMM_PAD = TILE_SIDE,
     GEMM_DEPTH = TILE_SIDE,
+    THIN_ROWS = 0,
 };
 
 /* `down` x `across` tiles of C, which lie at c: one or two each way, constants where this is inlined.

@@ -76,6 +76,24 @@ static inline vec vec_widen_f16(const uint16_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+/* Of pairs of halves, the first in the low half: all first ones, and all second ones. */
+static inline void vec_split_bf16(vec pairs, vec x[2])
+{
+    __m256i bits = _mm256_castps_si256(pairs);
+    x[0] = _mm256_castsi256_ps(_mm256_slli_epi32(bits, 16));
+    x[1] = _mm256_castsi256_ps(_mm256_and_si256(bits, _mm256_set1_epi32(-0x10000)));
+}
+
+static inline void vec_split_f16(vec pairs, vec x[2])
+{
+    __m256i bits = _mm256_castps_si256(pairs);
+    __m256i first = _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    __m256i packed = _mm256_packus_epi32(first, _mm256_srli_epi32(bits, 16)); /* in quarters */
+    packed = _mm256_permute4x64_epi64(packed, 0xd8);
+    x[0] = _mm256_cvtph_ps(_mm256_castsi256_si128(packed));
+    x[1] = _mm256_cvtph_ps(_mm256_extracti128_si256(packed, 1));
+}
+
 /* Adding 0x7fff plus the lowest bit that stays rounds to nearest even. */
 static inline void vec_narrow_bf16(uint16_t *p, vec x)
 {

@@ -60,6 +60,21 @@ static inline vec vec_widen_f16(const uint16_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
+/* Of pairs of halves, the first in the low half: all first ones, and all second ones. */
+static inline void vec_split_bf16(vec pairs, vec x[2])
+{
+    __m512i bits = _mm512_castps_si512(pairs);
+    x[0] = _mm512_castsi512_ps(_mm512_slli_epi32(bits, 16));
+    x[1] = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-0x10000)));
+}
+
+static inline void vec_split_f16(vec pairs, vec x[2])
+{
+    __m512i bits = _mm512_castps_si512(pairs);
+    x[0] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(bits));
+    x[1] = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+}
+
 /* Adding 0x7fff plus the lowest bit that stays rounds to nearest even. */
 static inline void vec_narrow_bf16(uint16_t *p, vec x)
 {

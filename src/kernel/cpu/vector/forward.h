@@ -15,6 +15,7 @@
 #include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
 #include "kernel/cpu/vector/terms.h"
+#include "kernel/cpu/vector/thin.h"
 #include "kernel/state.h"
 
 struct forward {
@@ -232,14 +233,41 @@ static void fold_block(struct forward *f, const struct key_block *block)
     else fold_apart(f, block);
 }
 
+/* May the job go without panels? Keys that terms hide need values of their own. */
+static bool is_thin(const struct forward *f)
+{
+    return f->rows <= THIN_ROWS && !f->terms.adds && !f->terms.masks;
+}
+
+/* fold_block() without panels. Rows that see the same lanes, such as the heads of a query, gather the
+ * values together; none meets a value that it does not see. */
+static void fold_thin(struct forward *f, const struct key_block *block)
+{
+    _Static_assert((int)THIN_ROWS <= (int)GEMM_ROWS, "there are no more rows of scores");
+    const struct ra__view *view = &f->job->view;
+    const struct group g = { 0, f->rows, block->seen, lanes_whole(block->seen) };
+    thin_score(view, block, f->q, f->rows, f->scores);
+    soften_group(f, &g);
+    for (int row = 0, count; row < f->rows; row += count) {
+        const struct lanes own = f->seen[row];
+        for (count = 1; row + count < f->rows; count++)
+            if (f->seen[row + count].from != own.from || f->seen[row + count].to != own.to) break;
+        if (!lanes_none(own))
+            thin_gather(view, block, own, f->p + row * (LINE / PER_GRAIN), count,
+                        row_of(f->acc, row, f->value_dim));
+    }
+}
+
 static void fold_run(struct forward *f, const struct ra__key_run *run)
 {
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
+    void (*const fold)(struct forward *, const struct key_block *) = is_thin(f) ? fold_thin
+                                                                                : fold_block;
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
         struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
         if (f->terms.any) terms_see(&f->terms, &block, f->seen, &f->job->pairs);
         f->ahead = ahead_of(&f->job->view, run, first + BLOCK, hull.to);
-        if (!lanes_none(block.seen)) fold_block(f, &block);
+        if (!lanes_none(block.seen)) fold(f, &block);
         ra__breathe(&f->job->view);
     }
 }

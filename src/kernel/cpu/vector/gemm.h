@@ -12,6 +12,7 @@ enum {
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
+    THIN_ROWS = 16, /* on Zen 4 */
 };
 
 /* One step of a piece: a line of B against a column of A. */

@@ -57,4 +57,29 @@ static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GR
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
+/* 2 LANES columns, by whole lines of the tensor. */
+static inline void grain_read_stacks(ra_dtype dtype, const void *const from[PER_GRAIN], vec x[2])
+{
+    (void)dtype;
+    const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40,
+                                         8, 39, 7, 38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    __m512i first = _mm512_loadu_si512(from[0]), second = _mm512_loadu_si512(from[1]);
+    x[0] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, low, second));
+    x[1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, high, second));
+}
+
+/* Grains in 32 bits of a tensor, and those of a vector of such words. */
+static inline int grains_per_word(ra_dtype dtype)
+{
+    (void)dtype;
+    return 1;
+}
+
+static inline void grain_split(ra_dtype dtype, vec words, vec x[2])
+{
+    (void)dtype;
+    x[0] = words;
+}
+
 #endif

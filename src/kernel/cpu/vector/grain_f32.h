@@ -33,4 +33,20 @@ static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GR
     return grain_read(dtype, from[0]);
 }
 
+/* 2 LANES columns. */
+static inline void grain_read_stacks(ra_dtype dtype, const void *const from[PER_GRAIN], vec x[2])
+{
+    x[0] = grain_read(dtype, from[0]);
+    x[1] = grain_read(dtype, (const char *)from[0] + LANES * ra__dtype_bytes(dtype));
+}
+
+/* Grains in 32 bits of a tensor, and those of a vector of such words, in the order of memory. */
+static inline int grains_per_word(ra_dtype dtype) { return dtype == RA_F32 ? 1 : 2; }
+static inline void grain_split(ra_dtype dtype, vec words, vec x[2])
+{
+    if (dtype == RA_F32) x[0] = words;
+    else if (dtype == RA_BF16) vec_split_bf16(words, x);
+    else vec_split_f16(words, x);
+}
+
 #endif

@@ -23,7 +23,8 @@ struct right {
  *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once
  *     GEMM_PAD    that rows of A can be read up to a multiple of this
- *     GEMM_DEPTH  that the depth is a multiple of this */
+ *     GEMM_DEPTH  that the depth is a multiple of this
+ *     THIN_ROWS   for how few rows of a job thin.h is faster; 0 where that does not sum likewise */
 struct product {
     int m, n, depth; /* depth in grains */
     struct {

@@ -1,0 +1,346 @@
+/* thin.h - the products of a job of few rows, as decoding has them, without panels: keys and values are
+ * read where they lie, and meet all rows while they are in registers. Written in the words of an ISA's
+ * vec.h and of a grain; knows nothing of the softmax.
+ *
+ * Sums are those of gemm.h to the bit: from 0, in the order of t, one grain_dot() each. Weights meet
+ * only values that their rows see, so nothing that is hidden from a row can reach it. */
+#ifndef RA__KERNEL_CPU_VECTOR_THIN_H
+#define RA__KERNEL_CPU_VECTOR_THIN_H
+
+#include "kernel/cpu/vector/pack.h"
+#include "kernel/cpu/vector/rows.h"
+
+enum {
+    THIN_TILE = 4,   /* most rows at a time */
+    THIN_GROUPS = 2, /* most squares of keys at a time */
+    THIN_VECS = 8,   /* most vectors of values at a time */
+    VEC_BYTES = sizeof(vec),
+    LINE_BYTES = 64 /* of a cache */
+};
+
+/* The keys of a block, or their values, in a tensor. */
+struct thin_rows {
+    const char *data;
+    int64_t first, step; /* in bytes: lane 0, which may lie before the tensor, and lane to lane */
+    int numbers, bytes;  /* of a row */
+};
+
+static struct thin_rows thin_rows(ra_dtype dtype, const struct ra__matrix *from, int numbers,
+                                  const struct key_block *block)
+{
+    const struct ra__key_run *run = block->run;
+    const int element = (int)ra__dtype_bytes(dtype);
+    return (struct thin_rows){ .data = from->data,
+                               .first = (run->row + block->first * run->row_step) *
+                                        from->row_stride * element,
+                               .step = run->row_step * from->row_stride * element,
+                               .numbers = numbers,
+                               .bytes = numbers * element };
+}
+
+static inline const char *thin_row(const struct thin_rows *rows, int lane)
+{
+    return rows->data + (rows->first + lane * rows->step);
+}
+
+/* ---- Scores ------------------------------------------------------------------------------------ */
+
+/* Keys to be asked for before they are needed, in the order of memory. Squares read them in another
+ * order, which no CPU foresees; values, read row by row, need no such help. On Zen 4 this takes decoding
+ * from 12 to 25 GB/s. From 64 to 256 keys ahead make little difference; into the first-level cache
+ * gives 17, every second line 14. */
+struct thin_ahead {
+    const char *row;
+    int64_t step;
+    int at, bytes; /* where in the row; its length */
+    int64_t left;  /* rows */
+};
+
+enum { AHEAD = 128 }; /* keys */
+
+static struct thin_ahead thin_look_ahead(const struct thin_rows *k, const struct key_block *block)
+{
+    const int lane = block->seen.from + AHEAD;
+    const int64_t left = block->run->count - (block->first + lane);
+    return (struct thin_ahead){
+        .row = left > 0 ? thin_row(k, lane) : NULL, .step = k->step, .bytes = k->bytes, .left = left
+    };
+}
+
+/* Asks for the next line. */
+static inline __attribute__((always_inline)) void ask_ahead(struct thin_ahead *ahead)
+{
+    if (ahead->left <= 0) return;
+    __builtin_prefetch(ahead->row + ahead->at, 0, 2);
+    ahead->at += LINE_BYTES;
+    if (ahead->at < ahead->bytes) return;
+    ahead->at = 0;
+    if (--ahead->left > 0) ahead->row += ahead->step;
+}
+
+/* Are i + 1 vectors whole lines? */
+static inline bool line_ends(int i) { return (i + 1) * VEC_BYTES % LINE_BYTES == 0; }
+
+struct thin_scores {
+    struct thin_rows k;
+    struct thin_ahead ahead;
+    const grain *q; /* [rows][stride] */
+    int64_t stride;
+    float *to; /* [rows][LINE] */
+};
+
+/* The words of vector `at` of LANES keys, as they lie; zeros behind the end of a row. */
+static inline __attribute__((always_inline)) void read_square(struct thin_scores *s,
+                                                              const char *const keys[LANES], int at,
+                                                              const bool ask, vec square[LANES])
+{
+    const int done = at * VEC_BYTES, left = s->k.bytes - done;
+    if (left < VEC_BYTES) {
+        for (int i = 0; i < LANES; i++) {
+            float tail[LANES] = { 0 };
+            memcpy(tail, keys[i] + done, (size_t)left);
+            square[i] = vec_load(tail);
+        }
+        return;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        square[i] = vec_load((const float *)(keys[i] + done));
+        if (ask && line_ends(i)) ask_ahead(&s->ahead);
+    }
+}
+
+/* Adds what vector `at` of LANES keys gives to their scores. A key's word becomes a lane of a column,
+ * whatever is in it; only then is it taken for numbers. Lines are asked for evenly: among the loads,
+ * or among the columns where these take longer. Without the pragmas squares would not stay in
+ * registers. */
+static inline __attribute__((always_inline)) void score_square(const ra_dtype dtype,
+                                                               struct thin_scores *s,
+                                                               const char *const keys[LANES],
+                                                               int at, const int rows, vec *sum)
+{
+    const int per_word = grains_per_word(dtype);
+    const grain *q = s->q + at * LANES * per_word;
+    vec square[LANES];
+    read_square(s, keys, at, per_word == 1, square);
+    vec_transpose(square);
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) {
+        vec column[2];
+        grain_split(dtype, square[i], column);
+        for (int n = 0; n < per_word; n++)
+            for (int r = 0; r < rows; r++) {
+                vec left = grain_all(q + r * s->stride + i * per_word + n);
+                sum[r] = grain_dot(left, column[n], sum[r]);
+            }
+        if (per_word > 1 && line_ends(i)) ask_ahead(&s->ahead);
+    }
+}
+
+/* The scores of `groups` LANES keys, from the lane `lane` on. Zeros behind the end of a row add
+ * nothing. */
+static inline __attribute__((always_inline)) void score_keys(const ra_dtype dtype,
+                                                             struct thin_scores *s,
+                                                             const char *const *keys, int lane,
+                                                             const int rows, const int groups)
+{
+    vec sum[THIN_GROUPS][THIN_TILE];
+    for (int g = 0; g < groups; g++)
+        for (int r = 0; r < rows; r++) sum[g][r] = vec_zero();
+    for (int at = 0; at * VEC_BYTES < s->k.bytes; at++)
+        for (int g = 0; g < groups; g++) score_square(dtype, s, keys + g * LANES, at, rows, sum[g]);
+    for (int g = 0; g < groups; g++)
+        for (int r = 0; r < rows; r++) vec_store(s->to + r * LINE + lane + g * LANES, sum[g][r]);
+}
+
+/* All lanes that are seen. Around them, up to whole vectors, the nearest key is scored again. Where a
+ * sum is a long chain, two squares at a time hide each other's latency; f32 is faster with one. */
+static inline __attribute__((always_inline)) void score_block(const ra_dtype dtype,
+                                                              struct thin_scores *s,
+                                                              struct lanes seen, const int rows)
+{
+    const struct lanes all = lanes_whole(seen);
+    const int most = dtype == RA_F32 ? 1 : THIN_GROUPS;
+    for (int lane = all.from, groups; lane < all.to; lane += groups * LANES) {
+        const char *keys[THIN_GROUPS * LANES];
+        groups = lane + most * LANES <= all.to ? most : 1;
+        for (int i = 0; i < groups * LANES; i++)
+            keys[i] = thin_row(&s->k, (int)ra__min(ra__max(lane + i, seen.from), seen.to - 1));
+        if (groups == 1) score_keys(dtype, s, keys, lane, rows, 1);
+        else score_keys(dtype, s, keys, lane, rows, THIN_GROUPS);
+    }
+}
+
+/* ---- Values ------------------------------------------------------------------------------------ */
+
+struct thin_values {
+    struct thin_rows v;
+    struct lanes own; /* that the rows see */
+    const grain *p;   /* rows: [rows][LINE / PER_GRAIN] */
+    float *acc;       /* [rows][padded(value_dim)] */
+};
+
+/* Sums over the keys, of columns from vector `at` on. */
+struct thin_tile {
+    int at;
+    vec sum[THIN_TILE][THIN_VECS];
+};
+
+/* Adds the values of PER_GRAIN keys, from the lane `lane` on, times their weights. */
+static inline __attribute__((always_inline)) void gather_line(const struct thin_values *s, int lane,
+                                                              const vec *line,
+                                                              struct thin_tile *tile,
+                                                              const int rows, const int vecs)
+{
+    for (int r = 0; r < rows; r++) {
+        vec weight = grain_all(s->p + (r * LINE + lane) / PER_GRAIN);
+        for (int i = 0; i < vecs; i++)
+            tile->sum[r][i] = grain_dot(weight, line[i], tile->sum[r][i]);
+    }
+}
+
+/* The same where rows of the tensor end within a vector, or one of the keys is not seen. */
+static inline __attribute__((always_inline)) void gather_edge(const ra_dtype dtype,
+                                                              const struct thin_values *s, int lane,
+                                                              struct thin_tile *tile,
+                                                              const int rows, const int vecs)
+{
+    const void *values[PER_GRAIN];
+    vec line[THIN_VECS];
+    for (int n = 0; n < PER_GRAIN; n++) {
+        bool seen = lane + n >= s->own.from && lane + n < s->own.to;
+        values[n] = seen ? thin_row(&s->v, lane + n) : NULL;
+    }
+    for (int i = 0; i < vecs; i++) line[i] = stack_at(dtype, values, tile->at + i, s->v.numbers);
+    gather_line(s, lane, line, tile, rows, vecs);
+}
+
+/* And where they are whole. */
+static inline __attribute__((always_inline)) void gather_whole(const ra_dtype dtype,
+                                                               const struct thin_values *s,
+                                                               int lane, struct thin_tile *tile,
+                                                               const int rows, const int vecs)
+{
+    const int64_t bytes = (int64_t)ra__dtype_bytes(dtype);
+    const void *values[PER_GRAIN];
+    vec line[THIN_VECS];
+    for (int i = 0; i < vecs; i += 2) {
+        for (int n = 0; n < PER_GRAIN; n++)
+            values[n] = thin_row(&s->v, lane + n) + (tile->at + i) * LANES * bytes;
+        if (vecs == 1) line[i] = grain_read_stack(dtype, values);
+        else grain_read_stacks(dtype, values, line + i);
+    }
+    gather_line(s, lane, line, tile, rows, vecs);
+}
+
+/* acc += p v for the columns of `vecs` vectors from vector `at` on. */
+static inline __attribute__((always_inline)) void gather_piece(const ra_dtype dtype,
+                                                               const struct thin_values *s, int at,
+                                                               const int rows, const int vecs)
+{
+    const struct lanes own = s->own;
+    const bool whole = (at + vecs) * LANES <= s->v.numbers;
+    const int body = whole ? (own.from + PER_GRAIN - 1) / PER_GRAIN * PER_GRAIN : own.to;
+    int lane = own.from / PER_GRAIN * PER_GRAIN;
+    struct thin_tile tile;
+    tile.at = at;
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < vecs; i++) tile.sum[r][i] = vec_zero();
+
+    for (; lane < body; lane += PER_GRAIN) gather_edge(dtype, s, lane, &tile, rows, vecs);
+    for (; lane + PER_GRAIN <= own.to; lane += PER_GRAIN)
+        gather_whole(dtype, s, lane, &tile, rows, vecs);
+    for (; lane < own.to; lane += PER_GRAIN) gather_edge(dtype, s, lane, &tile, rows, vecs);
+
+    for (int r = 0; r < rows; r++)
+        for (int i = 0; i < vecs; i++) {
+            float *acc = s->acc + (int64_t)r * padded(s->v.numbers) + (at + i) * LANES;
+            vec_store(acc, vec_add(vec_load(acc), tile.sum[r][i]));
+        }
+}
+
+/* All columns, as many at a time as registers have room for: best are whole rows, as they lie. */
+static inline __attribute__((always_inline)) void gather_block(const ra_dtype dtype,
+                                                               const struct thin_values *s,
+                                                               const int rows)
+{
+    const int vectors = padded(s->v.numbers) / LANES;
+    const int most = rows == 1 ? THIN_VECS : rows == 2 ? 2 * TILE_VECS : TILE_VECS;
+    int at = 0;
+    for (; at + most <= vectors; at += most) gather_piece(dtype, s, at, rows, most);
+    for (; at + TILE_VECS <= vectors; at += TILE_VECS) gather_piece(dtype, s, at, rows, TILE_VECS);
+    for (; at < vectors; at++) gather_piece(dtype, s, at, rows, 1);
+}
+
+/* ---- For rows and a dtype that are known only now ---------------------------------------------- */
+
+static inline __attribute__((always_inline)) void score_as(const ra_dtype dtype,
+                                                           struct thin_scores *s, struct lanes seen,
+                                                           int rows)
+{
+    _Static_assert(THIN_TILE == 4, "score_as() and gather_as() name every number of rows");
+    switch (rows) {
+    case 1: score_block(dtype, s, seen, 1); break;
+    case 2: score_block(dtype, s, seen, 2); break;
+    case 3: score_block(dtype, s, seen, 3); break;
+    default: score_block(dtype, s, seen, 4); break;
+    }
+}
+
+/* Rather two rows and whole rows of the tensor, then the others, than all and pieces of rows. */
+static inline __attribute__((always_inline)) void gather_as(const ra_dtype dtype,
+                                                            const struct thin_values *s, int rows)
+{
+    struct thin_values rest = *s;
+    if (rows > 2 && s->v.numbers > TILE_VECS * LANES) {
+        gather_block(dtype, s, 2);
+        rest.p += 2 * (LINE / PER_GRAIN);
+        rest.acc += 2 * (int64_t)padded(s->v.numbers);
+        rows -= 2;
+    }
+    switch (rows) {
+    case 1: gather_block(dtype, &rest, 1); break;
+    case 2: gather_block(dtype, &rest, 2); break;
+    case 3: gather_block(dtype, &rest, 3); break;
+    default: gather_block(dtype, &rest, 4); break;
+    }
+}
+
+/* scores = q k^T in the lanes of the block that are seen, and something in those around them, up to
+ * whole vectors. q: [rows][grains(dim)]; scores: [rows][LINE]. */
+static void thin_score(const struct ra__view *view, const struct key_block *block, const grain *q,
+                       int rows, float *scores)
+{
+    const ra_dtype dtype = view->shape->dtype;
+    const int dim = view->shape->dim;
+    struct thin_scores s = { .k = thin_rows(dtype, &view->k, dim, block), .stride = grains(dim) };
+    s.ahead = thin_look_ahead(&s.k, block);
+    for (int row = 0; row < rows; row += THIN_TILE) {
+        const int count = (int)ra__min(THIN_TILE, rows - row);
+        s.q = q + row * s.stride;
+        s.to = scores + row * LINE;
+        if (dtype == RA_BF16) score_as(RA_BF16, &s, block->seen, count);
+        else if (dtype == RA_F16) score_as(RA_F16, &s, block->seen, count);
+        else score_as(RA_F32, &s, block->seen, count);
+    }
+}
+
+/* acc += p v for rows that see the lanes `own` of the block. p: [rows][LINE / PER_GRAIN], 0 in the
+ * lanes around them that share a grain; acc: [rows][padded(value_dim)]. */
+static void thin_gather(const struct ra__view *view, const struct key_block *block,
+                        struct lanes own, const grain *p, int rows, float *acc)
+{
+    const ra_dtype dtype = view->shape->dtype;
+    const int value_dim = view->shape->value_dim;
+    struct thin_values s = { .v = thin_rows(dtype, &view->v, value_dim, block), .own = own };
+    for (int row = 0; row < rows; row += THIN_TILE) {
+        const int count = (int)ra__min(THIN_TILE, rows - row);
+        s.p = p + row * (LINE / PER_GRAIN);
+        s.acc = row_of(acc, row, padded(value_dim));
+        if (dtype == RA_BF16) gather_as(RA_BF16, &s, count);
+        else if (dtype == RA_F16) gather_as(RA_F16, &s, count);
+        else gather_as(RA_F32, &s, count);
+    }
+}
+
+#endif

@@ -1,0 +1,236 @@
+/* test_thin.c - jobs of few rows go another way through a kernel than jobs of many; every row must
+ * come out the same, to the bit. */
+#include "support/job.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* 33 rows are too many for the thin way; they are run again in pieces that are not. */
+enum { QUERIES = 11, HEADS = 3, ROWS = QUERIES * HEADS };
+
+/* Over several blocks: whole ones, with ends between vectors and between grains, strides in memory and
+ * in position, rows that see more than their neighbours or nothing, keys seen twice. */
+static const struct ra__key_run runs[] = {
+    { 0, 1, 0, 1, 1100, JOB_FULL },    { 0, 1, 0, 1, 1100, JOB_CAUSAL },
+    { 7, 1, 3, 1, 901, { 301, 2 } },   { 5, 3, 11, 2, 333, { 400, 100 } },
+    { 2, 2, 601, 1, 33, JOB_CAUSAL },  { 40, 1, 590, 1, 1, JOB_FULL },
+    { 1, 1, 599, 1, 17, { 0, 0 } },    { 9, 1, 100, 1, 512, JOB_FULL },
+    { 0, 1, 50, 1, 0, JOB_FULL },      { 3, 1, 257, 1, 254, JOB_FULL },
+    { 4, 1, 2000, 1, 80, JOB_CAUSAL },
+};
+
+/* ---- What came out --------------------------------------------------------------------------- */
+
+/* What a world gives back, whole: the bytes of a matrix and of two columns. */
+struct result {
+    size_t bytes;
+    char *out;
+    float lse[ROWS];
+};
+
+static struct result take_result(struct job_world *w)
+{
+    struct result r = { .bytes = (size_t)(QUERIES * w->out.row_stride) *
+                                 ra__dtype_bytes(w->plan.dtype) };
+    r.out = job_allocate((int64_t)r.bytes, 1);
+    memcpy(r.out, w->out.data, r.bytes);
+    memcpy(r.lse, w->lse, sizeof r.lse);
+    memset(w->lse, 0xff, sizeof r.lse);
+    for (int64_t i = 0; i < QUERIES; i++)
+        for (int h = 0; h < HEADS; h++)
+            for (int d = 0; d < w->plan.value_dim; d++) job_put(w, w->out, i, h, d, NAN);
+    return r;
+}
+
+/* Bit for bit, but that a NaN need only be one. */
+static bool same(double a, double b) { return isnan(a) ? isnan(b) : memcmp(&a, &b, sizeof a) == 0; }
+
+static void expect_row(const struct job_world *w, const struct result *want, int64_t i, int h,
+                       const char *when)
+{
+    struct ra__matrix wanted = w->out;
+    wanted.data = want->out;
+    for (int d = 0; d < w->plan.value_dim; d++) {
+        double got = job_at(w, w->out, i, h, d), number = job_at(w, wanted, i, h, d);
+        if (!same(got, number))
+            fail_msg("%s: %s, query %d head %d number %d is %a, not %a", w->name, when, (int)i, h,
+                     d, got, number);
+    }
+    if (!same(w->lse[i * HEADS + h], want->lse[i * HEADS + h]))
+        fail_msg("%s: %s, lse of query %d head %d", w->name, when, (int)i, h);
+}
+
+static void expect_same(struct job_world *w, const struct result *want, const char *when)
+{
+    for (int64_t i = 0; i < QUERIES; i++)
+        for (int h = 0; h < HEADS; h++) expect_row(w, want, i, h, when);
+    free(take_result(w).out);
+}
+
+/* ---- Thin and wide --------------------------------------------------------------------------- */
+
+/* Rows alone, queries that see different keys, and several heads of each. */
+static void run_in_pieces(struct job_world *w, const struct result *want)
+{
+    for (int queries = 1; queries <= 5; queries++) {
+        for (int64_t i = 0; i < QUERIES; i += queries)
+            for (int h = 0; h < HEADS; h++)
+                job_run_piece(w, i, ra__min(queries, QUERIES - i), h, 1);
+        expect_same(w, want, "one head");
+        for (int64_t i = 0; i < QUERIES; i += queries)
+            job_run_piece(w, i, ra__min(queries, QUERIES - i), 0, HEADS);
+        expect_same(w, want, "all heads");
+    }
+}
+
+static struct job_plan make_plan(const struct ra__kernel *kernel, ra_dtype dtype, int dim,
+                                 int value_dim)
+{
+    return (struct job_plan){ .kernel = kernel,
+                              .dtype = dtype,
+                              .dim = dim,
+                              .value_dim = value_dim,
+                              .heads = HEADS,
+                              .q_count = QUERIES,
+                              .q_pos = 590,
+                              .q_pos_step = 7,
+                              .gap = dim % 3,
+                              .runs = runs,
+                              .run_count = TEST_COUNT(runs) };
+}
+
+static struct job_world make_world(const struct ra__kernel *kernel, ra_dtype dtype, int dim,
+                                   int value_dim)
+{
+    const struct job_plan plan = make_plan(kernel, dtype, dim, value_dim);
+    return job_make(&plan);
+}
+
+static void check_pieces(struct job_world *w)
+{
+    job_run_forward(w);
+    struct result want = take_result(w);
+    run_in_pieces(w, &want);
+    free(want.out);
+}
+
+static void for_every_kernel_and_dtype(void (*check)(const struct ra__kernel *, ra_dtype))
+{
+    for (const struct job_kind *on = job_kinds; on->kernel; on++) check(on->kernel, on->dtype);
+}
+
+static void check_dims(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    const int dims[][2] = { { 64, 64 }, { 128, 128 }, { 1, 1 },    { 3, 19 },  { 16, 8 },
+                            { 17, 33 }, { 80, 96 },   { 192, 40 }, { 35, 130 } };
+    for (int n = 0; n < TEST_COUNT(dims); n++) {
+        struct job_world w = make_world(kernel, dtype, dims[n][0], dims[n][1]);
+        check_pieces(&w);
+        job_free(&w);
+    }
+}
+
+static void rows_alone_give_the_bits_of_rows_among_many(void **state)
+{
+    (void)state;
+    for_every_kernel_and_dtype(check_dims);
+}
+
+/* Infinite and NaN numbers, where some rows see them and some do not. */
+static void check_poison(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    const float poisons[] = { NAN, INFINITY, -INFINITY };
+    for (int n = 0; n < 2 * TEST_COUNT(poisons); n++) {
+        struct job_world w = make_world(kernel, dtype, 24, 40);
+        struct ra__matrix tensor = n % 2 ? w.v : w.k;
+        for (int64_t key = 595; key < 640; key += 15)
+            job_put(&w, tensor, key, 0, (int)(key % 24), poisons[n / 2]);
+        check_pieces(&w);
+        job_free(&w);
+    }
+}
+
+static void numbers_that_are_not_finite_show_in_the_same_rows(void **state)
+{
+    (void)state;
+    for_every_kernel_and_dtype(check_poison);
+}
+
+/* Every term, those that allow the thin way and those that do not. */
+static void check_terms(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    const int terms[] = { JOB_SOFTCAP,
+                          JOB_DROPOUT,
+                          JOB_SINKS,
+                          JOB_ALIBI,
+                          JOB_BIAS,
+                          JOB_HIDE,
+                          JOB_SOFTCAP | JOB_DROPOUT | JOB_SINKS,
+                          JOB_ORDER };
+    for (int n = 0; n < TEST_COUNT(terms); n++) {
+        struct job_plan plan = make_plan(kernel, dtype, 40, 24);
+        plan.terms = terms[n];
+        struct job_world w = job_make(&plan);
+        check_pieces(&w);
+        job_free(&w);
+    }
+}
+
+static void terms_give_the_same_bits(void **state)
+{
+    (void)state;
+    for_every_kernel_and_dtype(check_terms);
+}
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+/* One query's heads, with state that goes from job to job between the runs. */
+static void run_in_stages(struct job_world *w, int64_t i, int cut)
+{
+    struct ra__forward_job job = job_forward_of(w);
+    const int64_t bytes = (int64_t)ra__dtype_bytes(w->plan.dtype);
+    job.view.q.data = (char *)w->q.data + i * w->q.row_stride * bytes;
+    job.view.q_pos += i * w->plan.q_pos_step;
+    job.view.q_count = 1;
+    job.view.run_count = cut;
+    job.last = false;
+    w->plan.kernel->forward(&job, w->workspace);
+    job.view.runs = runs + cut;
+    job.view.run_count = TEST_COUNT(runs) - cut;
+    job.out.data = (char *)w->out.data + i * w->out.row_stride * bytes;
+    job.lse.data = w->lse + i * HEADS;
+    job.first = false;
+    job.last = true;
+    w->plan.kernel->forward(&job, w->workspace);
+}
+
+static void check_state(const struct ra__kernel *kernel, ra_dtype dtype)
+{
+    struct job_world w = make_world(kernel, dtype, 48, 72);
+    job_run_forward(&w);
+    struct result want = take_result(&w);
+    for (int cut = 0; cut <= TEST_COUNT(runs); cut++) {
+        for (int64_t i = 0; i < QUERIES; i++) run_in_stages(&w, i, cut);
+        expect_same(&w, &want, "state is carried");
+    }
+    free(want.out);
+    job_free(&w);
+}
+
+static void state_is_carried_from_job_to_job(void **state)
+{
+    (void)state;
+    for_every_kernel_and_dtype(check_state);
+}
+
+int main(void)
+{
+    job_find_kinds();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_alone_give_the_bits_of_rows_among_many),
+        cmocka_unit_test(numbers_that_are_not_finite_show_in_the_same_rows),
+        cmocka_unit_test(terms_give_the_same_bits),
+        cmocka_unit_test(state_is_carried_from_job_to_job),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
