@@ -56,8 +56,8 @@ void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
 }
 
 /* Takes over the link, also when it fails. */
-static ra_status create(const struct ra__rank *rank, const ra_group_options *options,
-                        ra_group **out)
+static ra_status create(const struct ra__rank *rank, int local_ranks,
+                        const ra_group_options *options, ra_group **out)
 {
     ra_group *group = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *group);
     if (!group) {
@@ -70,7 +70,9 @@ static ra_status create(const struct ra__rank *rank, const ra_group_options *opt
     group->log = options->log;
     const struct ra__device *device = ra__device_at(0);
     struct ra__buffer_source source = { device->alloc, device->free };
-    ra_status status = ra__pool_create(options->threads, &group->rank.pool);
+    struct ra__pool_options pool = { .threads = options->threads,
+                                     .spin = local_ranks * options->threads <= ra__cores() };
+    ra_status status = ra__pool_create(&pool, &group->rank.pool);
     if (status == RA_OK)
         status = ra__buffers_create(options->pool_threshold, source, &group->rank.buffers);
     if (status != RA_OK) {
@@ -93,7 +95,7 @@ static ra_status create_all(const struct ra__transport *transport, int ranks, vo
             .rank = i, .ranks = ranks, .transport = transport, .link = links[i]
         };
         groups[i] = NULL;
-        if (status == RA_OK) status = create(&rank, options, &groups[i]);
+        if (status == RA_OK) status = create(&rank, ranks, options, &groups[i]);
         else transport->close(links[i]);
     }
     for (int i = 0; i < ranks && status != RA_OK; i++) {
@@ -151,7 +153,7 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
     /* The link comes last: a group that could not be made has not closed the caller's transport. */
     struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
     ra_group *group;
-    RA__TRY(create(&member, &options, &group));
+    RA__TRY(create(&member, 1, &options, &group));
     ra_status status = ra__custom_open(rank, options.timeout, &calls, &group->rank.link);
     if (status != RA_OK) {
         ra_group_destroy(group);

@@ -1,4 +1,7 @@
-/* pool.c - threads that take items from one counter, so that uneven items balance themselves. */
+/* pool.c - threads that take items from one counter, so that uneven items balance themselves.
+ *
+ * Who has to wait first looks on for a moment, where threads have cores of their own: to put a thread to
+ * sleep and wake it up takes as long as a short step of a ring. */
 #include "core/pool.h"
 
 #include <pthread.h>
@@ -9,6 +12,12 @@
 
 #include "core/clock.h"
 
+#if defined(__x86_64__) || defined(__i386__)
+#define PAUSE() __builtin_ia32_pause()
+#else
+#define PAUSE() ((void)0)
+#endif
+
 struct worker {
     struct ra__pool *pool;
     pthread_t thread;
@@ -17,53 +26,176 @@ struct worker {
 
 struct ra__pool {
     int threads, started;
+    bool spin;
     pthread_mutex_t lock;
-    pthread_cond_t work_ready, work_done;
-    struct ra__work work; /* under lock while changed */
-    uint64_t generation;  /* counts calls of ra__pool_run */
-    int busy;             /* workers that have not finished this generation */
-    bool stop;
+    pthread_cond_t work_ready, work_done, item_done;
+    struct ra__work work;             /* changed only while no worker is busy */
+    atomic_uint_least64_t generation; /* counts calls of ra__pool_run */
+    atomic_int busy;                  /* workers that have not finished this generation */
+    atomic_int waiting;               /* threads that sleep until an item is done */
+    atomic_bool quit;                 /* a tick of this generation failed */
+    atomic_bool stop;                 /* the pool ends */
+    ra_status status;                 /* of the ticks; the calling thread's */
     atomic_int_least64_t next;
     struct worker workers[];
 };
 
-static void take_items(struct ra__pool *pool, const struct ra__work *work, int thread)
-{
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+/* What a thread waits for. */
+struct wait {
+    struct ra__pool *pool;
+    bool (*over)(const struct wait *wait);
+    uint64_t seen; /* the last generation this thread worked on */
     int64_t item;
-    while ((item = atomic_fetch_add(&pool->next, 1)) < work->items)
+};
+
+/* Looks on for a moment; true as soon as the wait is over. */
+static bool look_on(const struct wait *wait)
+{
+    enum { LOOKS = 64 };
+    const double moment = 50e-6; /* seconds: a few times what it takes to wake a thread up */
+    if (wait->over(wait)) return true;
+    if (!wait->pool->spin) return false;
+    for (double end = ra__now() + moment; ra__now() < end;)
+        for (int i = 0; i < LOOKS; i++) {
+            if (wait->over(wait)) return true;
+            PAUSE();
+        }
+    return false;
+}
+
+bool ra__pool_go_on(struct ra__pool *pool, int thread)
+{
+    if (thread == 0 && pool->status == RA_OK) {
+        pool->status = pool->work.tick(pool->work.context);
+        if (pool->status != RA_OK) atomic_store(&pool->quit, true);
+    }
+    return !atomic_load(&pool->quit);
+}
+
+/* Sleeps until `condition` is signalled and the wait is over. The calling thread ticks ten times a second:
+ * items of others may take long. */
+static void sleep_until(const struct wait *wait, pthread_cond_t *condition, int thread)
+{
+    struct ra__pool *pool = wait->pool;
+    pthread_mutex_lock(&pool->lock);
+    while (!wait->over(wait)) {
+        struct timespec until = ra__deadline(0.1);
+        if (thread > 0) pthread_cond_wait(condition, &pool->lock);
+        else if (pthread_cond_timedwait(condition, &pool->lock, &until) != 0) {
+            pthread_mutex_unlock(&pool->lock);
+            ra__pool_go_on(pool, thread);
+            pthread_mutex_lock(&pool->lock);
+        }
+    }
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static bool work_has_come(const struct wait *wait)
+{
+    return atomic_load(&wait->pool->generation) != wait->seen || atomic_load(&wait->pool->stop);
+}
+
+static bool workers_are_done(const struct wait *wait)
+{
+    return atomic_load(&wait->pool->busy) == 0;
+}
+
+static bool item_is_ready(const struct wait *wait)
+{
+    const struct ra__work *work = &wait->pool->work;
+    return work->ready(work->context, wait->item) || atomic_load(&wait->pool->quit);
+}
+
+/* ---- Items ----------------------------------------------------------------------------------- */
+
+/* Until an item may begin; false if it shall not. A thread that sets `waiting` and then finds an item not
+ * ready is seen by the one that makes it ready and then looks at `waiting`: both are sequentially
+ * consistent. */
+static bool await_item(struct ra__pool *pool, int64_t item, int thread)
+{
+    struct wait wait = { .pool = pool, .over = item_is_ready, .item = item };
+    if (pool->work.ready && !look_on(&wait)) {
+        atomic_fetch_add(&pool->waiting, 1);
+        sleep_until(&wait, &pool->item_done, thread);
+        atomic_fetch_sub(&pool->waiting, 1);
+    }
+    return !atomic_load(&pool->quit);
+}
+
+static void wake_waiting(struct ra__pool *pool)
+{
+    if (atomic_load(&pool->waiting) == 0) return;
+    pthread_mutex_lock(&pool->lock);
+    pthread_cond_broadcast(&pool->item_done);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+static void take_items(struct ra__pool *pool, int thread)
+{
+    const struct ra__work *work = &pool->work;
+    int64_t item;
+    while ((item = atomic_fetch_add(&pool->next, 1)) < work->items &&
+           await_item(pool, item, thread)) {
         work->body(work->context, item, thread);
+        bool go_on = ra__pool_go_on(pool, thread);
+        wake_waiting(pool);
+        if (!go_on) break;
+    }
 }
 
 static void *worker_main(void *argument)
 {
     struct worker *self = argument;
     struct ra__pool *pool = self->pool;
-    uint64_t seen = 0;
-    pthread_mutex_lock(&pool->lock);
+    struct wait wait = { .pool = pool, .over = work_has_come };
     for (;;) {
-        while (pool->generation == seen && !pool->stop)
-            pthread_cond_wait(&pool->work_ready, &pool->lock);
-        if (pool->stop) break;
-        seen = pool->generation;
-        struct ra__work work = pool->work;
-        pthread_mutex_unlock(&pool->lock);
-        take_items(pool, &work, self->index);
+        if (!look_on(&wait)) sleep_until(&wait, &pool->work_ready, self->index);
+        if (atomic_load(&pool->stop)) return NULL;
+        wait.seen = atomic_load(&pool->generation);
+        take_items(pool, self->index);
+        if (atomic_fetch_sub(&pool->busy, 1) > 1) continue;
         pthread_mutex_lock(&pool->lock);
-        if (--pool->busy == 0) pthread_cond_signal(&pool->work_done);
+        pthread_cond_signal(&pool->work_done);
+        pthread_mutex_unlock(&pool->lock);
     }
-    pthread_mutex_unlock(&pool->lock);
-    return NULL;
 }
 
-ra_status ra__pool_create(int threads, struct ra__pool **out)
+ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
 {
+    struct wait wait = { .pool = pool, .over = workers_are_done };
+    pool->work = *work;
+    pool->status = RA_OK;
+    atomic_store(&pool->quit, false);
+    atomic_store(&pool->next, 0);
+    if (pool->threads > 1 && work->items > 1) {
+        pthread_mutex_lock(&pool->lock);
+        atomic_store(&pool->busy, pool->started);
+        atomic_fetch_add(&pool->generation, 1);
+        pthread_cond_broadcast(&pool->work_ready);
+        pthread_mutex_unlock(&pool->lock);
+    }
+    take_items(pool, 0);
+    wake_waiting(pool); /* a failed tick ends their waiting */
+    if (!look_on(&wait)) sleep_until(&wait, &pool->work_done, 0);
+    return pool->status;
+}
+
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__pool **out)
+{
+    int threads = options->threads;
     size_t bytes = sizeof(struct ra__pool) + (size_t)threads * sizeof(struct worker);
     struct ra__pool *pool = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, bytes);
     if (!pool) return ra__fail(RA_ERR_MEMORY, "threads: %zu bytes", bytes);
     pool->threads = threads;
+    pool->spin = options->spin;
     pthread_mutex_init(&pool->lock, NULL);
     ra__cond_init(&pool->work_ready);
     ra__cond_init(&pool->work_done);
+    ra__cond_init(&pool->item_done);
     for (int i = 1; i < threads; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){ .pool = pool, .index = i };
@@ -83,63 +215,18 @@ void ra__pool_destroy(struct ra__pool *pool)
 {
     if (!pool) return;
     pthread_mutex_lock(&pool->lock);
-    pool->stop = true;
+    atomic_store(&pool->stop, true);
     pthread_cond_broadcast(&pool->work_ready);
     pthread_mutex_unlock(&pool->lock);
     for (int i = 1; i <= pool->started; i++) pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->work_ready);
     pthread_cond_destroy(&pool->work_done);
+    pthread_cond_destroy(&pool->item_done);
     pthread_mutex_destroy(&pool->lock);
     ra__free(pool);
 }
 
 int ra__pool_threads(const struct ra__pool *pool) { return pool->threads; }
-
-/* The rank's own thread: works, ticks, and on a failed tick leaves the remaining items to nobody. */
-static ra_status take_items_ticking(struct ra__pool *pool, const struct ra__work *work)
-{
-    int64_t item;
-    while ((item = atomic_fetch_add(&pool->next, 1)) < work->items) {
-        work->body(work->context, item, 0);
-        ra_status status = work->tick(work->context);
-        if (status == RA_OK) continue;
-        atomic_store(&pool->next, work->items);
-        return status;
-    }
-    return RA_OK;
-}
-
-/* Waits for the workers, ticking ten times a second: an item of theirs may take long. */
-static ra_status wait_ticking(struct ra__pool *pool, const struct ra__work *work, ra_status status)
-{
-    pthread_mutex_lock(&pool->lock);
-    while (pool->busy > 0) {
-        struct timespec until = ra__deadline(0.1);
-        if (pthread_cond_timedwait(&pool->work_done, &pool->lock, &until) == 0) continue;
-        pthread_mutex_unlock(&pool->lock);
-        if (status == RA_OK) status = work->tick(work->context);
-        if (status != RA_OK) atomic_store(&pool->next, work->items);
-        pthread_mutex_lock(&pool->lock);
-    }
-    pthread_mutex_unlock(&pool->lock);
-    return status;
-}
-
-ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
-{
-    atomic_store(&pool->next, 0);
-    bool alone = pool->threads == 1 || work->items <= 1;
-    if (!alone) {
-        pthread_mutex_lock(&pool->lock);
-        pool->work = *work;
-        pool->generation++;
-        pool->busy = pool->started;
-        pthread_cond_broadcast(&pool->work_ready);
-        pthread_mutex_unlock(&pool->lock);
-    }
-    ra_status status = take_items_ticking(pool, work);
-    return alone ? status : wait_ticking(pool, work, status);
-}
 
 int ra__cores(void)
 {

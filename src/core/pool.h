@@ -7,20 +7,31 @@
 
 struct ra__pool;
 
-ra_status ra__pool_create(int threads, struct ra__pool **out);
+struct ra__pool_options {
+    int threads; /* with the rank's own */
+    bool spin;   /* wait awake for a moment before sleeping: only where every thread has a core */
+};
+ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__pool **out);
 void ra__pool_destroy(struct ra__pool *pool); /* accepts NULL */
 int ra__pool_threads(const struct ra__pool *pool);
 
-/* Work in `items` pieces: body(context, item, thread) for each item, on any thread, in any order.
- * `tick` runs on the calling thread between its items and while it waits for the others; when it
- * fails no further item is started, and its status is returned once the running ones are done. */
+/* Work in `items` pieces: body(context, item, thread) for each item, on any thread. Items are begun in
+ * ascending order, each once ready(context, item) holds; that may depend on items before it being done,
+ * by atomics that a body sets, and on nothing else. `tick` runs on the calling thread between its items
+ * and while it waits for the others; when it fails no further item is started, and its status is returned
+ * once the running ones are done. */
 struct ra__work {
     void (*body)(void *context, int64_t item, int thread);
     ra_status (*tick)(void *context);
+    bool (*ready)(void *context, int64_t item); /* NULL: items are independent */
     void *context;
     int64_t items;
 };
 ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work);
+
+/* For bodies that take long, between two parts of one: ticks, where `thread` is the calling one, and says
+ * whether there is any point in going on. */
+bool ra__pool_go_on(struct ra__pool *pool, int thread);
 
 /* The cores this process may use. */
 int ra__cores(void);

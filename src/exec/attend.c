@@ -306,7 +306,7 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     struct attend_work work = { .exec = exec, .step = step };
     work.jobs = exec->bound->job_starts[last] +
                 ra__bound_jobs(shape, exec->bound, &exec->bound->program->rows[last]);
-    struct ra__work deal = { forward_item, tick, &work, work.jobs };
+    struct ra__work deal = { forward_item, tick, NULL, &work, work.jobs };
     if (exec->bound == &exec->forward) return ra__pool_run(exec->rank->pool, &deal);
     deal.body = backward_item;
     deal.items = shape->batch * shape->kv_heads;

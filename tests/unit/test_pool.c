@@ -1,5 +1,5 @@
 /* test_pool.c - the threads of a rank: every item once, ticks on the caller's thread, and a failed
- * tick that stops the rest. */
+ * tick that stops the rest. Everything twice: with threads that sleep at once, and that look on first. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -10,6 +10,8 @@
 #include "core/pool.h"
 
 enum { MOST_ITEMS = 5000, MOST_THREADS = 64 };
+
+static bool spin;
 
 struct job {
     atomic_int done[MOST_ITEMS];
@@ -61,6 +63,14 @@ static struct job *fresh_job(int threads)
     return &job;
 }
 
+static struct ra__pool *make_pool(int threads)
+{
+    struct ra__pool *pool;
+    assert_ok(
+        ra__pool_create(&(struct ra__pool_options){ .threads = threads, .spin = spin }, &pool));
+    return pool;
+}
+
 static void check_done(const struct job *job, int64_t items)
 {
     for (int64_t i = 0; i < items; i++) assert_int_equal(atomic_load(&job->done[i]), 1);
@@ -75,12 +85,11 @@ static void every_item_is_done_once(void **state)
     static const int threads[] = { 1, 2, 3, 8, 32 };
     static const int64_t items[] = { 0, 1, 2, 3, 7, 100, MOST_ITEMS };
     for (int t = 0; t < TEST_COUNT(threads); t++) {
-        struct ra__pool *pool;
-        assert_ok(ra__pool_create(threads[t], &pool));
+        struct ra__pool *pool = make_pool(threads[t]);
         assert_int_equal(ra__pool_threads(pool), threads[t]);
         for (int i = 0; i < TEST_COUNT(items); i++) {
             struct job *job = fresh_job(threads[t]);
-            struct ra__work work = { body, tick, job, items[i] };
+            struct ra__work work = { body, tick, NULL, job, items[i] };
             assert_ok(ra__pool_run(pool, &work));
             check_done(job, items[i]);
         }
@@ -93,11 +102,10 @@ static void every_item_is_done_once(void **state)
 static void many_runs(void **state)
 {
     (void)state;
-    struct ra__pool *pool;
-    assert_ok(ra__pool_create(4, &pool));
+    struct ra__pool *pool = make_pool(4);
     for (int run = 0; run < 3000; run++) {
         struct job *job = fresh_job(4);
-        struct ra__work work = { body, tick, job, run % 9 };
+        struct ra__work work = { body, tick, NULL, job, run % 9 };
         assert_ok(ra__pool_run(pool, &work));
         check_done(job, run % 9);
     }
@@ -107,11 +115,10 @@ static void many_runs(void **state)
 static void threads_work_at_the_same_time(void **state)
 {
     (void)state;
-    struct ra__pool *pool;
+    struct ra__pool *pool = make_pool(8);
     struct job *job = fresh_job(8);
     job->seconds = 0.05;
-    assert_ok(ra__pool_create(8, &pool));
-    struct ra__work work = { body, tick, job, 16 };
+    struct ra__work work = { body, tick, NULL, job, 16 };
     double start = ra__now();
     assert_ok(ra__pool_run(pool, &work));
     assert_true(ra__now() - start < 16 * 0.05 * 0.75);
@@ -125,12 +132,11 @@ static void a_failed_tick_stops_the_rest(void **state)
     (void)state;
     static const int threads[] = { 1, 3 };
     for (int t = 0; t < TEST_COUNT(threads); t++) {
-        struct ra__pool *pool;
+        struct ra__pool *pool = make_pool(threads[t]);
         struct job *job = fresh_job(threads[t]);
         job->fail_at = 2;
         job->seconds = 0.002;
-        assert_ok(ra__pool_create(threads[t], &pool));
-        struct ra__work work = { body, tick, job, 1000 };
+        struct ra__work work = { body, tick, NULL, job, 1000 };
         assert_int_equal(ra__pool_run(pool, &work), RA_ERR_ABORTED);
         int finished = atomic_load(&job->finished);
         assert_true(finished >= 2 && finished < 100);
@@ -163,10 +169,9 @@ static void uneven_body(void *context, int64_t item, int thread)
 static void long_items_of_others_do_not_stop_ticks(void **state)
 {
     (void)state;
-    struct ra__pool *pool;
+    struct ra__pool *pool = make_pool(2);
     struct job *job = fresh_job(2);
-    assert_ok(ra__pool_create(2, &pool));
-    struct ra__work work = { uneven_body, tick, job, 2 };
+    struct ra__work work = { uneven_body, tick, NULL, job, 2 };
     assert_ok(ra__pool_run(pool, &work));
     assert_int_equal(atomic_load(&job->finished), 2);
     assert_true(job->ticks >= 3);
@@ -175,6 +180,83 @@ static void long_items_of_others_do_not_stop_ticks(void **state)
     assert_int_equal(ra__pool_run(pool, &work), RA_ERR_ABORTED);
     assert_int_equal(atomic_load(&job->finished), 2);
     ra__pool_destroy(pool);
+}
+
+/* Items in chains: an item waits for the one STRIDE before it, and sees what that wrote. */
+enum { STRIDE = 3 };
+static int64_t written[MOST_ITEMS]; /* plain: the order of items alone keeps threads apart */
+
+static bool chain_ready(void *context, int64_t item)
+{
+    struct job *job = context;
+    return item < STRIDE || atomic_load(&job->done[item - STRIDE]);
+}
+
+static void chain_body(void *context, int64_t item, int thread)
+{
+    struct job *job = context;
+    if (job->seconds > 0 && item % 7 == 0) sleep_for(job->seconds);
+    written[item] = item < STRIDE ? 1 : written[item - STRIDE] + 1;
+    (void)thread;
+    atomic_fetch_add(&job->finished, 1);
+    atomic_fetch_add(&job->done[item], 1);
+}
+
+static void items_wait_for_those_before_them(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 2, 5, 16 };
+    static const double seconds[] = { 0.0, 0.001 }; /* shorter and longer than a look */
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct ra__pool *pool = make_pool(threads[t]);
+        for (int s = 0; s < TEST_COUNT(seconds); s++) {
+            struct job *job = fresh_job(threads[t]);
+            job->seconds = seconds[s];
+            struct ra__work work = { chain_body, tick, chain_ready, job, 400 };
+            assert_ok(ra__pool_run(pool, &work));
+            check_done(job, 400);
+            for (int i = 0; i < 400; i++) assert_int_equal(written[i], i / STRIDE + 1);
+        }
+        ra__pool_destroy(pool);
+    }
+}
+
+/* The first item of a worker takes for ever, until it is told not to go on; all others wait for it. */
+struct patience {
+    struct ra__pool *pool;
+    struct job *job;
+    atomic_bool first_done;
+};
+
+static bool patient_ready(void *context, int64_t item)
+{
+    struct patience *patience = context;
+    return item == 0 || atomic_load(&patience->first_done);
+}
+
+static void patient_body(void *context, int64_t item, int thread)
+{
+    struct patience *patience = context;
+    while (item == 0 && ra__pool_go_on(patience->pool, thread)) sleep_for(0.001);
+    atomic_fetch_add(&patience->job->finished, 1);
+    if (item > 0) atomic_store(&patience->first_done, true);
+}
+
+static ra_status patient_tick(void *context) { return tick(((struct patience *)context)->job); }
+
+/* Whoever has the long item, and whoever waits for it, ends when a tick fails. */
+static void a_failed_tick_ends_long_items_and_waits(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 2, 4 };
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct patience patience = { make_pool(threads[t]), fresh_job(threads[t]), false };
+        struct ra__work work = { patient_body, patient_tick, patient_ready, &patience, 20 };
+        patience.job->fail_at = 3;
+        assert_int_equal(ra__pool_run(patience.pool, &work), RA_ERR_ABORTED);
+        assert_int_equal(atomic_load(&patience.job->finished), 1);
+        ra__pool_destroy(patience.pool);
+    }
 }
 
 static void cores_are_counted(void **state)
@@ -192,7 +274,11 @@ int main(void)
         cmocka_unit_test(threads_work_at_the_same_time),
         cmocka_unit_test(a_failed_tick_stops_the_rest),
         cmocka_unit_test(long_items_of_others_do_not_stop_ticks),
+        cmocka_unit_test(items_wait_for_those_before_them),
+        cmocka_unit_test(a_failed_tick_ends_long_items_and_waits),
         cmocka_unit_test(cores_are_counted),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    spin = true;
+    return failed + cmocka_run_group_tests(tests, NULL, NULL);
 }
