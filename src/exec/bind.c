@@ -1,5 +1,6 @@
 /* bind.c - gives a plan its memory: slots, state, sums, scratch, and messages that point into them. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core/hash.h"
@@ -84,8 +85,14 @@ static int most_keys(const struct ra__program *program)
 
 static size_t count_moved(const struct ra__plan *plan, int threads)
 {
-    int forward = most_keys(&plan->forward), backward = most_keys(&plan->backward);
-    return (size_t)(forward > backward ? forward : backward) * (size_t)threads;
+    return (size_t)most_keys(&plan->forward) * (size_t)threads;
+}
+
+/* Marks of the tasks of a backward step. */
+static size_t count_done(const struct ra__shape *shape)
+{
+    int64_t lanes = shape->batch * shape->kv_heads, chunks = ra__tasks_most(lanes);
+    return (size_t)(lanes * chunks * chunks);
 }
 
 /* What bind_program, prepare_hello and take_scratch will take. */
@@ -96,12 +103,17 @@ static size_t count_binding(const struct ra__plan *plan, int threads)
     size_t bytes = (size_t)plan->input.ranks * sizeof(struct ra__hello) +
                    2 * others * sizeof(struct ra__message) +
                    count_moved(plan, threads) * sizeof(struct ra__key_run);
-    if (plan->input.backward) bytes += (size_t)plan->input.shape.q_heads * sizeof(double);
+    const struct ra__shape *shape = &plan->input.shape;
+    if (plan->input.backward)
+        bytes += (size_t)shape->q_heads * sizeof(double) +
+                 (size_t)shape->kv_heads * sizeof(struct ra__range) +
+                 count_done(shape) * sizeof(atomic_bool);
+    bytes += (size_t)plan->forward.row_count * sizeof(struct ra__turn) +
+             (size_t)plan->backward.row_count * sizeof(struct ra__share);
     for (int i = 0; i < RA__COUNT(programs); i++)
         bytes += (size_t)(programs[i]->send_count + programs[i]->recv_count) *
                      sizeof(struct ra__message) +
-                 (size_t)programs[i]->round_count * sizeof(struct ra__round) +
-                 (size_t)programs[i]->row_count * sizeof(int64_t);
+                 (size_t)programs[i]->round_count * sizeof(struct ra__round);
     return bytes;
 }
 
@@ -200,18 +212,83 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
     };
 }
 
-/* How many jobs lie before each row of its step. */
-static void count_jobs(const struct ra__shape *shape, const struct ra__bound *bound)
+/* The most pairs of a job of a row, roughly. Families move along, and under causal the last queries see
+ * most: the first and the last job tell. */
+static int64_t most_pairs(const struct ra__shape *shape, const struct ra__bound *bound, int row)
 {
     const struct ra__program *program = bound->program;
+    struct ra__job job = { .row = &program->rows[row] };
+    int64_t ends[] = { 0, ra__bound_chunks(shape, bound, job.row) - 1 }, most = 0;
+    for (int end = 0; end < RA__COUNT(ends); end++) {
+        int64_t seen = 0, first;
+        ra__job_set(shape, bound, &job, ends[end]);
+        for (int i = job.row->first_key; i < job.row->first_key + job.row->key_count; i++) {
+            struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
+                                                    job.repeat);
+            seen += ra__job_keys(&job, &run, &first);
+        }
+        most = ra__max(most, seen * job.count * ra__bound_cut(shape, bound, job.row)->heads);
+    }
+    return most;
+}
+
+/* Largest first; among equals the last row. */
+static int compare_turns(const void *a, const void *b)
+{
+    const struct ra__turn *left = a, *right = b;
+    if (left->pairs != right->pairs) return left->pairs < right->pairs ? 1 : -1;
+    return left->row < right->row ? 1 : -1;
+}
+
+/* The rows of each step, in the order in which their jobs are dealt out. */
+static ra_status take_turns(struct ra__exec *exec, struct ra__bound *bound)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    const struct ra__program *program = bound->program;
+    RA__TRY(take_array(exec, program->row_count, sizeof *bound->turns, (void **)&bound->turns));
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
+        struct ra__turn *turns = bound->turns + step->first_row;
         int64_t jobs = 0;
-        for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
-            bound->job_starts[r] = jobs;
-            jobs += ra__bound_jobs(shape, bound, &program->rows[r]);
+        for (int r = 0; r < step->row_count; r++)
+            turns[r] = (struct ra__turn){ .row = step->first_row + r,
+                                          .pairs = most_pairs(shape, bound, step->first_row + r) };
+        qsort(turns, (size_t)step->row_count, sizeof *turns, compare_turns);
+        for (int r = 0; r < step->row_count; r++) {
+            turns[r].jobs_before = jobs;
+            jobs += ra__bound_jobs(shape, bound, &program->rows[turns[r].row]);
         }
     }
+    return RA_OK;
+}
+
+/* Counts the chunks of a step by the first head of their rows; `counts` has an entry for each head. */
+static void share_out(const struct ra__shape *shape, const struct ra__bound *bound,
+                      const struct ra__step *step, int64_t *counts)
+{
+    const struct ra__plan_row *rows = bound->program->rows;
+    int end = step->first_row + step->row_count;
+    for (int h = 0; h < shape->q_heads; h++) counts[h] = 0;
+    for (int r = step->first_row; r < end; r++) {
+        bound->shares[r].before = counts[rows[r].heads.start];
+        counts[rows[r].heads.start] += ra__bound_chunks(shape, bound, &rows[r]);
+    }
+    for (int r = step->first_row; r < end; r++) bound->shares[r].all = counts[rows[r].heads.start];
+}
+
+static ra_status take_shares(struct ra__exec *exec, struct ra__bound *bound)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    const struct ra__program *program = bound->program;
+    RA__TRY(take_array(exec, program->row_count, sizeof *bound->shares, (void **)&bound->shares));
+    int64_t *counts = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)shape->q_heads,
+                                      sizeof *counts);
+    if (!counts) return ra__fail(RA_ERR_MEMORY, "plan: %d heads", shape->q_heads);
+    for (int i = 0; i < program->step_count; i++)
+        if (program->steps[i].op == RA__OP_ATTEND)
+            share_out(shape, bound, &program->steps[i], counts);
+    ra__free(counts);
+    return RA_OK;
 }
 
 /* `threads` may pull on the jobs of this program at once. */
@@ -228,8 +305,6 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
     RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
-    RA__TRY(take_array(exec, program->row_count, sizeof *bound->job_starts,
-                       (void **)&bound->job_starts));
     for (int i = 0; i < program->send_count; i++)
         bound->sends[i] = bind_transfer(exec, prefix, &program->sends[i]);
     for (int i = 0; i < program->recv_count; i++)
@@ -242,7 +317,6 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
                                                .recv_count = round->recv_count,
                                                .hop = round->hop };
     }
-    count_jobs(&input->shape, bound);
     return RA_OK;
 }
 
@@ -301,15 +375,17 @@ static ra_status reserve_messages(const struct ra__exec *exec)
     return RA_OK;
 }
 
-/* Scratch of attend.c and of the gradient of sinks. */
+/* Scratch of attend.c, of backward.c and of the gradient of sinks. */
 static ra_status take_scratch(struct ra__exec *exec, int threads)
 {
     const struct ra__plan *plan = exec->plan;
+    const struct ra__shape *shape = &plan->input.shape;
     int64_t moved = (int64_t)count_moved(plan, threads);
     RA__TRY(take_array(exec, moved, sizeof *exec->moved, (void **)&exec->moved));
     if (!plan->input.backward) return RA_OK;
-    return take_array(exec, plan->input.shape.q_heads, sizeof *exec->dsinks,
-                      (void **)&exec->dsinks);
+    RA__TRY(take_array(exec, (int64_t)count_done(shape), sizeof *exec->done, (void **)&exec->done));
+    RA__TRY(take_array(exec, shape->kv_heads, sizeof *exec->reach, (void **)&exec->reach));
+    return take_array(exec, shape->q_heads, sizeof *exec->dsinks, (void **)&exec->dsinks);
 }
 
 ra_status ra__exec_create(struct ra__exec *exec)
@@ -320,9 +396,11 @@ ra_status ra__exec_create(struct ra__exec *exec)
     RA__TRY(reserve_messages(exec));
     RA__TRY(take_scratch(exec, threads));
     RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
-    /* Backward, the jobs of a KV head come one after the other, and how queries are cut decides in
-     * which order the gradients of its keys are summed: the cut must not know the threads. */
-    return bind_program(exec, &exec->plan->backward, 1, &exec->backward);
+    RA__TRY(take_turns(exec, &exec->forward));
+    /* Backward, how queries are cut decides in which order the gradients of keys are summed: the cut
+     * must not know the threads. */
+    RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));
+    return take_shares(exec, &exec->backward);
 }
 
 static void unbind(struct ra__bound *bound)
@@ -330,7 +408,8 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->sends);
     ra__free(bound->recvs);
     ra__free(bound->rounds);
-    ra__free(bound->job_starts);
+    ra__free(bound->turns);
+    ra__free(bound->shares);
 }
 
 static void give_buffers(struct ra__exec *exec)
@@ -348,6 +427,8 @@ void ra__exec_destroy(struct ra__exec *exec)
     unbind(&exec->backward);
     ra__free(exec->moved);
     ra__free(exec->dsinks);
+    ra__free(exec->done);
+    ra__free(exec->reach);
     ra__free(exec->hellos);
     ra__free(exec->hello_messages);
 }

@@ -8,6 +8,7 @@
 #include "core/pool.h"
 #include "device/device.h"
 #include "exec/job.h"
+#include "exec/tasks.h"
 #include "kernel/kernel.h"
 #include "plan/plan.h"
 #include "transport/transport.h"
@@ -63,15 +64,29 @@ struct ra__hello {
 #undef RA__HELLO_FIELD
 };
 
+/* When a row of a step has its turn forward: those of the largest jobs come first. */
+struct ra__turn {
+    int row;             /* of the program */
+    int64_t pairs;       /* of its largest job, roughly */
+    int64_t jobs_before; /* in the step */
+};
+
+/* Backward, the chunks of all rows that begin with the same head are shared out evenly among the query
+ * chunks of a step. */
+struct ra__share {
+    int64_t before, all; /* chunks of such rows: of those before this one, and of all of the step */
+};
+
 /* A program with its messages bound to buffers. */
 struct ra__bound {
     const struct ra__program *program;
     struct ra__message *sends, *recvs;
     struct ra__round *rounds;
-    struct ra__cut cut;  /* of rows with all heads into jobs */
-    struct ra__cut each; /* of rows with other heads: one head per job */
-    int64_t *job_starts; /* [row]: jobs of the rows before it in its step */
-    int most_keys;       /* of a row that repeats */
+    struct ra__cut cut;       /* of rows with all heads into jobs */
+    struct ra__cut each;      /* of rows with other heads: one head per job */
+    struct ra__turn *turns;   /* forward, [row]: those of a step in the order of its rows, sorted */
+    struct ra__share *shares; /* backward, [row] */
+    int most_keys;            /* of a row that repeats */
 };
 
 struct ra__exec {
@@ -87,8 +102,11 @@ struct ra__exec {
     float *dq, *delta;  /* backward sums: [batch, query, head, dim] and [batch, query, head] */
     char *workspace;    /* kernel scratch, one part per thread */
     size_t workspace_bytes;
-    struct ra__key_run *moved; /* keys of a family's row, [thread][most_keys] */
+    struct ra__key_run *moved; /* forward: keys of a family's row, [thread][most_keys] */
     double *dsinks;            /* [q_heads] sums of a backward run */
+    struct ra__tasks tasks;    /* of the backward step under way */
+    atomic_bool *done;         /* [task][lane] of it */
+    struct ra__range *reach;   /* [kv_head]: the rows of its keys */
     struct ra__bound forward, backward;
 
     struct ra__hello hello;
@@ -108,6 +126,34 @@ struct ra__exec {
     ra_stats stats; /* of the last run */
 };
 
+/* Some queries of one row of a family, for some heads of one KV head. */
+struct ra__job {
+    const struct ra__plan_row *row;
+    int64_t repeat;        /* which row of the family */
+    int64_t offset, count; /* queries of the row */
+    struct ra__lane lane;
+    const struct ra__key_run *runs; /* the keys they meet */
+    int run_count;
+    int thread;
+};
+
+/* The position of the first query of a job. */
+static inline int64_t ra__job_position(const struct ra__job *job)
+{
+    const struct ra__plan_row *row = job->row;
+    return row->q_pos + job->repeat * row->q_pos_advance + job->offset * row->q_step;
+}
+
+/* The keys of a run that lie between the first and the last one that a query of the job sees. */
+static inline int64_t ra__job_keys(const struct ra__job *job, const struct ra__key_run *run,
+                                   int64_t *first)
+{
+    int64_t position = ra__job_position(job), unused, end;
+    ra__band_clip(run, position, first, &unused);
+    ra__band_clip(run, position + (job->count - 1) * job->row->q_step, &unused, &end);
+    return ra__max(end - *first, 0);
+}
+
 /* How the rows of a family are cut, into how many chunks of queries, and into how many jobs. */
 static inline const struct ra__cut *ra__bound_cut(const struct ra__shape *shape,
                                                   const struct ra__bound *bound,
@@ -126,6 +172,15 @@ static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct
     return ra__bound_chunks(shape, bound, row) *
            ra__lanes(shape, ra__bound_cut(shape, bound, row), row->heads);
 }
+
+/* Sets the queries of a job of job->row: its chunk-th stretch of them, over all rows of the family. */
+void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
+                 int64_t chunk);
+
+/* Runs a job on the keys of a step. */
+void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job);
+void ra__job_backward(struct ra__exec *exec, const struct ra__step *step,
+                      const struct ra__job *job);
 
 /* Bytes by purpose that ra__exec_create would allocate, with the plan's own and the caller's. */
 ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
@@ -147,6 +202,7 @@ ra_status ra__exec_share(const struct ra__rank *rank, struct ra__message *messag
 /* Steps, by file. */
 ra_status ra__exec_hello(struct ra__exec *exec);
 ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step);
+ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_pack(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_place(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step);

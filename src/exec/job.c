@@ -1,0 +1,160 @@
+/* job.c - one job: where the numbers of its queries and keys lie, and the call of the kernel. */
+#include "exec/exec.h"
+
+/* K and V of one KV head, in the caller's tensors or in a slot. */
+struct block {
+    struct ra__matrix k, v;
+};
+
+static struct block find_block(const struct ra__exec *exec, enum ra__slot slot,
+                               const struct ra__lane *lane)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    if (slot == RA__SLOT_OWN)
+        return (struct block){
+            ra__matrix_at(&exec->io->k, shape->dtype, lane->batch, 0, lane->kv_head),
+            ra__matrix_at(&exec->io->v, shape->dtype, lane->batch, 0, lane->kv_head),
+        };
+    int64_t element = (int64_t)ra__dtype_bytes(shape->dtype);
+    int64_t row_stride = ra__slot_width(exec->plan, slot);
+    char *k = (char *)exec->slots[slot] +
+              ra__slot_head(exec->plan, slot, lane->batch, lane->kv_head) * element;
+    return (struct block){ { k, row_stride, 0 }, { k + shape->dim * element, row_stride, 0 } };
+}
+
+/* The first row of the shard that a job works on; the next ones lie q_row_step apart. */
+static int64_t first_row(const struct ra__job *job)
+{
+    const struct ra__plan_row *row = job->row;
+    return row->q_row + job->repeat * row->q_row_advance + job->offset * row->q_row_step;
+}
+
+static struct ra__matrix queries_at(const struct ra__exec *exec, const struct ra__job *job,
+                                    const ra_tensor *tensor)
+{
+    struct ra__matrix matrix = ra__matrix_at(tensor, exec->plan->input.shape.dtype, job->lane.batch,
+                                             first_row(job), job->lane.head);
+    matrix.row_stride *= job->row->q_row_step;
+    return matrix;
+}
+
+static struct ra__column column_at(const struct ra__exec *exec, const struct ra__job *job,
+                                   float *data)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    struct ra__column column = ra__column_at(&input->shape, data,
+                                             input->q_layout->count[input->rank], job->lane.batch,
+                                             first_row(job), job->lane.head);
+    column.row_stride *= job->row->q_row_step;
+    return column;
+}
+
+/* Where the numbers of a job start in a packed f32 tensor [batch, query, head, width]. */
+static float *sums_at(const struct ra__exec *exec, const struct ra__job *job, float *data,
+                      int width)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    int64_t rows = input->q_layout->count[input->rank];
+    int64_t at = (job->lane.batch * rows + first_row(job)) * input->shape.q_heads + job->lane.head;
+    return data ? data + at * width : NULL;
+}
+
+static struct ra__bias bias_at(const struct ra__exec *exec, const struct ra__job *job)
+{
+    const ra_bias *bias = &exec->io->bias;
+    if (!bias->data) return (struct ra__bias){ .data = NULL };
+    int64_t at = job->lane.batch * bias->batch_stride + job->lane.head * bias->head_stride +
+                 first_row(job) * bias->query_stride;
+    int64_t bytes = bias->mask ? 1 : (int64_t)sizeof(float);
+    return (struct ra__bias){ .data = (const char *)bias->data + at * bytes,
+                              .mask = bias->mask != 0,
+                              .row_stride = bias->query_stride * job->row->q_row_step,
+                              .head_stride = bias->head_stride };
+}
+
+/* Inside a job: a sign of life. What poll says about the group is heard at the next tick. */
+static void breathe(void *context)
+{
+    const struct ra__rank *rank = context;
+    rank->transport->poll(rank->link);
+}
+
+/* Only the rank's own thread may use its link; thread 0 is that one. */
+static struct ra__view make_view(const struct ra__exec *exec, const struct ra__step *step,
+                                 const struct ra__job *job)
+{
+    struct block block = find_block(exec, step->from, &job->lane);
+    return (struct ra__view){
+        .shape = &exec->plan->input.shape,
+        .batch = job->lane.batch,
+        .head = job->lane.head,
+        .heads = job->lane.heads,
+        .q_count = job->count,
+        .q_pos = ra__job_position(job),
+        .q_pos_step = job->row->q_step,
+        .q = queries_at(exec, job, &exec->io->q),
+        .k = block.k,
+        .v = block.v,
+        .runs = job->runs,
+        .run_count = job->run_count,
+        .terms = exec->has_terms ? &exec->terms : NULL,
+        .bias = bias_at(exec, job),
+        .breathe = job->thread == 0 ? breathe : NULL,
+        .context = (void *)exec->rank,
+    };
+}
+
+static void *workspace_of(const struct ra__exec *exec, int thread)
+{
+    return exec->workspace + (size_t)thread * exec->workspace_bytes;
+}
+
+void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
+                 int64_t chunk)
+{
+    const struct ra__cut *cut = ra__bound_cut(shape, bound, job->row);
+    int64_t per_row = ra__ceil_div(job->row->q_count, cut->queries);
+    job->repeat = chunk / per_row;
+    job->offset = chunk % per_row * cut->queries;
+    job->count = ra__min(cut->queries, job->row->q_count - job->offset);
+}
+
+void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    struct ra__forward_job forward = {
+        .view = make_view(exec, step, job),
+        .first = job->row->first,
+        .last = job->row->last,
+        .m = column_at(exec, job, exec->m),
+        .l = column_at(exec, job, exec->l),
+        .acc = sums_at(exec, job, exec->acc, shape->value_dim),
+        .acc_row_stride = (int64_t)shape->q_heads * shape->value_dim * job->row->q_row_step,
+        .out = queries_at(exec, job, &exec->io->out),
+        .lse = column_at(exec, job, exec->io->lse),
+    };
+    exec->kernel->forward(&forward, workspace_of(exec, job->thread));
+    atomic_fetch_add_explicit(&exec->pairs, forward.pairs, memory_order_relaxed);
+}
+
+void ra__job_backward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    float *dk = (float *)exec->slots[step->to] +
+                ra__slot_head(exec->plan, step->to, job->lane.batch, job->lane.kv_head);
+    int64_t stride = ra__slot_width(exec->plan, step->to);
+    struct ra__backward_job backward = {
+        .view = make_view(exec, step, job),
+        .dout = queries_at(exec, job, &exec->io->dout),
+        .lse = column_at(exec, job, exec->io->lse),
+        .delta = column_at(exec, job, exec->delta),
+        .dq = sums_at(exec, job, exec->dq, shape->dim),
+        .dq_row_stride = (int64_t)shape->q_heads * shape->dim * job->row->q_row_step,
+        .dk = dk,
+        .dv = dk + shape->dim,
+        .dk_row_stride = stride,
+        .dv_row_stride = stride,
+    };
+    exec->kernel->backward(&backward, workspace_of(exec, job->thread));
+    atomic_fetch_add_explicit(&exec->pairs, backward.pairs, memory_order_relaxed);
+}
