@@ -214,6 +214,12 @@ ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
 void ra__exec_set_terms(struct ra__exec *exec);
 void ra__exec_sum_sinks(struct ra__exec *exec);
 
+/* body(exec, context, first, count) for all of `rows` rows, some at a time, on all threads; a row has
+ * about `row_bytes` bytes to be moved. */
+typedef void ra__sweep_fn(struct ra__exec *exec, const void *context, int64_t first, int64_t count);
+ra_status ra__exec_sweep(struct ra__exec *exec, int64_t rows, size_t row_bytes, ra__sweep_fn *body,
+                         const void *context);
+
 /* Life, abort and progress; between slices of work. */
 ra_status ra__exec_tick(struct ra__exec *exec);
 

@@ -71,14 +71,28 @@ static void copy_head(struct ra__exec *exec, struct place to, struct place from,
 }
 
 /* Rows of all KV heads, or of one. */
-static void copy_rows(struct ra__exec *exec, struct place to, struct place from, int64_t count,
-                      int kv_head)
+struct rows {
+    struct place to, from;
+    int kv_head;
+};
+
+static void copy_some(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
-    int first = kv_head == RA__ALL_HEADS ? 0 : kv_head;
-    int end = kv_head == RA__ALL_HEADS ? shape->kv_heads : kv_head + 1;
+    const struct rows *rows = context;
+    struct place to = rows->to, from = rows->from;
+    int begin = rows->kv_head == RA__ALL_HEADS ? 0 : rows->kv_head;
+    int end = rows->kv_head == RA__ALL_HEADS ? shape->kv_heads : rows->kv_head + 1;
+    to.row += first * to.step;
+    from.row += first * from.step;
     for (int64_t batch = 0; batch < shape->batch; batch++)
-        for (int head = first; head < end; head++) copy_head(exec, to, from, count, batch, head);
+        for (int head = begin; head < end; head++) copy_head(exec, to, from, count, batch, head);
+}
+
+static ra_status copy_rows(struct ra__exec *exec, struct rows rows, int64_t count)
+{
+    return ra__exec_sweep(exec, count, ra__slot_row_bytes(exec->plan, rows.to.slot), copy_some,
+                          &rows);
 }
 
 /* The i-th piece of a step. */
@@ -92,16 +106,17 @@ ra_status ra__exec_pack(struct ra__exec *exec, const struct ra__step *step)
 {
     for (int i = 0; i < step->piece_count; i++) {
         const struct ra__piece *piece = piece_at(exec, step, i);
-        copy_rows(exec, (struct place){ step->to, piece->at, 1 },
-                  (struct place){ step->from, piece->rows.start, piece->rows.step },
-                  piece->rows.count, piece->kv_head);
+        struct rows rows = { { step->to, piece->at, 1 },
+                             { step->from, piece->rows.start, piece->rows.step },
+                             piece->kv_head };
+        RA__TRY(copy_rows(exec, rows, piece->rows.count));
     }
     return RA_OK;
 }
 
 /* Between a piece in a slot and the gathered rows, position by position. */
-static void copy_by_position(struct ra__exec *exec, const struct ra__step *step,
-                             const struct ra__piece *piece, bool to_gathered)
+static ra_status copy_by_position(struct ra__exec *exec, const struct ra__step *step,
+                                  const struct ra__piece *piece, bool to_gathered)
 {
     const ra_layout *layout = exec->plan->input.k_layout;
     int64_t last = ra__run_last(piece->rows);
@@ -115,101 +130,128 @@ static void copy_by_position(struct ra__exec *exec, const struct ra__step *step,
         struct place packed = { to_gathered ? step->from : step->to, piece->at + skipped, 1 };
         struct place all = { to_gathered ? step->to : step->from,
                              position - exec->plan->gather_base, run->at.step * rows.step };
-        copy_rows(exec, to_gathered ? all : packed, to_gathered ? packed : all, rows.count,
-                  piece->kv_head);
+        struct rows copied = { to_gathered ? all : packed, to_gathered ? packed : all,
+                               piece->kv_head };
+        RA__TRY(copy_rows(exec, copied, rows.count));
     }
+    return RA_OK;
 }
 
 ra_status ra__exec_place(struct ra__exec *exec, const struct ra__step *step)
 {
     for (int i = 0; i < step->piece_count; i++)
-        copy_by_position(exec, step, piece_at(exec, step, i), true);
+        RA__TRY(copy_by_position(exec, step, piece_at(exec, step, i), true));
     return RA_OK;
 }
 
 ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step)
 {
     for (int i = 0; i < step->piece_count; i++)
-        copy_by_position(exec, step, piece_at(exec, step, i), false);
+        RA__TRY(copy_by_position(exec, step, piece_at(exec, step, i), false));
     return RA_OK;
+}
+
+/* Pieces whose rows are cleared, or added to others. */
+struct sums {
+    enum ra__slot to, from;
+    const struct ra__piece *piece;
+};
+
+static void clear_some(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+{
+    const struct sums *sums = context;
+    exec->device->clear(slot_row(exec, sums->to, sums->piece->at + first),
+                        (size_t)count * ra__slot_row_bytes(exec->plan, sums->to));
 }
 
 ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step)
 {
-    size_t row_bytes = ra__slot_row_bytes(exec->plan, step->to);
     for (int i = 0; i < step->piece_count; i++) {
-        const struct ra__piece *piece = piece_at(exec, step, i);
-        exec->device->clear(slot_row(exec, step->to, piece->at),
-                            (size_t)piece->rows.count * row_bytes);
+        struct sums sums = { .to = step->to, .piece = piece_at(exec, step, i) };
+        RA__TRY(ra__exec_sweep(exec, sums.piece->rows.count,
+                               ra__slot_row_bytes(exec->plan, step->to), clear_some, &sums));
     }
     return RA_OK;
 }
 
-/* Rows of one KV head, one by one, into rows of all. */
-static void add_head(struct ra__exec *exec, const struct ra__step *step,
-                     const struct ra__piece *piece)
+/* A row of one KV head into a row of all. */
+static void add_head(struct ra__exec *exec, struct place to, struct place from, int kv_head)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
     size_t width = (size_t)(shape->dim + shape->value_dim);
-    for (int64_t i = 0; i < piece->rows.count; i++) {
-        struct place to = { step->to, piece->rows.start + i * piece->rows.step, 1 };
-        struct place from = { step->from, piece->at + i, 1 };
-        for (int64_t batch = 0; batch < shape->batch; batch++)
-            exec->device->add((float *)slot_head(exec, to, batch, piece->kv_head),
-                              (const float *)slot_head(exec, from, batch, piece->kv_head), width);
+    for (int64_t batch = 0; batch < shape->batch; batch++)
+        exec->device->add((float *)slot_head(exec, to, batch, kv_head),
+                          (const float *)slot_head(exec, from, batch, kv_head), width);
+}
+
+static void add_some(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+{
+    const struct sums *sums = context;
+    const struct ra__piece *piece = sums->piece;
+    size_t width = (size_t)ra__slot_width(exec->plan, sums->to);
+    bool all = piece->kv_head == RA__ALL_HEADS;
+    int64_t together = all && piece->rows.step == 1 ? count : 1;
+    for (int64_t i = first; i < first + count; i += together) {
+        struct place to = { sums->to, piece->rows.start + i * piece->rows.step, 1 };
+        struct place from = { sums->from, piece->at + i, 1 };
+        if (!all) add_head(exec, to, from, piece->kv_head);
+        else
+            exec->device->add((float *)slot_row(exec, to.slot, to.row),
+                              (const float *)slot_row(exec, from.slot, from.row),
+                              (size_t)together * width);
     }
 }
 
 ra_status ra__exec_add(struct ra__exec *exec, const struct ra__step *step)
 {
-    size_t width = (size_t)ra__slot_width(exec->plan, step->to);
     for (int i = 0; i < step->piece_count; i++) {
-        const struct ra__piece *piece = piece_at(exec, step, i);
-        if (piece->kv_head != RA__ALL_HEADS) {
-            add_head(exec, step, piece);
-            continue;
-        }
-        int64_t together = piece->rows.step == 1 ? piece->rows.count : 1;
-        for (int64_t n = 0; n < piece->rows.count; n += together)
-            exec->device->add(
-                (float *)slot_row(exec, step->to, piece->rows.start + n * piece->rows.step),
-                (const float *)slot_row(exec, step->from, piece->at + n), (size_t)together * width);
+        struct sums sums = { step->to, step->from, piece_at(exec, step, i) };
+        RA__TRY(ra__exec_sweep(exec, sums.piece->rows.count,
+                               ra__slot_row_bytes(exec->plan, step->from), add_some, &sums));
     }
     return RA_OK;
 }
 
-/* f32 sums [batch, rows, heads, dim] or [rows, batch, heads, ...] -> the caller's tensor. */
-static void store_sums(const struct ra__shape *shape, struct ra__matrix to, const float *from,
-                       int64_t from_stride, int64_t rows, int dim)
+/* Row `row` of f32 sums -> that of the caller's tensor. */
+static void store_sums(ra_dtype dtype, struct ra__matrix to, const float *from, int dim)
 {
-    for (int64_t row = 0; row < rows; row++)
-        for (int d = 0; d < dim; d++)
-            ra__store(shape->dtype, to.data, row * to.row_stride + d, from[row * from_stride + d]);
+    for (int d = 0; d < dim; d++) ra__store(dtype, to.data, d, from[d]);
+}
+
+static void finish_queries(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+{
+    const struct ra__shape *s = &exec->plan->input.shape;
+    int64_t rows = exec->plan->input.q_layout->count[exec->plan->input.rank];
+    (void)context;
+    for (int64_t i = first; i < first + count; i++)
+        for (int head = 0; head < s->q_heads; head++)
+            store_sums(s->dtype, ra__matrix_at(&exec->io->dq, s->dtype, i / rows, i % rows, head),
+                       exec->dq + (i * s->q_heads + head) * s->dim, s->dim);
+}
+
+static void finish_keys(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+{
+    const struct ra__shape *s = &exec->plan->input.shape;
+    (void)context;
+    for (int64_t i = first * s->batch; i < (first + count) * s->batch; i++)
+        for (int head = 0; head < s->kv_heads; head++) {
+            int64_t row = i / s->batch, batch = i % s->batch;
+            struct place at = { RA__GRAD_OWN, row, 1 };
+            const float *sums = (const float *)slot_head(exec, at, batch, head);
+            store_sums(s->dtype, ra__matrix_at(&exec->io->dk, s->dtype, batch, row, head), sums,
+                       s->dim);
+            store_sums(s->dtype, ra__matrix_at(&exec->io->dv, s->dtype, batch, row, head),
+                       sums + s->dim, s->value_dim);
+        }
 }
 
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *shape = &input->shape;
-    int64_t q_rows = input->q_layout->count[input->rank],
-            k_rows = input->k_layout->count[step->block];
-    int64_t stride = ra__slot_width(exec->plan, RA__GRAD_OWN);
-    for (int64_t batch = 0; batch < shape->batch; batch++) {
-        for (int head = 0; head < shape->q_heads; head++) {
-            store_sums(shape, ra__matrix_at(&exec->io->dq, shape->dtype, batch, 0, head),
-                       exec->dq + (batch * q_rows * shape->q_heads + head) * shape->dim,
-                       (int64_t)shape->q_heads * shape->dim, q_rows, shape->dim);
-            RA__TRY(ra__exec_tick(exec));
-        }
-        for (int head = 0; head < shape->kv_heads; head++) {
-            const float *sums = (const float *)exec->slots[RA__GRAD_OWN] +
-                                ra__slot_head(exec->plan, RA__GRAD_OWN, batch, head);
-            store_sums(shape, ra__matrix_at(&exec->io->dk, shape->dtype, batch, 0, head), sums,
-                       stride, k_rows, shape->dim);
-            store_sums(shape, ra__matrix_at(&exec->io->dv, shape->dtype, batch, 0, head),
-                       sums + shape->dim, stride, k_rows, shape->value_dim);
-            RA__TRY(ra__exec_tick(exec));
-        }
-    }
-    return RA_OK;
+    size_t q_bytes = (size_t)shape->q_heads * (size_t)shape->dim * sizeof(float);
+    RA__TRY(ra__exec_sweep(exec, shape->batch * input->q_layout->count[input->rank], q_bytes,
+                           finish_queries, NULL));
+    return ra__exec_sweep(exec, input->k_layout->count[step->block],
+                          ra__slot_row_bytes(exec->plan, RA__GRAD_OWN), finish_keys, NULL);
 }

@@ -60,24 +60,33 @@ static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
     return RA_OK;
 }
 
-/* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse. */
-static ra_status prepare_backward(struct ra__exec *exec)
+/* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse; rows of all batch items. */
+static void prepare_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
 {
-    enum { ROWS = 1024 }; /* between two ticks */
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *s = &input->shape;
     const struct ra__io *io = exec->io;
-    int64_t rows = input->q_layout->count[input->rank], all = s->batch * rows * s->q_heads;
-    exec->device->clear(exec->dq, (size_t)(all * s->dim) * sizeof(float));
-    for (int64_t batch = 0; batch < s->batch; batch++)
-        for (int64_t row = 0; row < rows; row += ROWS) {
-            ra__kernel_delta(s, ra__min(ROWS, rows - row), s->q_heads,
-                             ra__matrix_at(&io->out, s->dtype, batch, row, 0),
-                             ra__matrix_at(&io->dout, s->dtype, batch, row, 0),
-                             ra__column_at(s, (float *)io->dlse, rows, batch, row, 0),
-                             ra__column_at(s, exec->delta, rows, batch, row, 0));
-            RA__TRY(ra__exec_tick(exec));
-        }
+    int64_t rows = input->q_layout->count[input->rank], width = (int64_t)s->q_heads * s->dim;
+    (void)context;
+    exec->device->clear(exec->dq + first * width, (size_t)(count * width) * sizeof(float));
+    while (count > 0) {
+        int64_t batch = first / rows, row = first % rows, some = ra__min(count, rows - row);
+        ra__kernel_delta(s, some, s->q_heads, ra__matrix_at(&io->out, s->dtype, batch, row, 0),
+                         ra__matrix_at(&io->dout, s->dtype, batch, row, 0),
+                         ra__column_at(s, (float *)io->dlse, rows, batch, row, 0),
+                         ra__column_at(s, exec->delta, rows, batch, row, 0));
+        first += some;
+        count -= some;
+    }
+}
+
+static ra_status prepare_backward(struct ra__exec *exec)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__shape *s = &input->shape;
+    size_t row_bytes = (size_t)s->q_heads * (size_t)(s->dim + s->value_dim) * sizeof(float);
+    RA__TRY(ra__exec_sweep(exec, s->batch * input->q_layout->count[input->rank], row_bytes,
+                           prepare_rows, NULL));
     ra__exec_sum_sinks(exec);
     return RA_OK;
 }
