@@ -33,9 +33,9 @@ struct ra__pool {
     atomic_uint_least64_t generation; /* counts calls of ra__pool_run */
     atomic_int busy;                  /* workers that have not finished this generation */
     atomic_int waiting;               /* threads that sleep until an item is done */
-    atomic_bool quit;                 /* a tick of this generation failed */
+    atomic_bool quit;                 /* a tick of this generation, or what was aside, failed */
     atomic_bool stop;                 /* the pool ends */
-    ra_status status;                 /* of the ticks; the calling thread's */
+    ra_status status;                 /* of these; the calling thread's */
     atomic_int_least64_t next;
     struct worker workers[];
 };
@@ -65,12 +65,17 @@ static bool look_on(const struct wait *wait)
     return false;
 }
 
+/* On the calling thread: nothing more is begun once a call has failed. */
+static void call(struct ra__pool *pool, ra_status (*function)(void *context))
+{
+    if (pool->status != RA_OK) return;
+    pool->status = function(pool->work.context);
+    if (pool->status != RA_OK) atomic_store(&pool->quit, true);
+}
+
 bool ra__pool_go_on(struct ra__pool *pool, int thread)
 {
-    if (thread == 0 && pool->status == RA_OK) {
-        pool->status = pool->work.tick(pool->work.context);
-        if (pool->status != RA_OK) atomic_store(&pool->quit, true);
-    }
+    if (thread == 0) call(pool, pool->work.tick);
     return !atomic_load(&pool->quit);
 }
 
@@ -176,6 +181,7 @@ ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
         pthread_cond_broadcast(&pool->work_ready);
         pthread_mutex_unlock(&pool->lock);
     }
+    if (work->aside) call(pool, work->aside);
     take_items(pool, 0);
     wake_waiting(pool); /* a failed tick ends their waiting */
     if (!look_on(&wait)) sleep_until(&wait, &pool->work_done, 0);

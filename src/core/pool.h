@@ -24,6 +24,8 @@ struct ra__work {
     void (*body)(void *context, int64_t item, int thread);
     ra_status (*tick)(void *context);
     bool (*ready)(void *context, int64_t item); /* NULL: items are independent */
+    ra_status (*aside)(void *context); /* NULL, or what the calling thread does before its items,
+                                          while others begin; fails as tick does */
     void *context;
     int64_t items;
 };

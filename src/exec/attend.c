@@ -12,6 +12,11 @@ static ra_status tick(void *context)
     return ra__exec_tick(((struct attend_work *)context)->exec);
 }
 
+static ra_status post_held(void *context)
+{
+    return ra__exec_post_held(((struct attend_work *)context)->exec);
+}
+
 /* The turn that holds the index-th job of the step. */
 static const struct ra__turn *find_turn(const struct attend_work *work, int64_t index)
 {
@@ -64,6 +69,7 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     struct ra__work deal = {
         .body = forward_item,
         .tick = tick,
+        .aside = post_held,
         .context = &work,
         .items = last->jobs_before + ra__bound_jobs(&exec->plan->input.shape, exec->bound,
                                                     &exec->bound->program->rows[last->row]),

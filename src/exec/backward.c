@@ -19,6 +19,11 @@ static ra_status tick(void *context)
     return ra__exec_tick(((struct backward_work *)context)->exec);
 }
 
+static ra_status post_held(void *context)
+{
+    return ra__exec_post_held(((struct backward_work *)context)->exec);
+}
+
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
 /* Where rows of keys are counted for each KV head apart: in a slot whose rows are of one KV head. */
@@ -270,6 +275,7 @@ ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step 
         .body = backward_item,
         .tick = tick,
         .ready = task_ready,
+        .aside = post_held,
         .context = &work,
         .items = exec->tasks.count * work.lanes,
     };

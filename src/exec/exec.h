@@ -119,6 +119,7 @@ struct ra__exec {
     const struct ra__bound *bound;
     struct ra__terms terms;        /* of the problem, and the sinks and the seed of the run */
     bool has_terms;                /* scores are more than q.k */
+    struct ra__round *held;        /* to be posted while the next jobs are begun */
     struct ra__round *outstanding; /* posted and not yet waited for */
     atomic_int_least64_t pairs;
     int64_t pairs_expected;
@@ -209,6 +210,9 @@ ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_add(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
+
+/* Posts the round that is held, if any. */
+ra_status ra__exec_post_held(struct ra__exec *exec);
 
 /* Score terms of the run that starts, and the gradient of its sinks once delta is known. */
 void ra__exec_set_terms(struct ra__exec *exec);

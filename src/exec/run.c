@@ -16,9 +16,11 @@ ra_status ra__exec_tick(struct ra__exec *exec)
     return ra__fail(RA_ERR_ABORTED, "rank %d: stopped by its progress callback", exec->rank->rank);
 }
 
-static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
+ra_status ra__exec_post_held(struct ra__exec *exec)
 {
-    struct ra__round *round = &exec->bound->rounds[step->round];
+    struct ra__round *round = exec->held;
+    if (!round) return RA_OK;
+    exec->held = NULL;
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     exec->outstanding = round;
     exec->stats.hops++;
@@ -27,6 +29,17 @@ static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
     for (int i = 0; i < round->recv_count; i++)
         exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
     return RA_OK;
+}
+
+/* A transport may copy bytes while it posts. Where jobs come next, which no message touches, the other
+ * threads shall not wait for that: ATTEND posts what is held. */
+static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
+{
+    const struct ra__step *next = step + 1;
+    const struct ra__step *end = exec->bound->program->steps + exec->bound->program->step_count;
+    exec->held = &exec->bound->rounds[step->round];
+    while (next < end && next->op == RA__OP_CLEAR) next++;
+    return next < end && next->op == RA__OP_ATTEND ? RA_OK : ra__exec_post_held(exec);
 }
 
 static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)
@@ -109,7 +122,7 @@ static ra_status give_up(struct ra__exec *exec, ra_status status)
     snprintf(sentence, sizeof sentence, "%s", ra_last_error());
     exec->rank->transport->abort(exec->rank->link, status, sentence);
     if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
-    exec->outstanding = NULL;
+    exec->outstanding = exec->held = NULL;
     exec->io = NULL;
     return ra__fail(status, "%s", sentence);
 }

@@ -89,7 +89,9 @@ static void every_item_is_done_once(void **state)
         assert_int_equal(ra__pool_threads(pool), threads[t]);
         for (int i = 0; i < TEST_COUNT(items); i++) {
             struct job *job = fresh_job(threads[t]);
-            struct ra__work work = { body, tick, NULL, job, items[i] };
+            struct ra__work work = {
+                .body = body, .tick = tick, .context = job, .items = items[i]
+            };
             assert_ok(ra__pool_run(pool, &work));
             check_done(job, items[i]);
         }
@@ -105,7 +107,7 @@ static void many_runs(void **state)
     struct ra__pool *pool = make_pool(4);
     for (int run = 0; run < 3000; run++) {
         struct job *job = fresh_job(4);
-        struct ra__work work = { body, tick, NULL, job, run % 9 };
+        struct ra__work work = { .body = body, .tick = tick, .context = job, .items = run % 9 };
         assert_ok(ra__pool_run(pool, &work));
         check_done(job, run % 9);
     }
@@ -118,7 +120,7 @@ static void threads_work_at_the_same_time(void **state)
     struct ra__pool *pool = make_pool(8);
     struct job *job = fresh_job(8);
     job->seconds = 0.05;
-    struct ra__work work = { body, tick, NULL, job, 16 };
+    struct ra__work work = { .body = body, .tick = tick, .context = job, .items = 16 };
     double start = ra__now();
     assert_ok(ra__pool_run(pool, &work));
     assert_true(ra__now() - start < 16 * 0.05 * 0.75);
@@ -136,7 +138,7 @@ static void a_failed_tick_stops_the_rest(void **state)
         struct job *job = fresh_job(threads[t]);
         job->fail_at = 2;
         job->seconds = 0.002;
-        struct ra__work work = { body, tick, NULL, job, 1000 };
+        struct ra__work work = { .body = body, .tick = tick, .context = job, .items = 1000 };
         assert_int_equal(ra__pool_run(pool, &work), RA_ERR_ABORTED);
         int finished = atomic_load(&job->finished);
         assert_true(finished >= 2 && finished < 100);
@@ -171,7 +173,7 @@ static void long_items_of_others_do_not_stop_ticks(void **state)
     (void)state;
     struct ra__pool *pool = make_pool(2);
     struct job *job = fresh_job(2);
-    struct ra__work work = { uneven_body, tick, NULL, job, 2 };
+    struct ra__work work = { .body = uneven_body, .tick = tick, .context = job, .items = 2 };
     assert_ok(ra__pool_run(pool, &work));
     assert_int_equal(atomic_load(&job->finished), 2);
     assert_true(job->ticks >= 3);
@@ -212,7 +214,9 @@ static void items_wait_for_those_before_them(void **state)
         for (int s = 0; s < TEST_COUNT(seconds); s++) {
             struct job *job = fresh_job(threads[t]);
             job->seconds = seconds[s];
-            struct ra__work work = { chain_body, tick, chain_ready, job, 400 };
+            struct ra__work work = {
+                .body = chain_body, .tick = tick, .ready = chain_ready, .context = job, .items = 400
+            };
             assert_ok(ra__pool_run(pool, &work));
             check_done(job, 400);
             for (int i = 0; i < 400; i++) assert_int_equal(written[i], i / STRIDE + 1);
@@ -251,11 +255,62 @@ static void a_failed_tick_ends_long_items_and_waits(void **state)
     static const int threads[] = { 1, 2, 4 };
     for (int t = 0; t < TEST_COUNT(threads); t++) {
         struct patience patience = { make_pool(threads[t]), fresh_job(threads[t]), false };
-        struct ra__work work = { patient_body, patient_tick, patient_ready, &patience, 20 };
+        struct ra__work work = { .body = patient_body,
+                                 .tick = patient_tick,
+                                 .ready = patient_ready,
+                                 .context = &patience,
+                                 .items = 20 };
         patience.job->fail_at = 3;
         assert_int_equal(ra__pool_run(patience.pool, &work), RA_ERR_ABORTED);
         assert_int_equal(atomic_load(&patience.job->finished), 1);
         ra__pool_destroy(patience.pool);
+    }
+}
+
+struct errand {
+    struct job *job;
+    int calls;
+    ra_status status; /* how it ends */
+};
+
+static ra_status run_errand(void *context)
+{
+    struct errand *errand = context;
+    errand->calls += pthread_equal(pthread_self(), errand->job->caller) ? 1 : 100;
+    if (errand->job->threads > 1) /* others go on meanwhile */
+        for (int i = 0; i < 2000 && !atomic_load(&errand->job->finished); i++) sleep_for(0.001);
+    return errand->status;
+}
+
+static void errand_body(void *context, int64_t item, int thread)
+{
+    sleep_for(0.001);
+    body(((struct errand *)context)->job, item, thread);
+}
+
+static ra_status errand_tick(void *context) { return tick(((struct errand *)context)->job); }
+
+/* The caller does something else first while the others begin; if it fails, that is the end. */
+static void the_caller_runs_an_errand_first(void **state)
+{
+    (void)state;
+    static const int threads[] = { 1, 3 };
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct ra__pool *pool = make_pool(threads[t]);
+        struct errand errand = { .job = fresh_job(threads[t]), .status = RA_OK };
+        struct ra__work work = { .body = errand_body,
+                                 .tick = errand_tick,
+                                 .aside = run_errand,
+                                 .context = &errand,
+                                 .items = 200 };
+        assert_ok(ra__pool_run(pool, &work));
+        check_done(errand.job, 200);
+        assert_int_equal(errand.calls, 1);
+        errand = (struct errand){ .job = fresh_job(threads[t]), .status = RA_ERR_PEER };
+        assert_int_equal(ra__pool_run(pool, &work), RA_ERR_PEER);
+        assert_true(atomic_load(&errand.job->finished) < 100);
+        assert_int_equal(errand.job->ticks, 0);
+        ra__pool_destroy(pool);
     }
 }
 
@@ -276,6 +331,7 @@ int main(void)
         cmocka_unit_test(long_items_of_others_do_not_stop_ticks),
         cmocka_unit_test(items_wait_for_those_before_them),
         cmocka_unit_test(a_failed_tick_ends_long_items_and_waits),
+        cmocka_unit_test(the_caller_runs_an_errand_first),
         cmocka_unit_test(cores_are_counted),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
