@@ -8,8 +8,19 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#ifdef MADV_HUGEPAGE
+enum { ADVICE = MADV_HUGEPAGE };
+#else
+enum { ADVICE = MADV_NORMAL };
+#endif
 
 enum { ALIGNMENT = 64 };
+
+/* Large buffers ask for huge pages: they are filled with few page faults and read with few misses of the
+ * table of addresses. Smaller ones would waste much of a page. */
+enum { HUGE_PAGE = 2 << 20, WORTH_IT = 2 * HUGE_PAGE };
 
 struct header {
     size_t bytes; /* of the user, without this header */
@@ -22,7 +33,10 @@ static void *c_alloc(void *context, size_t bytes, size_t alignment)
 {
     (void)context;
     void *memory = NULL;
-    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+    if (bytes < WORTH_IT) return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+    if (posix_memalign(&memory, HUGE_PAGE, bytes)) return NULL;
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, ADVICE); /* whole ones; no harm where refused */
+    return memory;
 }
 
 static void c_free(void *context, void *memory, size_t bytes)

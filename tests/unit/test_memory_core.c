@@ -28,6 +28,46 @@ static void memory_is_aligned_and_counted(void **state)
     assert_int_equal(ra_allocated_bytes(), before);
 }
 
+/* What the kernel says of the mapping at an address: 1 if it was asked for huge pages, 0 if not, -1 if it
+ * does not say. */
+static int asked_for_huge_pages(const void *memory)
+{
+    char line[512];
+    unsigned long long from, to, at = (uintptr_t)memory;
+    bool inside = false;
+    int result = -1;
+    FILE *file = fopen("/proc/self/smaps", "r");
+    while (file && result < 0 && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) inside = at >= from && at < to;
+        if (inside && !strncmp(line, "VmFlags:", 8)) result = strstr(line, " hg") != NULL;
+    }
+    if (file) fclose(file);
+    return result;
+}
+
+/* Only where the C library gives the memory, and a machine that has huge pages. */
+static void large_memory_asks_for_huge_pages(void **state)
+{
+    (void)state;
+    enum { LARGE = 20 << 20, SMALL = 1 << 20 };
+    FILE *known = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
+    if (!known) skip();
+    fclose(known);
+    char *large = ra__alloc(NULL, RA__FOR_STATE, LARGE),
+         *small = ra__alloc(NULL, RA__FOR_STATE, SMALL);
+    assert_true(large && small);
+    assert_int_equal((uintptr_t)large % 64, 0);
+    memset(large, 1, LARGE);
+    memset(small, 1, SMALL);
+    if (asked_for_huge_pages(large) >= 0 && !test_slow()) {
+        assert_int_equal(asked_for_huge_pages(large + LARGE / 2), 1);
+        assert_int_equal(asked_for_huge_pages(small), 0);
+    }
+    ra__free(large);
+    ra__free(small);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
 static void no_bytes_are_still_memory(void **state)
 {
     (void)state;
@@ -181,6 +221,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_is_aligned_and_counted),
+        cmocka_unit_test(large_memory_asks_for_huge_pages),
         cmocka_unit_test(no_bytes_are_still_memory),
         cmocka_unit_test(arrays_are_cleared_and_checked),
         cmocka_unit_test(arrays_grow_and_keep_their_elements),
