@@ -29,6 +29,27 @@ static ra_status default_threads(int local_ranks, int *threads)
     return RA_OK;
 }
 
+/* RINGATTN_PIN: 1 keeps the threads of a rank on cores of their own, where there are enough of them. */
+static ra_status wants_pinning(bool *pin)
+{
+    const char *text = getenv("RINGATTN_PIN");
+    *pin = text && !strcmp(text, "1");
+    if (*pin || !text || !*text || !strcmp(text, "0")) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "RINGATTN_PIN is \"%.40s\", but must be 0 or 1", text);
+}
+
+/* The threads of one of the ranks of this process. */
+static ra_status make_pool(int rank, int local_ranks, int threads, struct ra__pool **pool)
+{
+    bool pin, fits = (int64_t)local_ranks * threads <= ra__cores();
+    RA__TRY(wants_pinning(&pin));
+    return ra__pool_create(&(struct ra__pool_options){ .threads = threads,
+                                                       .spin = fits,
+                                                       .pin = pin && fits,
+                                                       .first_core = rank % local_ranks * threads },
+                           pool);
+}
+
 static ra_status take_options(const ra_group_options *given, int local_ranks,
                               ra_group_options *options)
 {
@@ -70,9 +91,7 @@ static ra_status create(const struct ra__rank *rank, int local_ranks,
     group->log = options->log;
     const struct ra__device *device = ra__device_at(0);
     struct ra__buffer_source source = { device->alloc, device->free };
-    struct ra__pool_options pool = { .threads = options->threads,
-                                     .spin = local_ranks * options->threads <= ra__cores() };
-    ra_status status = ra__pool_create(&pool, &group->rank.pool);
+    ra_status status = make_pool(rank->rank, local_ranks, options->threads, &group->rank.pool);
     if (status == RA_OK)
         status = ra__buffers_create(options->pool_threshold, source, &group->rank.buffers);
     if (status != RA_OK) {

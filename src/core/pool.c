@@ -4,6 +4,7 @@
  * sleep and wake it up takes as long as a short step of a ring. */
 #include "core/pool.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -190,6 +191,35 @@ ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
 
 /* ---- Threads --------------------------------------------------------------------------------- */
 
+/* The index-th core of those this thread may use, alone; false if there are not so many. */
+static bool find_core(int index, cpu_set_t *core)
+{
+    cpu_set_t all;
+    if (sched_getaffinity(0, sizeof all, &all) != 0) return false;
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        if (!CPU_ISSET(cpu, &all) || index-- > 0) continue;
+        CPU_ZERO(core);
+        CPU_SET(cpu, core);
+        return true;
+    }
+    return false;
+}
+
+static int start_worker(struct worker *worker, const struct ra__pool_options *options)
+{
+    pthread_attr_t attributes;
+    cpu_set_t core;
+    int error = pthread_attr_init(&attributes);
+    if (error) return error;
+    if (options->pin)
+        error = find_core(options->first_core + worker->index, &core)
+                    ? pthread_attr_setaffinity_np(&attributes, sizeof core, &core)
+                    : EINVAL;
+    if (!error) error = pthread_create(&worker->thread, &attributes, worker_main, worker);
+    pthread_attr_destroy(&attributes);
+    return error;
+}
+
 ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__pool **out)
 {
     int threads = options->threads;
@@ -205,7 +235,7 @@ ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__poo
     for (int i = 1; i < threads; i++) {
         struct worker *worker = &pool->workers[i];
         *worker = (struct worker){ .pool = pool, .index = i };
-        int error = pthread_create(&worker->thread, NULL, worker_main, worker);
+        int error = start_worker(worker, options);
         if (error) {
             ra__pool_destroy(pool);
             return ra__fail(RA_ERR_SYSTEM, "threads: thread %d of %d could not start: %s", i + 1,

@@ -10,6 +10,9 @@ struct ra__pool;
 struct ra__pool_options {
     int threads; /* with the rank's own */
     bool spin;   /* wait awake for a moment before sleeping: only where every thread has a core */
+    bool pin; /* thread i > 0 stays on core first_core + i of those the caller may use; the rank's
+                    own thread is the caller's and goes where it likes */
+    int first_core;
 };
 ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__pool **out);
 void ra__pool_destroy(struct ra__pool *pool); /* accepts NULL */

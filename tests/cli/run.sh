@@ -17,7 +17,7 @@ cd "$work/files" || exit 1
 
 passed=0
 failed=0
-unset RINGATTN_KERNEL RINGATTN_THREADS
+unset RINGATTN_KERNEL RINGATTN_PIN RINGATTN_THREADS
 
 # ---- Helpers ---------------------------------------------------------------------------------------
 

@@ -398,6 +398,23 @@ static void threads_come_from_the_environment(void **state)
     unsetenv("RINGATTN_THREADS");
 }
 
+static void pinning_from_the_environment(void **state)
+{
+    (void)state;
+    static const char *const good[] = { "0", "1", "" };
+    ra_group *groups[2];
+    for (int i = 0; i < TEST_COUNT(good); i++) {
+        setenv("RINGATTN_PIN", good[i], 1);
+        assert_ok(ra_group_create_local(2, NULL, groups));
+        ra_group_destroy(groups[0]);
+        ra_group_destroy(groups[1]);
+    }
+    setenv("RINGATTN_PIN", "maybe", 1);
+    assert_fails(RA_ERR_ARGUMENT, "RINGATTN_PIN is \"maybe\"",
+                 ra_group_create_local(2, NULL, groups));
+    unsetenv("RINGATTN_PIN");
+}
+
 /* ---- Problems -------------------------------------------------------------------------------- */
 
 static void refuse(ra_problem problem, ra_status status, const char *sentence)
@@ -939,6 +956,7 @@ int main(void)
         cmocka_unit_test(wrong_runs_of_groups_are_refused),
         cmocka_unit_test(groups_know_themselves),
         cmocka_unit_test(threads_come_from_the_environment),
+        cmocka_unit_test(pinning_from_the_environment),
         cmocka_unit_test(wrong_problems_are_refused),
         cmocka_unit_test(problems_and_patterns_must_fit),
         cmocka_unit_test(the_largest_dims_are_accepted),

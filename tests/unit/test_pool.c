@@ -3,6 +3,7 @@
 #include "support/test.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 
@@ -314,6 +315,48 @@ static void the_caller_runs_an_errand_first(void **state)
     }
 }
 
+/* The core that each thread may use; -1 where there are several. */
+static atomic_int place[MOST_THREADS];
+
+static void place_body(void *context, int64_t item, int thread)
+{
+    cpu_set_t set;
+    body(context, item, thread);
+    pthread_getaffinity_np(pthread_self(), sizeof set, &set);
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &set)) cpu++;
+    atomic_store(&place[thread], CPU_COUNT(&set) == 1 ? cpu : -1);
+}
+
+/* Threads that are pinned have a core each; the caller goes where it likes. */
+static void pinned_threads_have_cores_of_their_own(void **state)
+{
+    (void)state;
+    int threads = ra__cores() < 8 ? ra__cores() : 8;
+    struct ra__pool *pool;
+    struct ra__pool_options options = { .threads = threads, .spin = spin, .pin = true };
+    if (threads < 2) skip();
+    assert_ok(ra__pool_create(&options, &pool));
+    struct job *job = fresh_job(threads);
+    job->seconds = 0.02; /* so that every thread gets some */
+    struct ra__work work = {
+        .body = place_body, .tick = tick, .context = job, .items = 10 * threads
+    };
+    assert_ok(ra__pool_run(pool, &work));
+    check_done(job, 10 * threads);
+    assert_int_equal(atomic_load(&place[0]), -1);
+    for (int i = 1; i < threads; i++)
+        for (int j = 0; j < i; j++) {
+            assert_true(atomic_load(&place[i]) >= 0);
+            assert_true(atomic_load(&place[i]) != atomic_load(&place[j]));
+        }
+    ra__pool_destroy(pool);
+    options.first_core = threads < 8 ? 1
+                                     : ra__cores() - 1; /* no core is left for the last thread */
+    assert_int_equal(ra__pool_create(&options, &pool), RA_ERR_SYSTEM);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
 static void cores_are_counted(void **state)
 {
     (void)state;
@@ -332,6 +375,7 @@ int main(void)
         cmocka_unit_test(items_wait_for_those_before_them),
         cmocka_unit_test(a_failed_tick_ends_long_items_and_waits),
         cmocka_unit_test(the_caller_runs_an_errand_first),
+        cmocka_unit_test(pinned_threads_have_cores_of_their_own),
         cmocka_unit_test(cores_are_counted),
     };
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
