@@ -1,0 +1,230 @@
+/* test_deal.c - how the work of a rank is dealt to its threads. Plans are made for many threads, and run
+ * by one with a kernel that only writes down the pairs of its jobs; then threads are simulated that take
+ * the jobs in that order, each for as long as its pairs. Nine tenths of what so many threads could do is
+ * asked for. */
+#include "support/test.h"
+
+#include <stdlib.h>
+
+#include "api/handles.h"
+
+enum { MOST_JOBS = 20000, MOST_LANES = 64, MOST_THREADS = 64, DIM = 4 };
+
+static struct {
+    int64_t pairs[MOST_JOBS]; /* of forward ones */
+    int64_t all;              /* pairs of backward ones */
+    int count;
+} jobs; /* in the order in which they were begun */
+
+static int64_t count_pairs(const struct ra__view *view)
+{
+    int64_t pairs = 0, lo, hi;
+    for (int r = 0; r < view->run_count; r++)
+        for (int64_t i = 0; i < view->q_count; i++) {
+            ra__band_clip(&view->runs[r], view->q_pos + i * view->q_pos_step, &lo, &hi);
+            pairs += (hi - lo) * view->heads;
+        }
+    return pairs;
+}
+
+static void note_forward(struct ra__forward_job *job, void *workspace)
+{
+    (void)workspace;
+    assert_true(jobs.count < MOST_JOBS);
+    jobs.pairs[jobs.count++] = job->pairs = count_pairs(&job->view);
+}
+
+static void note_backward(struct ra__backward_job *job, void *workspace)
+{
+    (void)workspace;
+    jobs.count++;
+    jobs.all += job->pairs = count_pairs(&job->view);
+}
+
+/* A rank with a plan for many threads and a pool of one. */
+struct world {
+    ra_group *group;
+    ra_pattern *pattern;
+    ra_plan *plan;
+    struct ra__kernel kernel;
+    struct ra__pool *threads;
+    float *numbers; /* of all tensors: nobody looks at them */
+};
+
+struct deal_case {
+    const char *pattern;
+    int64_t n;
+    int q_heads, kv_heads, threads;
+};
+
+static void open_world(struct world *w, const struct deal_case *c)
+{
+    ra_group_options options = ra_group_options_default();
+    ra_problem problem = ra_problem_default();
+    ra_plan_options plan_options = ra_plan_options_default();
+    options.threads = c->threads;
+    plan_options.backward = 1;
+    assert_ok(ra_group_create_local(1, &options, &w->group));
+    assert_ok(ra_pattern_parse(c->pattern, &w->pattern));
+    problem.pattern = w->pattern;
+    problem.q_len = problem.k_len = c->n;
+    problem.q_heads = c->q_heads;
+    problem.kv_heads = c->kv_heads;
+    problem.dim = DIM;
+    assert_ok(ra_plan_create(w->group, &problem, &plan_options, &w->plan));
+    w->kernel = *w->plan->kernel;
+    w->kernel.forward = note_forward;
+    w->kernel.backward = note_backward;
+    w->plan->exec.kernel = &w->kernel;
+    w->threads = w->group->rank.pool;
+    assert_ok(ra__pool_create(&(struct ra__pool_options){ .threads = 1 }, &w->group->rank.pool));
+    w->numbers = calloc((size_t)(c->n * c->q_heads * DIM), sizeof *w->numbers);
+    assert_non_null(w->numbers);
+    jobs.count = 0;
+    jobs.all = 0;
+}
+
+static void close_world(struct world *w)
+{
+    ra_plan_destroy(w->plan);
+    ra__pool_destroy(w->threads);
+    ra_group_destroy(w->group);
+    ra_pattern_destroy(w->pattern);
+    free(w->numbers);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+static void run_backward(struct world *w)
+{
+    ra_tensor tensor = ra_tensor_packed(w->numbers);
+    ra_gradient_args args = ra_gradient_args_default();
+    args.q = args.k = args.v = args.out = args.dout = args.dq = args.dk = args.dv = tensor;
+    args.lse = w->numbers;
+    assert_ok(ra_gradient(w->plan, &args));
+}
+
+static int first_free(const double *free_at, int threads)
+{
+    int thread = 0;
+    for (int i = 1; i < threads; i++)
+        if (free_at[i] < free_at[thread]) thread = i;
+    return thread;
+}
+
+/* `longest` is the time until the last thread is done, `all` the time of all work on one. */
+static void check_time(const struct deal_case *c, const char *direction, double longest, double all)
+{
+    assert_true(all > 0);
+    double over = longest / (all / c->threads);
+    if (over > 1 / 0.9)
+        fail_msg("%s %s, n = %d, %d heads on %d threads: %.2f times as long as it should be",
+                 direction, c->pattern, (int)c->n, c->q_heads, c->threads, over);
+}
+
+static void check_forward(const struct deal_case *c)
+{
+    struct world w;
+    double free_at[MOST_THREADS] = { 0 }, all = 0, longest = 0;
+    open_world(&w, c);
+    ra_tensor tensor = ra_tensor_packed(w.numbers);
+    ra_attend_args args = ra_attend_args_default();
+    args.q = args.k = args.v = args.out = tensor;
+    assert_ok(ra_attend(w.plan, &args));
+    for (int i = 0; i < jobs.count; i++) {
+        int thread = first_free(free_at, c->threads);
+        free_at[thread] += (double)jobs.pairs[i];
+        all += (double)jobs.pairs[i];
+        if (free_at[thread] > longest) longest = free_at[thread];
+    }
+    check_time(c, "forward", longest, all);
+    close_world(&w);
+}
+
+static void check_backward(const struct deal_case *c)
+{
+    static double done[RA__MOST_CHUNKS * RA__MOST_CHUNKS][MOST_LANES];
+    struct world w;
+    double free_at[MOST_THREADS] = { 0 }, all = 0, longest = 0;
+    open_world(&w, c);
+    run_backward(&w);
+    const struct ra__tasks *tasks = &w.plan->exec.tasks;
+    for (int t = 0; t < tasks->count; t++)
+        for (int lane = 0; lane < c->kv_heads; lane++) {
+            const struct ra__task *task = &tasks->list[t];
+            int thread = first_free(free_at, c->threads);
+            double work = (double)tasks->work[task->keys][task->queries], start = free_at[thread];
+            for (int i = 0; i < TEST_COUNT(task->after); i++)
+                if (task->after[i] >= 0 && done[task->after[i]][lane] > start)
+                    start = done[task->after[i]][lane];
+            done[t][lane] = free_at[thread] = start + work;
+            all += work;
+            if (free_at[thread] > longest) longest = free_at[thread];
+        }
+    check_time(c, "backward", longest, all);
+    close_world(&w);
+}
+
+static void forward_keeps_threads_busy(void **state)
+{
+    (void)state;
+    static const struct deal_case cases[] = {
+        { "full", 4096, 8, 8, 16 },
+        { "causal", 4096, 8, 8, 16 },
+        { "window:512", 4096, 8, 8, 16 },
+        { "causal", 4096, 8, 2, 16 },
+        { "causal", 4096, 1, 1, 2 },
+        { "causal", 4096, 1, 1, 16 },
+        { "prefix:1000", 4096, 8, 8, 16 },
+        { "blocks:64;local=4;global=1", 16384, 4, 4, 16 }, /* the first rows see everything */
+        { "dilated:512/1,1024/2,2048/4", 4096, 8, 8, 16 },
+    };
+    for (int i = 0; i < TEST_COUNT(cases); i++) check_forward(&cases[i]);
+}
+
+static void backward_keeps_threads_busy(void **state)
+{
+    (void)state;
+    static const struct deal_case cases[] = {
+        { "full", 4096, 8, 8, 16 },    { "causal", 4096, 8, 8, 16 },
+        { "full", 4096, 1, 1, 2 },     { "causal", 4096, 1, 1, 2 },
+        { "causal", 4096, 8, 2, 4 },   { "window:512", 8192, 8, 8, 16 },
+        { "causal", 8192, 4, 4, 16 },  { "causal", 4096, 32, 32, 16 },
+        { "causal", 16384, 2, 2, 16 },
+    };
+    for (int i = 0; i < TEST_COUNT(cases); i++) check_backward(&cases[i]);
+}
+
+/* Where rows see little, or their keys lie everywhere, a step is not cut so often that calls of the
+ * kernel become small: at most a quarter more of them, unless they are large anyway. */
+static void sparse_rows_are_not_torn(void **state)
+{
+    (void)state;
+    static const struct deal_case cases[] = {
+        { "blocks:64;random=0.05;seed=3", 4096, 2, 2, 16 },
+        { "blocks:32;strided=4", 4096, 2, 2, 16 },
+        { "dilated:512/1,1024/2,2048/4", 4096, 2, 2, 16 },
+        { "window:64", 4096, 2, 2, 16 },
+    };
+    for (int i = 0; i < TEST_COUNT(cases); i++) {
+        struct world w;
+        int64_t least = 0;
+        open_world(&w, &cases[i]);
+        run_backward(&w);
+        const struct ra__bound *bound = &w.plan->exec.backward;
+        for (int r = 0; r < bound->program->row_count; r++)
+            least += ra__bound_jobs(&w.plan->steps.input.shape, bound, &bound->program->rows[r]);
+        assert_true(jobs.count >= least);
+        assert_true(jobs.count <= least + least / 4 || jobs.all / jobs.count >= 256 * 256);
+        close_world(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_keeps_threads_busy),
+        cmocka_unit_test(backward_keeps_threads_busy),
+        cmocka_unit_test(sparse_rows_are_not_torn),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
