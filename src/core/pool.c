@@ -51,14 +51,15 @@ struct wait {
     int64_t item;
 };
 
-/* Looks on for a moment; true as soon as the wait is over. */
+/* Looks on for a moment; true as soon as the wait is over. Who is needed may have no core after all, where
+ * others use this machine too: it gets this one. */
 static bool look_on(const struct wait *wait)
 {
     enum { LOOKS = 64 };
     const double moment = 50e-6; /* seconds: a few times what it takes to wake a thread up */
     if (wait->over(wait)) return true;
     if (!wait->pool->spin) return false;
-    for (double end = ra__now() + moment; ra__now() < end;)
+    for (double end = ra__now() + moment; ra__now() < end; sched_yield())
         for (int i = 0; i < LOOKS; i++) {
             if (wait->over(wait)) return true;
             PAUSE();
