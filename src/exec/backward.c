@@ -10,9 +10,16 @@ enum { BORDER = 256, FEWEST_KEYS = 512 };
 
 struct backward_work {
     struct ra__exec *exec;
+    const struct ra__bound *bound;
     const struct ra__step *step;
     int64_t lanes; /* batch x KV heads */
 };
+
+static struct backward_work make_work(struct ra__exec *exec, const struct ra__step *step)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    return (struct backward_work){ exec, &exec->backward, step, shape->batch * shape->kv_heads };
+}
 
 static ra_status tick(void *context)
 {
@@ -41,21 +48,34 @@ static struct ra__range *reach_of(const struct backward_work *work, int kv_head)
     return &work->exec->reach[rows_by_head(work) ? kv_head : 0];
 }
 
-/* Rows of keys from chunk k on. */
-static int64_t border(const struct backward_work *work, const struct ra__range *reach, int k)
+/* How the keys of a reach are cut: chunk k begins `rows` rows behind chunk k - 1. */
+struct ruler {
+    int64_t first, rows;
+    int chunks;
+};
+
+static struct ruler make_ruler(const struct backward_work *work, const struct ra__range *reach)
 {
-    int64_t first = reach->lo / BORDER * BORDER, chunks = work->exec->tasks.chunks;
-    int64_t rows = ra__ceil_div(ra__ceil_div(reach->hi - first, chunks), BORDER) * BORDER;
-    return k == 0 ? reach->lo : ra__min(first + k * rows, reach->hi);
+    struct ruler ruler = { reach->lo / BORDER * BORDER, BORDER, work->exec->tasks.chunks };
+    int64_t borders = ra__ceil_div(reach->hi - ruler.first, BORDER);
+    ruler.rows *= ra__max(ra__ceil_div(borders, ruler.chunks), 1);
+    return ruler;
+}
+
+/* Rows of chunk k; the last one ends nowhere. */
+static struct ra__range rows_of_chunk(const struct ruler *ruler, int k)
+{
+    int64_t lo = ruler->first + k * ruler->rows;
+    return (struct ra__range){ lo, k + 1 < ruler->chunks ? lo + ruler->rows : INT64_MAX };
 }
 
 /* Chunks [from, to) of a row that belong to chunk q of the step's queries. */
 static void share_of(const struct backward_work *work, int row, int q, int64_t *from, int64_t *to)
 {
     const struct ra__exec *exec = work->exec;
-    const struct ra__share *share = &exec->bound->shares[row];
-    int64_t count = ra__bound_chunks(&exec->plan->input.shape, exec->bound,
-                                     &exec->bound->program->rows[row]);
+    const struct ra__share *share = &work->bound->shares[row];
+    int64_t count = ra__bound_chunks(&exec->plan->input.shape, work->bound,
+                                     &work->bound->program->rows[row]);
     int64_t chunks = exec->tasks.chunks;
     *from = ra__max(ra__ceil_div(q * share->all, chunks) - share->before, 0);
     *to = ra__min(ra__ceil_div((q + 1) * share->all, chunks) - share->before, count);
@@ -78,7 +98,7 @@ static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__rang
 static void run_lanes(struct backward_work *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = &work->exec->plan->input.shape;
-    const struct ra__cut *cut = ra__bound_cut(shape, work->exec->bound, job->row);
+    const struct ra__cut *cut = ra__bound_cut(shape, work->bound, job->row);
     int64_t lanes = ra__lanes(shape, cut, job->row->heads) / shape->batch;
     for (int64_t i = 0; i < lanes && job->run_count > 0; i++) {
         job->lane = ra__lane_at(shape, cut, job->row->heads, batch * lanes + i);
@@ -93,7 +113,7 @@ static void run_chunk(struct backward_work *work, struct ra__job *job, const str
 {
     enum { RUNS = 64 };
     struct ra__key_run runs[RUNS];
-    const struct ra__program *program = work->exec->bound->program;
+    const struct ra__program *program = work->bound->program;
     int kv_heads = work->exec->plan->input.shape.kv_heads;
     job->runs = runs;
     job->run_count = 0;
@@ -120,18 +140,17 @@ static void run_task(struct backward_work *work, const struct ra__task *task, in
 {
     const struct ra__exec *exec = work->exec;
     const struct ra__shape *shape = &exec->plan->input.shape;
-    const struct ra__range *reach = reach_of(work, (int)(lane % shape->kv_heads));
-    struct ra__range keys = { border(work, reach, task->keys),
-                              border(work, reach, task->keys + 1) };
+    struct ruler ruler = make_ruler(work, reach_of(work, (int)(lane % shape->kv_heads)));
+    struct ra__range keys = rows_of_chunk(&ruler, task->keys);
     int end = work->step->first_row + work->step->row_count;
     for (int row = work->step->first_row; row < end; row++) {
-        struct ra__job job = { .row = &exec->bound->program->rows[row], .thread = thread };
+        struct ra__job job = { .row = &work->bound->program->rows[row], .thread = thread };
         int64_t from, to;
         if (!row_reads(shape, job.row, (int)(lane % shape->kv_heads))) continue;
         share_of(work, row, task->queries, &from, &to);
         for (int64_t chunk = from; chunk < to; chunk++) {
             if (!ra__pool_go_on(exec->rank->pool, thread)) return;
-            ra__job_set(shape, exec->bound, &job, chunk);
+            ra__job_set(shape, work->bound, &job, chunk);
             run_chunk(work, &job, &keys, lane);
         }
     }
@@ -167,7 +186,7 @@ static struct ra__range *reach_of_row(const struct backward_work *work,
 /* Finds the rows of the keys of a step. Families move one way, so their ends tell. */
 static void find_reach(const struct backward_work *work)
 {
-    const struct ra__program *program = work->exec->bound->program;
+    const struct ra__program *program = work->bound->program;
     int end = work->step->first_row + work->step->row_count;
     int kv_heads = work->exec->plan->input.shape.kv_heads;
     for (int h = 0; h < kv_heads; h++) work->exec->reach[h] = (struct ra__range){ INT64_MAX, 0 };
@@ -193,30 +212,29 @@ struct cost {
     int64_t calls, jobs; /* of kernels, and how few could be made */
 };
 
-/* Adds a job to the work of tasks: what it sees in each chunk of keys. */
+/* Adds what a job sees to the work of tasks. */
 static void add_job(const struct backward_work *work, const struct ra__job *job, int q,
                     struct cost *cost)
 {
     struct ra__tasks *tasks = &work->exec->tasks;
-    const struct ra__program *program = work->exec->bound->program;
-    const struct ra__range *reach = reach_of_row(work, job->row);
+    const struct ra__program *program = work->bound->program;
+    const struct ruler ruler = make_ruler(work, reach_of_row(work, job->row));
     const struct ra__shape *shape = &work->exec->plan->input.shape;
-    int64_t rows_of_job = job->count * ra__bound_cut(shape, work->exec->bound, job->row)->heads;
+    int64_t rows_of_job = job->count * ra__bound_cut(shape, work->bound, job->row)->heads;
     unsigned met = 0; /* chunks of keys, by bit */
     for (int i = job->row->first_key; i < job->row->first_key + job->row->key_count; i++) {
         struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
                                                 job->repeat);
         int64_t first;
-        int64_t count = ra__job_keys(job, &run, &first);
+        run.count = ra__job_keys(job, &run, &first);
         run.row += first * run.row_step;
-        run.count = count;
-        for (int k = 0; k < tasks->chunks && count > 0; k++) {
-            struct ra__range rows = { border(work, reach, k), border(work, reach, k + 1) };
-            int64_t here = clip_run(run, &rows).count;
+        int64_t k = run.count ? ra__min((run.row - ruler.first) / ruler.rows, ruler.chunks - 1) : 0;
+        for (int64_t left = run.count, here; left > 0; left -= here, k++) {
+            struct ra__range rows = rows_of_chunk(&ruler, (int)k);
+            here = clip_run(run, &rows).count;
             tasks->work[k][q] += here * rows_of_job;
             cost->pairs += here * rows_of_job;
-            if (here > 0) met |= 1u << k;
-            count -= here;
+            if (here > 0) met |= 1u << k; /* a run may step over a chunk */
         }
     }
     cost->jobs += met != 0;
@@ -225,7 +243,6 @@ static void add_job(const struct backward_work *work, const struct ra__job *job,
 
 static struct cost lay_out(const struct backward_work *work, int chunks)
 {
-    const struct ra__exec *exec = work->exec;
     struct ra__tasks *tasks = &work->exec->tasks;
     struct cost cost = { 0 };
     int end = work->step->first_row + work->step->row_count;
@@ -233,43 +250,47 @@ static struct cost lay_out(const struct backward_work *work, int chunks)
     tasks->work[0][0] = chunks == 1; /* all of it */
     for (int row = work->step->first_row; row < end; row++)
         for (int q = 0; q < chunks && chunks > 1; q++) {
-            struct ra__job job = { .row = &exec->bound->program->rows[row] };
+            struct ra__job job = { .row = &work->bound->program->rows[row] };
             int64_t from, to;
             share_of(work, row, q, &from, &to);
             for (int64_t chunk = from; chunk < to; chunk++) {
-                ra__job_set(&exec->plan->input.shape, exec->bound, &job, chunk);
+                ra__job_set(&work->exec->plan->input.shape, work->bound, &job, chunk);
                 add_job(work, &job, q, &cost);
             }
         }
     return cost;
 }
 
-/* The most chunks that leave enough for each: of keys, of queries, and for each call of the kernel,
- * unless the rows of a pattern are small anyway and mostly keep together. */
-static void choose_chunks(const struct backward_work *work)
+/* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks of 64:
+ * calls of one block each cost a twentieth more time. */
+static bool too_many(const struct cost *cost)
 {
-    enum { ENOUGH = 1 << 16 }; /* pairs of a call: 256 queries x 256 keys */
-    const struct ra__exec *exec = work->exec;
-    int64_t keys = 0, queries = 0, chunks = ra__tasks_most(work->lanes);
+    enum { ENOUGH = 64 * 128 }; /* pairs of a call */
+    return cost->calls > cost->jobs + cost->jobs / 4 && cost->pairs / cost->calls < ENOUGH;
+}
+
+int ra__exec_backward_chunks(struct ra__exec *exec, const struct ra__step *step)
+{
+    const struct backward_work work = make_work(exec, step);
+    int64_t keys = 0, queries = 0, chunks = ra__tasks_most(work.lanes);
+    find_reach(&work);
     for (int h = 0; h < exec->plan->input.shape.kv_heads; h++)
         keys = ra__max(keys, exec->reach[h].hi - exec->reach[h].lo);
-    for (int r = 0; r < work->step->row_count; r++)
-        queries = ra__max(queries, exec->bound->shares[work->step->first_row + r].all);
+    for (int r = 0; r < step->row_count; r++)
+        queries = ra__max(queries, work.bound->shares[step->first_row + r].all);
     chunks = ra__max(ra__min(chunks, ra__min(keys / FEWEST_KEYS, queries)), 1);
-    struct cost cost = lay_out(work, (int)chunks);
-    while (chunks > 1 && cost.calls > cost.jobs + cost.jobs / 4 &&
-           cost.pairs / cost.calls < ENOUGH) {
-        chunks /= 2;
-        cost = lay_out(work, (int)chunks);
+    for (; chunks > 1; chunks /= 2) {
+        struct cost cost = lay_out(&work, (int)chunks);
+        if (!too_many(&cost)) break;
     }
+    return (int)chunks;
 }
 
 ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step *step)
 {
-    const struct ra__shape *shape = &exec->plan->input.shape;
-    struct backward_work work = { exec, step, shape->batch * shape->kv_heads };
+    struct backward_work work = make_work(exec, step);
     find_reach(&work);
-    choose_chunks(&work);
+    lay_out(&work, work.bound->chunks[step - work.bound->program->steps]);
     ra__tasks_order(&exec->tasks);
     struct ra__work deal = {
         .body = backward_item,

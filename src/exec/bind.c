@@ -109,7 +109,8 @@ static size_t count_binding(const struct ra__plan *plan, int threads)
                  (size_t)shape->kv_heads * sizeof(struct ra__range) +
                  count_done(shape) * sizeof(atomic_bool);
     bytes += (size_t)plan->forward.row_count * sizeof(struct ra__turn) +
-             (size_t)plan->backward.row_count * sizeof(struct ra__share);
+             (size_t)plan->backward.row_count * sizeof(struct ra__share) +
+             (size_t)plan->backward.step_count * sizeof(int);
     for (int i = 0; i < RA__COUNT(programs); i++)
         bytes += (size_t)(programs[i]->send_count + programs[i]->recv_count) *
                      sizeof(struct ra__message) +
@@ -288,6 +289,10 @@ static ra_status take_shares(struct ra__exec *exec, struct ra__bound *bound)
         if (program->steps[i].op == RA__OP_ATTEND)
             share_out(shape, bound, &program->steps[i], counts);
     ra__free(counts);
+    RA__TRY(take_array(exec, program->step_count, sizeof *bound->chunks, (void **)&bound->chunks));
+    for (int i = 0; i < program->step_count; i++)
+        if (program->steps[i].op == RA__OP_ATTEND)
+            bound->chunks[i] = ra__exec_backward_chunks(exec, &program->steps[i]);
     return RA_OK;
 }
 
@@ -410,6 +415,7 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->rounds);
     ra__free(bound->turns);
     ra__free(bound->shares);
+    ra__free(bound->chunks);
 }
 
 static void give_buffers(struct ra__exec *exec)

@@ -86,6 +86,7 @@ struct ra__bound {
     struct ra__cut each;      /* of rows with other heads: one head per job */
     struct ra__turn *turns;   /* forward, [row]: those of a step in the order of its rows, sorted */
     struct ra__share *shares; /* backward, [row] */
+    int *chunks;              /* backward, [step]: of the keys and queries of an ATTEND */
     int most_keys;            /* of a row that repeats */
 };
 
@@ -204,6 +205,11 @@ ra_status ra__exec_share(const struct ra__rank *rank, struct ra__message *messag
 ra_status ra__exec_hello(struct ra__exec *exec);
 ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step *step);
+
+/* While a plan is made: into how many chunks a backward step is cut. The most that leave enough for each:
+ * of keys, of queries, and for each call of the kernel, unless rows mostly keep together. */
+int ra__exec_backward_chunks(struct ra__exec *exec, const struct ra__step *step);
+
 ra_status ra__exec_pack(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_place(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step);
