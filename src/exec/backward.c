@@ -94,7 +94,8 @@ static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__rang
     return run;
 }
 
-/* Runs a job on all lanes of a KV head of a batch item that its row has. */
+/* Runs a job on all lanes of a KV head of a batch item that its row has. A task can be long: it shows life
+ * before each call of the kernel, and after an abort there are no more of them. */
 static void run_lanes(struct backward_work *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = &work->exec->plan->input.shape;
@@ -102,7 +103,8 @@ static void run_lanes(struct backward_work *work, struct ra__job *job, int64_t b
     int64_t lanes = ra__lanes(shape, cut, job->row->heads) / shape->batch;
     for (int64_t i = 0; i < lanes && job->run_count > 0; i++) {
         job->lane = ra__lane_at(shape, cut, job->row->heads, batch * lanes + i);
-        if (job->lane.kv_head == kv_head) ra__job_backward(work->exec, work->step, job);
+        if (job->lane.kv_head == kv_head && ra__pool_go_on(work->exec->rank->pool, job->thread))
+            ra__job_backward(work->exec, work->step, job);
     }
     job->run_count = 0;
 }
@@ -149,7 +151,6 @@ static void run_task(struct backward_work *work, const struct ra__task *task, in
         if (!row_reads(shape, job.row, (int)(lane % shape->kv_heads))) continue;
         share_of(work, row, task->queries, &from, &to);
         for (int64_t chunk = from; chunk < to; chunk++) {
-            if (!ra__pool_go_on(exec->rank->pool, thread)) return;
             ra__job_set(shape, work->bound, &job, chunk);
             run_chunk(work, &job, &keys, lane);
         }
@@ -160,7 +161,7 @@ static void backward_item(void *context, int64_t item, int thread)
 {
     struct backward_work *work = context;
     run_task(work, &work->exec->tasks.list[item / work->lanes], item % work->lanes, thread);
-    atomic_store(&work->exec->done[item], true);
+    if (work->exec->tasks.chunks > 1) atomic_store(&work->exec->done[item], true);
 }
 
 static bool task_ready(void *context, int64_t item)
@@ -300,6 +301,7 @@ ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step 
         .context = &work,
         .items = exec->tasks.count * work.lanes,
     };
-    for (int64_t i = 0; i < deal.items; i++) atomic_store(&exec->done[i], false);
+    for (int64_t i = 0; i < deal.items && exec->tasks.chunks > 1; i++)
+        atomic_store_explicit(&exec->done[i], false, memory_order_relaxed);
     return ra__pool_run(exec->rank->pool, &deal);
 }

@@ -88,13 +88,6 @@ static size_t count_moved(const struct ra__plan *plan, int threads)
     return (size_t)most_keys(&plan->forward) * (size_t)threads;
 }
 
-/* Marks of the tasks of a backward step. */
-static size_t count_done(const struct ra__shape *shape)
-{
-    int64_t lanes = shape->batch * shape->kv_heads, chunks = ra__tasks_most(lanes);
-    return (size_t)(lanes * chunks * chunks);
-}
-
 /* What bind_program, prepare_hello and take_scratch will take. */
 static size_t count_binding(const struct ra__plan *plan, int threads)
 {
@@ -107,7 +100,7 @@ static size_t count_binding(const struct ra__plan *plan, int threads)
     if (plan->input.backward)
         bytes += (size_t)shape->q_heads * sizeof(double) +
                  (size_t)shape->kv_heads * sizeof(struct ra__range) +
-                 count_done(shape) * sizeof(atomic_bool);
+                 RA__MOST_TASKS * sizeof(atomic_bool);
     bytes += (size_t)plan->forward.row_count * sizeof(struct ra__turn) +
              (size_t)plan->backward.row_count * sizeof(struct ra__share) +
              (size_t)plan->backward.step_count * sizeof(int);
@@ -388,7 +381,7 @@ static ra_status take_scratch(struct ra__exec *exec, int threads)
     int64_t moved = (int64_t)count_moved(plan, threads);
     RA__TRY(take_array(exec, moved, sizeof *exec->moved, (void **)&exec->moved));
     if (!plan->input.backward) return RA_OK;
-    RA__TRY(take_array(exec, (int64_t)count_done(shape), sizeof *exec->done, (void **)&exec->done));
+    RA__TRY(take_array(exec, RA__MOST_TASKS, sizeof *exec->done, (void **)&exec->done));
     RA__TRY(take_array(exec, shape->kv_heads, sizeof *exec->reach, (void **)&exec->reach));
     return take_array(exec, shape->q_heads, sizeof *exec->dsinks, (void **)&exec->dsinks);
 }

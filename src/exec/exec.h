@@ -106,7 +106,7 @@ struct ra__exec {
     struct ra__key_run *moved; /* forward: keys of a family's row, [thread][most_keys] */
     double *dsinks;            /* [q_heads] sums of a backward run */
     struct ra__tasks tasks;    /* of the backward step under way */
-    atomic_bool *done;         /* [task][lane] of it */
+    atomic_bool *done;         /* [task][lane] of it, where tasks wait */
     struct ra__range *reach;   /* [kv_head]: the rows of its keys */
     struct ra__bound forward, backward;
 
