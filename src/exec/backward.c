@@ -262,8 +262,8 @@ static struct cost lay_out(const struct backward_work *work, int chunks)
     return cost;
 }
 
-/* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks of 64:
- * calls of one block each cost a twentieth more time. */
+/* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks of 64,
+ * whole runs: cut as often as possible they took 0 to 11% more time. */
 static bool too_many(const struct cost *cost)
 {
     enum { ENOUGH = 64 * 128 }; /* pairs of a call */
