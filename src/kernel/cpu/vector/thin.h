@@ -120,6 +120,7 @@ static inline __attribute__((always_inline)) void score_square(const ra_dtype dt
                                                                int at, const int rows, vec *sum)
 {
     const int per_word = grains_per_word(dtype);
+    const int words = (s->k.bytes - at * VEC_BYTES + 3) / 4; /* that are left */
     const grain *q = s->q + at * LANES * per_word;
     vec square[LANES];
     read_square(s, keys, at, per_word == 1, square);
@@ -127,6 +128,7 @@ static inline __attribute__((always_inline)) void score_square(const ra_dtype dt
 #pragma GCC unroll 16
     for (int i = 0; i < LANES; i++) {
         vec column[2];
+        if (per_word > 1 && i >= words) break; /* q ends there: it is padded by grains, not words */
         grain_split(dtype, square[i], column);
         for (int n = 0; n < per_word; n++)
             for (int r = 0; r < rows; r++) {
