@@ -37,7 +37,7 @@
 #include <stdint.h>
 
 #define RA_VERSION_MAJOR 0
-#define RA_VERSION_MINOR 2
+#define RA_VERSION_MINOR 3
 #define RA_VERSION_PATCH 0
 
 #if defined(__GNUC__)
