@@ -150,6 +150,17 @@ static inline int depth_of(int n)
     return (depth + GEMM_DEPTH - 1) / GEMM_DEPTH * GEMM_DEPTH;
 }
 
+/* Calls a row of n numbers into the second-level cache; NULL is none. */
+static inline void call_row(ra_dtype dtype, const void *row, int n)
+{
+    for (int at = 0; row && at < n * (int)ra__dtype_bytes(dtype); at += 64)
+        __builtin_prefetch((const char *)row + at, 0, 2);
+}
+
+enum {
+    CALLED_AHEAD = 16
+}; /* rows, while others are packed: not all that was called before is there */
+
 /* Columns of a panel in strips that has n of them, and room for whole strips. */
 static inline int in_strips(int n) { return (n + STRIP - 1) / STRIP * STRIP; }
 
@@ -160,12 +171,15 @@ static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
                                                           grain *to, int64_t strip)
 {
     vec watched = vec_zero();
-    for (int r = 0; r < count; r += PER_GRAIN, to += STRIP)
+    for (int r = 0; r < count; r += PER_GRAIN, to += STRIP) {
+        for (int i = r + CALLED_AHEAD; i < r + CALLED_AHEAD + PER_GRAIN && i < count; i++)
+            call_row(dtype, rows[i], n);
         for (int at = 0; at * LANES < n; at++) {
             vec x = stack_at(dtype, rows + r, at, n);
             watched = watch(watched, x);
             grain_store(to + at * LANES / STRIP * strip + at * LANES % STRIP, x);
         }
+    }
     return watched;
 }
 
@@ -295,6 +309,8 @@ static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const stru
     for (int lane = all.from; lane < all.to; lane += LANES) {
         const void *rows[LANES];
         key_rows(dtype, from, block, lane, LANES, rows);
+        for (int i = lane + CALLED_AHEAD; i < lane + CALLED_AHEAD + LANES; i++)
+            call_row(dtype, key_row(dtype, from, block, i), n);
         turn_rows(dtype, rows, n, to + turned_at(lane, n), STRIP);
     }
 }
@@ -313,13 +329,6 @@ static struct ahead ahead_of(const struct ra__view *view, const struct ra__key_r
     return (struct ahead){ view, run, first, ra__min(first + BLOCK, end) };
 }
 
-static void call_row(ra_dtype dtype, const struct ra__matrix *from, int64_t row, int n)
-{
-    const char *numbers = element(dtype, from->data, row * from->row_stride);
-    for (int at = 0; at < n * (int)ra__dtype_bytes(dtype); at += 64)
-        __builtin_prefetch(numbers + at, 0, 2);
-}
-
 /* Calls keys until `done` of `all` parts are called. */
 static void look_ahead(struct ahead *ahead, int done, int all)
 {
@@ -328,8 +337,10 @@ static void look_ahead(struct ahead *ahead, int done, int all)
     const int64_t left = all > done ? (ahead->end - ahead->at) * (all - done) / all : 0;
     for (; ahead->at < ahead->end - left; ahead->at++) {
         int64_t row = ahead->run->row + ahead->at * ahead->run->row_step;
-        call_row(shape->dtype, &view->k, row, shape->dim);
-        call_row(shape->dtype, &view->v, row, shape->value_dim);
+        call_row(shape->dtype, element(shape->dtype, view->k.data, row * view->k.row_stride),
+                 shape->dim);
+        call_row(shape->dtype, element(shape->dtype, view->v.data, row * view->v.row_stride),
+                 shape->value_dim);
     }
 }
 
