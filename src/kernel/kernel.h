@@ -6,9 +6,9 @@
  *
  * Arithmetic every kernel keeps to:
  *   - Sums are f32 for every dtype. A kernel may round the weights p, and ds backward, to `weights`
- *     before it multiplies them; l is always the sum of p in f32. Scores are in units of log2: x = q.k scale log2(e), so that
- *     weights are exp2(x - m); m is kept in that unit, LSE is written as a natural logarithm. m need
- *     not be the largest x of a row, only near it: within 1 above it.
+ *     before it multiplies them; l is always the sum of p in f32. Scores are in units of log2:
+ *     x = q.k scale log2(e), so that weights are exp2(x - m); m is kept in that unit, LSE is written
+ *     as a natural logarithm. m need not be the largest x of a row, only near it: within 1 above it.
  *   - m = -inf means "nothing folded yet": such a row has l = 0, acc = 0 and must not give NaN.
  *     A NaN in q, k or v that a row sees does give NaN in that row.
  *   - The result of a query row depends on its own keys only: not on the other rows of the job, nor

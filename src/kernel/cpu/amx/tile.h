@@ -32,7 +32,8 @@ static inline void tile_copy(void *to, int64_t to_stride, const void *from, int6
         memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, 64);
 }
 
-/* As the processor does it: first of each pair, then the second, without subnormal numbers. */
+/* The first of each pair, then the second. A processor may round otherwise and takes subnormal numbers
+ * for 0: what is tested on this is how tiles are used, not their last bit. */
 static inline void tile_multiply(uint32_t c[TILE_SIDE][TILE_SIDE], uint32_t a[TILE_SIDE][TILE_SIDE],
                                  uint32_t b[TILE_SIDE][TILE_SIDE])
 {

@@ -259,7 +259,8 @@ static bool load_block(const struct backward *b, const struct key_block *block)
     return finite;
 }
 
-/* Adds `count` columns from `lane` on of a turned panel to rows `stride` apart, `step` floats each. */
+/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which lie
+ * `stride` apart and have n numbers. */
 static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
                        float *to, int64_t stride)
 {

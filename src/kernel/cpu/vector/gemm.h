@@ -6,8 +6,7 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS =
-        256, /* more gain nothing on Zen 4, and at dim 128 would crowd a second-level cache of 1 MiB */
+    ROWS = 256, /* more gain nothing on Zen 4 */
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_PAD = 1,
