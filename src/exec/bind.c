@@ -297,8 +297,10 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     int prefix = fingerprint(exec, program);
     bound->program = program;
     int64_t queries = input->q_layout->count[input->rank];
-    bound->cut = ra__cut_for(&input->shape, exec->kernel, input->shape.q_heads, queries, threads);
-    bound->each = ra__cut_for(&input->shape, exec->kernel, 1, queries, threads);
+    bool backward = program == &exec->plan->backward;
+    int rows = backward ? exec->kernel->backward_rows : exec->kernel->rows;
+    bound->cut = ra__cut_for(&input->shape, rows, input->shape.q_heads, queries, threads);
+    bound->each = ra__cut_for(&input->shape, rows, 1, queries, threads);
     bound->most_keys = most_keys(program);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));

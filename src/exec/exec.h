@@ -166,7 +166,7 @@ static inline const struct ra__cut *ra__bound_cut(const struct ra__shape *shape,
 static inline int64_t ra__bound_chunks(const struct ra__shape *shape, const struct ra__bound *bound,
                                        const struct ra__plan_row *row)
 {
-    return row->repeat * ra__ceil_div(row->q_count, ra__bound_cut(shape, bound, row)->queries);
+    return row->repeat * ra__cut_chunks(ra__bound_cut(shape, bound, row), row->q_count);
 }
 static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct ra__bound *bound,
                                      const struct ra__plan_row *row)

@@ -48,12 +48,13 @@ static void fold_runs(struct slice *slice)
     const struct ra__shape *shape = slice->fold->shape;
     ra_run q = slice->row->q, heads = slice->row->heads;
     int most = ra__all_heads(shape, heads) ? shape->q_heads : 1;
-    struct ra__cut cut = ra__cut_for(shape, slice->fold->kernel, most, q.count, 1);
+    struct ra__cut cut = ra__cut_for(shape, slice->fold->kernel->rows, most, q.count, 1);
     if (slice->run_count == 0) return;
     for (int64_t lane = 0; lane < ra__lanes(shape, &cut, heads); lane++)
-        for (int64_t at = 0; at < q.count; at += cut.queries)
-            fold_job(slice, at, ra__min(cut.queries, q.count - at),
-                     ra__lane_at(shape, &cut, heads, lane));
+        for (int64_t chunk = 0; chunk < ra__cut_chunks(&cut, q.count); chunk++) {
+            int64_t offset, count = ra__cut_at(&cut, q.count, chunk, &offset);
+            fold_job(slice, offset, count, ra__lane_at(shape, &cut, heads, lane));
+        }
     slice->run_count = 0;
 }
 

@@ -113,10 +113,9 @@ void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, s
                  int64_t chunk)
 {
     const struct ra__cut *cut = ra__bound_cut(shape, bound, job->row);
-    int64_t per_row = ra__ceil_div(job->row->q_count, cut->queries);
+    int64_t per_row = ra__cut_chunks(cut, job->row->q_count);
     job->repeat = chunk / per_row;
-    job->offset = chunk % per_row * cut->queries;
-    job->count = ra__min(cut->queries, job->row->q_count - job->offset);
+    job->count = ra__cut_at(cut, job->row->q_count, chunk % per_row, &job->offset);
 }
 
 void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)

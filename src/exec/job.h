@@ -9,30 +9,57 @@
  * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums.
  *
  * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other heads
- * have one head per job. */
+ * have one head per job.
+ *
+ * Forward, the first queries of a row are the last to be worked on. Those are cut finer, so that no
+ * thread is left with a large job when the others have none. */
 struct ra__cut {
-    int heads;       /* per job */
-    int head_chunks; /* jobs per KV head */
-    int64_t queries; /* per job */
+    int heads;           /* per job */
+    int head_chunks;     /* jobs per KV head */
+    int64_t queries;     /* per job */
+    int64_t front, fine; /* but of the first `front` queries of a row only `fine` per job */
 };
 
-/* The largest jobs the kernel takes, or smaller ones where few queries must feed many threads. At most
- * `heads` heads go into a job. */
-static inline struct ra__cut ra__cut_for(const struct ra__shape *shape,
-                                         const struct ra__kernel *kernel, int heads,
+/* The largest jobs of at most `rows` rows and `heads` heads, or smaller ones where few queries must feed
+ * many threads. */
+static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, int rows, int heads,
                                          int64_t queries, int threads)
 {
-    enum { JOBS_PER_THREAD = 4, FEWEST_QUERIES = 16 };
+    enum { JOBS_PER_THREAD = 2, FINE_JOBS_PER_THREAD = 4, PARTS = 4, FEWEST_QUERIES = 16 };
     int group = shape->q_heads / shape->kv_heads;
-    int most = heads < kernel->rows ? heads : kernel->rows;
+    int most = heads < rows ? heads : rows;
     struct ra__cut cut = { .heads = group < most ? group : most };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
-    cut.queries = kernel->rows / cut.heads;
+    cut.queries = cut.fine = rows / cut.heads;
+    if (threads == 1) return cut;
     int64_t lanes = shape->batch * shape->kv_heads * cut.head_chunks;
-    while (cut.queries > FEWEST_QUERIES && threads > 1 &&
+    while (cut.queries > FEWEST_QUERIES &&
            lanes * ra__ceil_div(queries, cut.queries) < (int64_t)JOBS_PER_THREAD * threads)
         cut.queries = (cut.queries + 1) / 2;
+    cut.fine = ra__min(cut.queries, ra__max(cut.queries / PARTS, FEWEST_QUERIES));
+    cut.front = cut.fine * ra__min(ra__ceil_div(FINE_JOBS_PER_THREAD * threads, lanes), PARTS);
     return cut;
+}
+
+/* The chunks of queries of a row of q_count. */
+static inline int64_t ra__cut_chunks(const struct ra__cut *cut, int64_t q_count)
+{
+    int64_t front = ra__min(cut->front, q_count);
+    return ra__ceil_div(front, cut->fine) + ra__ceil_div(q_count - front, cut->queries);
+}
+
+/* The queries of one of them. What is left over comes before the whole ones. */
+static inline int64_t ra__cut_at(const struct ra__cut *cut, int64_t q_count, int64_t chunk,
+                                 int64_t *offset)
+{
+    int64_t front = ra__min(cut->front, q_count), fine = ra__ceil_div(front, cut->fine);
+    if (chunk < fine) {
+        *offset = chunk * cut->fine;
+        return ra__min(cut->fine, front - *offset);
+    }
+    int64_t behind = (ra__cut_chunks(cut, q_count) - chunk) * cut->queries; /* it and the rest */
+    *offset = ra__max(front, q_count - behind);
+    return q_count - behind + cut->queries - *offset;
 }
 
 /* One slice of work: which batch item, which heads. */

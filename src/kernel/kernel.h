@@ -53,7 +53,8 @@ struct ra__column {
 };
 
 /* The queries and keys of a job: one batch item, one KV head, `heads` consecutive query heads that
- * read it, q_count queries, and the key runs they see. heads * q_count <= kernel->rows. */
+ * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
+ * or kernel->backward_rows. */
 struct ra__view {
     const struct ra__shape *shape;
     int64_t batch;
@@ -115,6 +116,7 @@ struct ra__kernel {
     unsigned dtypes;      /* that it takes: bits 1 << dtype */
     ra_dtype weights;     /* what p and ds are rounded to, if not f32 */
     int rows;             /* most query rows x heads in one job */
+    int backward_rows;    /* the same backward */
     size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
     void (*forward)(struct ra__forward_job *job, void *workspace); /* workspace: aligned to 64 */
     void (*backward)(struct ra__backward_job *job, void *workspace);

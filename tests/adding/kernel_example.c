@@ -132,6 +132,7 @@ const struct ra__kernel ra__kernel_tiny = {
     .usable = usable,
     .dtypes = RA__ALL_DTYPES,
     .rows = 64,
+    .backward_rows = 64,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

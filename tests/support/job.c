@@ -260,54 +260,85 @@ void job_free(struct job_world *w)
 
 /* ---- Running a kernel ------------------------------------------------------------------------ */
 
-static struct ra__view view_of(const struct job_world *w)
+/* Some queries and heads of a world. */
+struct piece {
+    int64_t from, count;
+    int head, heads;
+};
+
+static void *moved(struct ra__matrix x, size_t bytes, const struct piece *piece)
+{
+    return (char *)x.data +
+           (piece->from * x.row_stride + piece->head * x.head_stride) * (int64_t)bytes;
+}
+
+static struct ra__view view_of(const struct job_world *w, const struct piece *piece)
 {
     const struct job_plan *p = &w->plan;
+    const int64_t in_bias = piece->from * w->bias.row_stride + piece->head * w->bias.head_stride;
     int others = p->terms & ~(JOB_BIAS | JOB_HIDE); /* a bias comes without terms too */
-    return (struct ra__view){ .shape = &w->shape,
-                              .batch = w->batch,
-                              .head = w->head,
-                              .heads = p->heads,
-                              .q_count = p->q_count,
-                              .q_pos = p->q_pos,
-                              .q_pos_step = p->q_pos_step,
-                              .q = w->q,
-                              .k = w->k,
-                              .v = w->v,
-                              .runs = p->runs,
-                              .run_count = p->run_count,
-                              .terms = others ? &w->terms : NULL,
-                              .bias = w->bias };
+    struct ra__view view = { .shape = &w->shape,
+                             .batch = w->batch,
+                             .head = w->head + piece->head,
+                             .heads = piece->heads,
+                             .q_count = piece->count,
+                             .q_pos = p->q_pos + piece->from * p->q_pos_step,
+                             .q_pos_step = p->q_pos_step,
+                             .q = w->q,
+                             .k = w->k,
+                             .v = w->v,
+                             .runs = p->runs,
+                             .run_count = p->run_count,
+                             .terms = others ? &w->terms : NULL,
+                             .bias = w->bias };
+    view.q.data = moved(w->q, ra__dtype_bytes(p->dtype), piece);
+    if (w->bias.data && !w->bias.mask) view.bias.data = w->addends + in_bias;
+    if (w->bias.data && w->bias.mask) view.bias.data = w->shown + in_bias;
+    return view;
 }
 
-struct ra__forward_job job_forward_of(struct job_world *w)
+static struct piece all_of(const struct job_world *w)
 {
-    int heads = w->plan.heads;
-    return (struct ra__forward_job){ .view = view_of(w),
-                                     .first = true,
-                                     .last = true,
-                                     .m = { w->m, heads },
-                                     .l = { w->l, heads },
-                                     .acc = w->acc,
-                                     .acc_row_stride = (int64_t)heads * w->plan.value_dim,
-                                     .out = w->out,
-                                     .lse = { w->lse, heads } };
+    return (struct piece){ 0, w->plan.q_count, 0, w->plan.heads };
 }
 
-struct ra__backward_job job_backward_of(struct job_world *w)
+static struct ra__forward_job forward_of(struct job_world *w, struct piece piece)
 {
-    int heads = w->plan.heads, dim = w->plan.dim, value_dim = w->plan.value_dim;
-    return (struct ra__backward_job){ .view = view_of(w),
-                                      .dout = w->dout,
-                                      .lse = { w->lse, heads },
-                                      .delta = { w->delta, heads },
-                                      .dq = w->dq,
-                                      .dq_row_stride = (int64_t)heads * dim,
-                                      .dk = w->dk,
-                                      .dv = w->dv,
-                                      .dk_row_stride = dim,
-                                      .dv_row_stride = value_dim };
+    const int heads = w->plan.heads, value_dim = w->plan.value_dim;
+    const int64_t at = piece.from * heads + piece.head;
+    struct ra__forward_job job = { .view = view_of(w, &piece),
+                                   .first = true,
+                                   .last = true,
+                                   .m = { w->m + at, heads },
+                                   .l = { w->l + at, heads },
+                                   .acc = w->acc + at * value_dim,
+                                   .acc_row_stride = (int64_t)heads * value_dim,
+                                   .out = w->out,
+                                   .lse = { w->lse + at, heads } };
+    job.out.data = moved(w->out, ra__dtype_bytes(w->plan.dtype), &piece);
+    return job;
 }
+
+static struct ra__backward_job backward_of(struct job_world *w, struct piece piece)
+{
+    const int heads = w->plan.heads, dim = w->plan.dim;
+    const int64_t at = piece.from * heads + piece.head;
+    struct ra__backward_job job = { .view = view_of(w, &piece),
+                                    .dout = w->dout,
+                                    .lse = { w->lse + at, heads },
+                                    .delta = { w->delta + at, heads },
+                                    .dq = w->dq + at * dim,
+                                    .dq_row_stride = (int64_t)heads * dim,
+                                    .dk = w->dk,
+                                    .dv = w->dv,
+                                    .dk_row_stride = dim,
+                                    .dv_row_stride = w->plan.value_dim };
+    job.dout.data = moved(w->dout, ra__dtype_bytes(w->plan.dtype), &piece);
+    return job;
+}
+
+struct ra__forward_job job_forward_of(struct job_world *w) { return forward_of(w, all_of(w)); }
+struct ra__backward_job job_backward_of(struct job_world *w) { return backward_of(w, all_of(w)); }
 
 int64_t job_run_forward(struct job_world *w)
 {
@@ -318,30 +349,24 @@ int64_t job_run_forward(struct job_world *w)
 
 int64_t job_run_backward(struct job_world *w)
 {
-    struct ra__backward_job job = job_backward_of(w);
-    w->plan.kernel->backward(&job, w->workspace);
-    return job.pairs;
-}
-
-static void *moved(struct ra__matrix x, size_t bytes, int64_t row, int head)
-{
-    return (char *)x.data + (row * x.row_stride + head * x.head_stride) * (int64_t)bytes;
+    const struct ra__kernel *kernel = w->plan.kernel;
+    const int heads = (int)ra__min(w->plan.heads, kernel->backward_rows);
+    const int64_t count = kernel->backward_rows / heads;
+    int64_t pairs = 0;
+    for (int64_t from = 0; from < w->plan.q_count; from += count)
+        for (int head = 0; head < w->plan.heads; head += heads) {
+            struct piece piece = { from, ra__min(count, w->plan.q_count - from), head,
+                                   (int)ra__min(heads, w->plan.heads - head) };
+            struct ra__backward_job job = backward_of(w, piece);
+            kernel->backward(&job, w->workspace);
+            pairs += job.pairs;
+        }
+    return pairs;
 }
 
 void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, int heads)
 {
-    struct ra__forward_job job = job_forward_of(w);
-    const size_t bytes = ra__dtype_bytes(w->plan.dtype);
-    const int64_t in_bias = from * w->bias.row_stride + head * w->bias.head_stride;
-    job.view.q.data = moved(w->q, bytes, from, head);
-    job.out.data = moved(w->out, bytes, from, head);
-    job.lse.data = w->lse + from * w->plan.heads + head;
-    if (w->bias.data && !w->bias.mask) job.view.bias.data = w->addends + in_bias;
-    if (w->bias.data && w->bias.mask) job.view.bias.data = w->shown + in_bias;
-    job.view.q_pos += from * w->plan.q_pos_step;
-    job.view.q_count = count;
-    job.view.head += head;
-    job.view.heads = heads;
+    struct ra__forward_job job = forward_of(w, (struct piece){ from, count, head, heads });
     w->plan.kernel->forward(&job, w->workspace);
 }
 

@@ -30,7 +30,7 @@ enum {
 
 /* A job with terms has its heads from JOB_FIRST_HEAD on, of JOB_MOST_HEADS in the whole problem, in
  * batch entry JOB_BATCH; one without has all heads of the only entry. */
-enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 600, JOB_BATCH = 5 };
+enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 1100, JOB_BATCH = 5 };
 
 /* Bands of key runs. */
 #define JOB_FULL                                                                                   \
@@ -156,7 +156,7 @@ double job_logaddexp(double a, double b);
 struct ra__forward_job job_forward_of(struct job_world *w);
 struct ra__backward_job job_backward_of(struct job_world *w);
 
-/* Both return the pairs that the kernel counted. */
+/* Both return the pairs that the kernel counted. Backward, the world is cut into as many jobs as need be. */
 int64_t job_run_forward(struct job_world *w);
 int64_t job_run_backward(struct job_world *w);
 

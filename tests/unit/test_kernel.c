@@ -84,6 +84,27 @@ static void as_many_rows_as_a_kernel_takes(void **state)
     }
 }
 
+/* Some kernels keep several blocks packed while one part of the rows after the other works on them.
+ * Under causal the first parts see fewer blocks than the last; the window moves on behind them. */
+static const struct ra__key_run block_runs[] = { { 0, 1, 90, 1, 1500, JOB_CAUSAL },
+                                                 { 7, 2, 40, 1, 600, { 300, 5 } } };
+
+static void many_rows_against_many_blocks(void **state)
+{
+    (void)state;
+    for (const struct job_kind *on = job_kinds; on->kernel; on++)
+        for (int heads = 1; heads < 4; heads += 2)
+            job_check(&(struct job_plan){ .kernel = on->kernel,
+                                          .dtype = on->dtype,
+                                          .dim = 5,
+                                          .value_dim = 18,
+                                          .heads = heads,
+                                          .q_count = on->kernel->rows / heads,
+                                          .q_pos_step = 3,
+                                          .runs = block_runs,
+                                          .run_count = 2 });
+}
+
 /* Kernels take rows up in groups of 6, 24, 32, 96, or two by two; heads of a query are neighbours. */
 static void rows_around_the_ends_of_groups(void **state)
 {
@@ -588,6 +609,33 @@ static void nan_goes_to_the_rows_that_see_it_and_no_further(void **state)
         }
 }
 
+/* The same where many rows share packed blocks: those of a poisoned block are packed anew. */
+static void nan_spoils_no_block_for_other_rows(void **state)
+{
+    (void)state;
+    const int64_t keys[] = { 100, 700 };
+    for (const struct job_kind *on = job_kinds; on->kernel; on++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
+                                                          .dtype = on->dtype,
+                                                          .dim = 3,
+                                                          .value_dim = 4,
+                                                          .heads = 1,
+                                                          .q_count = on->kernel->rows,
+                                                          .q_pos_step = 1,
+                                                          .runs = block_runs,
+                                                          .run_count = 1 });
+        struct job_bits clean = job_keep_bits(&w);
+        for (int n = 0; n < RA__COUNT(keys); n++) {
+            const float before = (float)job_at(&w, w.v, keys[n], 0, 2);
+            job_put(&w, w.v, keys[n], 0, 2, NAN);
+            expect_poison_stays(&w, &clean, keys[n], true);
+            job_put(&w, w.v, keys[n], 0, 2, before);
+        }
+        job_free_bits(&clean);
+        job_free(&w);
+    }
+}
+
 static void nan_in_a_query_stays_in_its_row(void **state)
 {
     (void)state;
@@ -1036,6 +1084,7 @@ int main(void)
         cmocka_unit_test(every_dtype_and_dim),
         cmocka_unit_test(every_geometry),
         cmocka_unit_test(as_many_rows_as_a_kernel_takes),
+        cmocka_unit_test(many_rows_against_many_blocks),
         cmocka_unit_test(rows_around_the_ends_of_groups),
         cmocka_unit_test(odd_lanes_and_odd_counts),
         cmocka_unit_test(any_scale),
@@ -1051,6 +1100,7 @@ int main(void)
         cmocka_unit_test(jobs_breathe),
         cmocka_unit_test(scores_of_minus_infinity),
         cmocka_unit_test(nan_goes_to_the_rows_that_see_it_and_no_further),
+        cmocka_unit_test(nan_spoils_no_block_for_other_rows),
         cmocka_unit_test(nan_in_a_query_stays_in_its_row),
         cmocka_unit_test(nan_spreads_no_further_backward),
         cmocka_unit_test(bits_do_not_depend_on_how_queries_are_cut),

@@ -127,6 +127,26 @@ static void as_many_rows_as_a_kernel_takes(void **state)
                                           .run_count = 1 });
 }
 
+/* Heads of a query may be in different parts of a job's rows. */
+static void terms_of_many_rows_against_many_blocks(void **state)
+{
+    (void)state;
+    const struct ra__key_run runs[] = { { 0, 1, 10, 1, 1300, JOB_CAUSAL } };
+    const int terms[] = { JOB_ORDER, JOB_ALL };
+    for (const struct job_kind *on = job_kinds; on->kernel; on++)
+        for (int n = 0; n < RA__COUNT(terms); n++)
+            job_check(&(struct job_plan){ .kernel = on->kernel,
+                                          .dtype = on->dtype,
+                                          .terms = terms[n],
+                                          .dim = 3,
+                                          .value_dim = 3,
+                                          .heads = 3,
+                                          .q_count = on->kernel->rows / 3,
+                                          .q_pos_step = 3,
+                                          .runs = runs,
+                                          .run_count = 1 });
+}
+
 /* Differences of positions are taken before they are rounded, also where they need 33 bits. */
 static void slopes_far_from_the_origin(void **state)
 {
@@ -664,6 +684,7 @@ int main(void)
         cmocka_unit_test(every_geometry),
         cmocka_unit_test(keys_in_two_runs),
         cmocka_unit_test(as_many_rows_as_a_kernel_takes),
+        cmocka_unit_test(terms_of_many_rows_against_many_blocks),
         cmocka_unit_test(slopes_far_from_the_origin),
         cmocka_unit_test(tanh_keeps_its_bound),
         cmocka_unit_test(tanh_of_the_far_ends),

@@ -7,7 +7,8 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS = 512,        /* a product is so fast that packing keys for fewer rows would be felt */
+    ROWS = 512, /* a product is so fast that packing keys for fewer rows would be felt */
+    PARTS = 2,
     STRIP = TILE_SIDE, /* a tile of B lies in one piece */
     GEMM_ROWS = 4 * TILE_SIDE,
     GEMM_PAD = TILE_SIDE,

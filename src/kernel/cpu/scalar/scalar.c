@@ -255,6 +255,7 @@ const struct ra__kernel ra__kernel_scalar = {
     .usable = usable,
     .dtypes = RA__ALL_DTYPES,
     .rows = 64,
+    .backward_rows = 64,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

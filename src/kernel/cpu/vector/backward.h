@@ -65,7 +65,7 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
     b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * LINE / PER_GRAIN, sizeof(grain));
     b.spans = carve(arena, ROWS, sizeof(struct span));
     b.seen = carve(arena, ROWS, sizeof(struct lanes));
-    b.terms = terms_make(arena, true);
+    b.terms = terms_make(arena, ROWS, true);
     return b;
 }
 
@@ -310,10 +310,11 @@ static void leave_weightless(const struct backward *b, struct key_block *block)
 
 static void differentiate_run(struct backward *b, const struct ra__key_run *run)
 {
+    const struct part all = { 0, b->rows };
     struct span hull = clip_rows(&b->job->view, run, b->spans, &b->job->pairs);
     for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
-        struct key_block block = see_block(run, first, b->spans, b->rows, b->seen);
-        if (b->terms.any) terms_see(&b->terms, &block, b->seen, &b->job->pairs);
+        struct key_block block = see_block(run, first, b->spans, all, b->seen);
+        if (b->terms.any) terms_see(&b->terms, &block, b->seen, all, &b->job->pairs);
         if (b->weightless) leave_weightless(b, &block);
         if (!lanes_none(block.seen)) differentiate_block(b, &block);
         ra__breathe(&b->job->view);

@@ -2,7 +2,8 @@
  * an ISA's vec.h and of a grain, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
  *
  * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
- * keys turned, values stacked, and then GEMM_ROWS rows at a time take it up:
+ * keys turned, values stacked. A part of the rows, as many as the second-level cache holds, works
+ * through a window of blocks before the next part does, GEMM_ROWS rows at a time:
  *     scores = q kt    p = exp2(factor scores - m)    acc += p v
  * Terms, where a job has any, come behind the scores, dropout behind p and its sum. The sum is of p
  * in f32, whatever a grain holds, so the LSE has all its digits.
@@ -18,18 +19,31 @@
 #include "kernel/cpu/vector/thin.h"
 #include "kernel/state.h"
 
+enum {
+    WINDOW = 4,                  /* blocks that stay packed until all parts have seen them */
+    FORWARD_ROWS = PARTS * ROWS, /* most rows of a job */
+};
+
+/* A packed block, with the lanes that any row of the job sees. */
+struct panel {
+    struct key_block block; /* no run where nothing is packed */
+    bool finite;            /* all values that were packed */
+    grain *kt;              /* turned, in strips */
+    grain *v;               /* stacked, in strips */
+};
+
 struct forward {
     struct ra__forward_job *job;
     int rows, value_dim; /* value_dim padded */
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
-    grain *kt;           /* turned, in strips */
-    grain *v;            /* stacked, in strips */
     float *scores;       /* [GEMM_ROWS][LINE] */
     grain *p;            /* rows: [GEMM_ROWS][LINE / PER_GRAIN]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
+    struct panel panels[WINDOW];
+    struct panel *panel; /* the one in use */
     struct ahead ahead;
     struct terms terms;
 };
@@ -37,18 +51,20 @@ struct forward {
 static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
 {
     struct forward f = { .value_dim = padded(shape->value_dim) };
-    f.q = carve(arena, (ROWS + GEMM_PAD) * grains(shape->dim), sizeof(grain));
-    f.m = carve(arena, ROWS, sizeof(float));
-    f.l = carve(arena, ROWS, sizeof(float));
-    f.acc = carve(arena, ROWS * f.value_dim, sizeof(float));
-    f.kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
-    f.v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
+    f.q = carve(arena, (FORWARD_ROWS + GEMM_PAD) * grains(shape->dim), sizeof(grain));
+    f.m = carve(arena, FORWARD_ROWS, sizeof(float));
+    f.l = carve(arena, FORWARD_ROWS, sizeof(float));
+    f.acc = carve(arena, FORWARD_ROWS * f.value_dim, sizeof(float));
+    for (int n = 0; n < WINDOW; n++) {
+        f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
+        f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
+    }
     f.scores = carve(arena, GEMM_ROWS * LINE, sizeof(float));
     f.p = PER_GRAIN == 1 ? (void *)f.scores
                          : carve(arena, GEMM_ROWS * LINE / PER_GRAIN, sizeof(grain));
-    f.spans = carve(arena, ROWS, sizeof(struct span));
-    f.seen = carve(arena, ROWS, sizeof(struct lanes));
-    f.terms = terms_make(arena, false);
+    f.spans = carve(arena, FORWARD_ROWS, sizeof(struct span));
+    f.seen = carve(arena, FORWARD_ROWS, sizeof(struct lanes));
+    f.terms = terms_make(arena, FORWARD_ROWS, false);
     return f;
 }
 
@@ -156,12 +172,13 @@ static struct group group_at(const struct forward *f, int row, int count)
 static void score_group(const struct forward *f, const struct group *g)
 {
     const int dim = f->job->view.shape->dim;
-    gemm(&(struct product){ .m = g->count,
-                            .n = lanes_count(g->all),
-                            .depth = depth_of(dim),
-                            .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
-                            .b = { f->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
-                            .c = { f->scores + g->all.from, LINE } });
+    gemm(&(struct product){
+        .m = g->count,
+        .n = lanes_count(g->all),
+        .depth = depth_of(dim),
+        .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
+        .b = { f->panel->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
+        .c = { f->scores + g->all.from, LINE } });
 }
 
 /* Scores to weights, in two passes: the maxima of several rows are under way at once, and so are their
@@ -191,31 +208,34 @@ static void gather_group(const struct forward *f, const struct group *g)
                             .n = f->value_dim,
                             .depth = to - from,
                             .a = { f->p + from, LINE / PER_GRAIN },
-                            .b = { f->v + from * STRIP, STRIP, STACKED_STRIP },
+                            .b = { f->panel->v + from * STRIP, STRIP, STACKED_STRIP },
                             .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
                             .add = true });
 }
 
 /* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
  * folded one by one, each with values of its own, zeros in place of those hidden from it. */
-static void fold_apart(struct forward *f, const struct key_block *block)
+static void fold_apart(struct forward *f, struct part part)
 {
     const struct ra__view *view = &f->job->view;
-    for (int row = 0; row < f->rows; row++) {
+    struct panel *panel = f->panel;
+    for (int row = part.row; row < part.end; row++) {
         struct group g = group_at(f, row, 1);
         if (lanes_none(g.hull)) continue;
         score_group(f, &g);
         soften_group(f, &g);
-        stack_shown(&f->terms, &view->v, block, f->seen[row], view->shape->value_dim, f->v);
+        stack_shown(&f->terms, &view->v, &panel->block, f->seen[row], view->shape->value_dim,
+                    panel->v);
         gather_group(f, &g);
     }
+    panel->block.run = NULL; /* its values are those of one row */
 }
 
-static void fold_groups(struct forward *f)
+static void fold_groups(struct forward *f, struct part part)
 {
-    for (int row = 0; row < f->rows; row += GEMM_ROWS) {
-        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, f->rows - row));
-        look_ahead(&f->ahead, row + GEMM_ROWS, f->rows);
+    for (int row = part.row; row < part.end; row += GEMM_ROWS) {
+        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, part.end - row));
+        look_ahead(&f->ahead, row + GEMM_ROWS - part.row, part.end - part.row);
         if (lanes_none(g.hull)) continue;
         score_group(f, &g);
         soften_group(f, &g);
@@ -223,14 +243,37 @@ static void fold_groups(struct forward *f)
     }
 }
 
-static void fold_block(struct forward *f, const struct key_block *block)
+/* The rows from `row` on that work through a window together. */
+static inline struct part part_at(int row, int rows)
+{
+    return (struct part){ row, (int)ra__min(row + ROWS, rows) };
+}
+
+static inline bool panel_holds(const struct panel *panel, const struct ra__key_run *run,
+                               int64_t first)
+{
+    return panel->block.run == run && panel->block.first == first;
+}
+
+/* Packs all that any row of the job sees of a block. */
+static void pack_panel(const struct forward *f, const struct key_block *block, struct panel *panel)
 {
     const struct ra__view *view = &f->job->view;
     const struct ra__shape *shape = view->shape;
-    turn_block(shape->dtype, &view->k, block, shape->dim, f->kt);
-    bool finite = all_finite(stack_block(shape->dtype, &view->v, block, shape->value_dim, f->v));
-    if (finite) fold_groups(f);
-    else fold_apart(f, block);
+    panel->block = *block;
+    panel->block.seen = (struct lanes){ BLOCK, 0 };
+    for (int row = 0; row < f->rows; row++)
+        panel->block.seen = lanes_join(panel->block.seen, lanes_of(f->spans[row], block->first));
+    turn_block(shape->dtype, &view->k, &panel->block, shape->dim, panel->kt);
+    panel->finite = all_finite(
+        stack_block(shape->dtype, &view->v, &panel->block, shape->value_dim, panel->v));
+}
+
+static void fold_block(struct forward *f, const struct key_block *block, struct part part)
+{
+    if (!panel_holds(f->panel, block->run, block->first)) pack_panel(f, block, f->panel);
+    if (f->panel->finite) fold_groups(f, part);
+    else fold_apart(f, part);
 }
 
 /* May the job go without panels? Keys that terms hide need values of their own. */
@@ -258,18 +301,35 @@ static void fold_thin(struct forward *f, const struct key_block *block)
     }
 }
 
+/* Blocks [first, end), which have a panel each, for one part of the rows after the other. While a part
+ * works on one, the keys of the next are called if they are to be packed then. */
+static void fold_window(struct forward *f, const struct ra__key_run *run, struct span keys,
+                        int64_t end)
+{
+    const struct ra__view *view = &f->job->view;
+    for (struct part part = part_at(0, f->rows); part.row < f->rows;
+         part = part_at(part.end, f->rows)) {
+        f->panel = f->panels;
+        for (int64_t at = keys.from; at < keys.to; at += BLOCK, f->panel++) {
+            struct key_block block = see_block(run, at, f->spans, part, f->seen);
+            if (f->terms.any) terms_see(&f->terms, &block, f->seen, part, &f->job->pairs);
+            const bool packs = at + BLOCK < keys.to ? !panel_holds(f->panel + 1, run, at + BLOCK)
+                                                    : part.end == f->rows;
+            f->ahead = ahead_of(view, run, at + BLOCK, packs ? end : 0);
+            if (lanes_none(block.seen)) continue;
+            if (is_thin(f)) fold_thin(f, &block);
+            else fold_block(f, &block, part);
+            ra__breathe(view);
+        }
+    }
+}
+
 static void fold_run(struct forward *f, const struct ra__key_run *run)
 {
+    const int64_t window = f->rows > ROWS ? WINDOW * BLOCK : BLOCK; /* one part needs one panel */
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
-    void (*const fold)(struct forward *, const struct key_block *) = is_thin(f) ? fold_thin
-                                                                                : fold_block;
-    for (int64_t first = ra__block_first(run, hull.from, BLOCK); first < hull.to; first += BLOCK) {
-        struct key_block block = see_block(run, first, f->spans, f->rows, f->seen);
-        if (f->terms.any) terms_see(&f->terms, &block, f->seen, &f->job->pairs);
-        f->ahead = ahead_of(&f->job->view, run, first + BLOCK, hull.to);
-        if (!lanes_none(block.seen)) fold(f, &block);
-        ra__breathe(&f->job->view);
-    }
+    for (int64_t at = ra__block_first(run, hull.from, BLOCK); at < hull.to; at += window)
+        fold_window(f, run, (struct span){ at, ra__min(at + window, hull.to) }, hull.to);
 }
 
 static void load_state(struct forward *f, int row, int64_t i, int h)

@@ -6,7 +6,8 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS = 256, /* more gain nothing on Zen 4 */
+    ROWS = 256,
+    PARTS = 4,
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_PAD = 1,

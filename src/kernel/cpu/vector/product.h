@@ -19,7 +19,8 @@ struct right {
  * nothing.
  *
  * A gemm.h has gemm() and says
- *     ROWS        how many rows a job has at most: keys are packed once for all of them
+ *     ROWS        how many rows, with their sums, the second-level cache holds beside packed keys
+ *     PARTS       times so many rows a forward job has at most: keys are packed once for all of them
  *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once
  *     GEMM_PAD    that rows of A can be read up to a multiple of this

@@ -44,15 +44,18 @@ static struct span clip_rows(const struct ra__view *view, const struct ra__key_r
     return hull;
 }
 
+/* The smallest interval that holds both. */
+static inline struct lanes lanes_join(struct lanes a, struct lanes b)
+{
+    if (lanes_none(b)) return a;
+    return (struct lanes){ a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to };
+}
+
 /* The smallest interval that holds the lanes of all `rows` rows. */
 static struct lanes lanes_hull(const struct lanes *seen, int rows)
 {
     struct lanes hull = { BLOCK, 0 };
-    for (int r = 0; r < rows; r++) {
-        if (lanes_none(seen[r])) continue;
-        if (seen[r].from < hull.from) hull.from = seen[r].from;
-        if (seen[r].to > hull.to) hull.to = seen[r].to;
-    }
+    for (int r = 0; r < rows; r++) hull = lanes_join(hull, seen[r]);
     return hull;
 }
 
@@ -63,15 +66,23 @@ struct key_block {
     struct lanes seen; /* by any row of the job; all of them have keys */
 };
 
-/* Finds the lanes that each row sees, to seen[row], and that any row sees. */
-static struct key_block see_block(const struct ra__key_run *run, int64_t first,
-                                  const struct span *spans, int rows, struct lanes *seen)
+/* Some rows of a job: [row, end). */
+struct part {
+    int row, end;
+};
+
+static inline struct lanes lanes_of(struct span span, int64_t first)
 {
-    for (int r = 0; r < rows; r++) {
-        seen[r].from = (int)ra__min(ra__max(spans[r].from - first, 0), BLOCK);
-        seen[r].to = (int)ra__min(ra__max(spans[r].to - first, 0), BLOCK);
-    }
-    return (struct key_block){ run, first, lanes_hull(seen, rows) };
+    return (struct lanes){ (int)ra__min(ra__max(span.from - first, 0), BLOCK),
+                           (int)ra__min(ra__max(span.to - first, 0), BLOCK) };
+}
+
+/* Finds the lanes that each row of a part sees, to seen[row], and that any of them sees. */
+static struct key_block see_block(const struct ra__key_run *run, int64_t first,
+                                  const struct span *spans, struct part part, struct lanes *seen)
+{
+    for (int r = part.row; r < part.end; r++) seen[r] = lanes_of(spans[r], first);
+    return (struct key_block){ run, first, lanes_hull(seen + part.row, part.end - part.row) };
 }
 
 /* Widened to begin with a strip of a panel, and to whole vectors of grains. */

@@ -30,7 +30,7 @@ struct terms {
     int64_t *at;         /* [BLOCK] original positions of the block's keys */
     int64_t least, most; /* of them */
     bool consecutive;    /* they count up by one */
-    bool *partly;        /* [ROWS] does a mask hide some of the lanes the row sees? */
+    bool *partly;        /* [rows] does a mask hide some of the lanes the row sees? */
 
     bool added;    /* addend is in use; of one row, as are the next three */
     float *addend; /* [BLOCK] log2 units; -inf hides */
@@ -40,10 +40,10 @@ struct terms {
 };
 
 /* Carves what any problem may need; terms_begin() says what a job does need. */
-static struct terms terms_make(struct arena *arena, bool backward)
+static struct terms terms_make(struct arena *arena, int rows, bool backward)
 {
     struct terms t = { .at = carve(arena, BLOCK, sizeof(int64_t)) };
-    t.partly = carve(arena, ROWS, sizeof(bool));
+    t.partly = carve(arena, rows, sizeof(bool));
     t.addend = carve(arena, BLOCK, sizeof(float));
     if (backward) t.slope = carve(arena, BLOCK, sizeof(float));
     float *kept = carve(arena, BLOCK + 2 * LANES, sizeof(float));
@@ -59,7 +59,7 @@ static void terms_begin(struct terms *t, const struct ra__view *view)
     t->factor = view->shape->scale * (float)RA__LOG2_E;
     t->adds = view->bias.data || (terms && terms->alibi);
     t->any = t->adds || !(t->factor > 0.0f);
-    memset(t->partly, 0, sizeof(bool) * ROWS);
+    memset(t->partly, 0, sizeof(bool) * (size_t)(view->q_count * view->heads));
     if (terms) {
         t->masks = terms->see_from;
         t->dropout = terms->dropout;
@@ -105,12 +105,13 @@ static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, i
 }
 
 /* Takes the block from the rows that see none of its keys, and what is masked from *pairs. */
-static void mask_block(struct terms *t, struct key_block *block, struct lanes *seen, int64_t *pairs)
+static void mask_block(struct terms *t, struct key_block *block, struct lanes *seen,
+                       struct part part, int64_t *pairs)
 {
     const struct ra__view *view = t->view;
-    const int heads = view->heads, rows = (int)view->q_count * heads;
-    for (int row = 0; row < rows; row += heads) {
+    for (int row = part.row, heads; row < part.end; row += heads) {
         struct lanes own = seen[row];
+        heads = (int)ra__min(view->heads - row % view->heads, part.end - row); /* of a query */
         if (lanes_none(own)) continue;
         int64_t index = query_index(t, row);
         int hidden = masked_lanes(t, own, view->terms->see_from[index], view->terms->see_to[index]);
@@ -121,14 +122,15 @@ static void mask_block(struct terms *t, struct key_block *block, struct lanes *s
             if (all) seen[row + h] = (struct lanes){ 0, 0 };
         }
     }
-    block->seen = lanes_hull(seen, rows);
+    block->seen = lanes_hull(seen + part.row, part.end - part.row);
 }
 
 /* To be called for each block that see_block() found. */
-static void terms_see(struct terms *t, struct key_block *block, struct lanes *seen, int64_t *pairs)
+static void terms_see(struct terms *t, struct key_block *block, struct lanes *seen,
+                      struct part part, int64_t *pairs)
 {
     place_block(t, block);
-    if (t->masks) mask_block(t, block, seen, pairs);
+    if (t->masks) mask_block(t, block, seen, part, pairs);
     if (t->dropout && !t->consecutive) group_keys(&t->draws, t->at, block->seen);
 }
 
