@@ -89,6 +89,7 @@ static ra_status create(const struct ra__rank *rank, int local_ranks,
         return ra__fail(RA_ERR_MEMORY, "group: %zu bytes", sizeof *group);
     }
     group->rank = *rank;
+    group->rank.crowded = (int64_t)local_ranks * options->threads > ra__cores() / 2;
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;

@@ -29,6 +29,7 @@ struct ra__io {
 /* What a rank brings to its plans. */
 struct ra__rank {
     int rank, ranks;
+    bool crowded; /* more threads at work than half of the CPUs there are: two may share a core */
     struct ra__pool *pool;
     struct ra__buffers *buffers; /* large ones, shared by its plans */
     const struct ra__transport *transport;

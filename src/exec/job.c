@@ -99,6 +99,7 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
         .run_count = job->run_count,
         .terms = exec->has_terms ? &exec->terms : NULL,
         .bias = bias_at(exec, job),
+        .crowded = exec->rank->crowded,
         .breathe = job->thread == 0 ? breathe : NULL,
         .context = (void *)exec->rank,
     };

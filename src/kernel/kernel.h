@@ -65,8 +65,9 @@ struct ra__view {
     struct ra__matrix k, v;    /* a block; rows as the runs count them; head_stride unused */
     const struct ra__key_run *runs;
     int run_count;
-    const struct ra__terms *terms;  /* NULL = none */
-    struct ra__bias bias;           /* with or without terms */
+    const struct ra__terms *terms; /* NULL = none */
+    struct ra__bias bias;          /* with or without terms */
+    bool crowded; /* the core's first-level cache may be shared with another thread that works */
     void (*breathe)(void *context); /* NULL, or to be called every few milliseconds of work */
     void *context;                  /* of breathe */
 };

@@ -716,6 +716,31 @@ static void bits_do_not_depend_on_how_queries_are_cut(void **state)
         }
 }
 
+/* Kernels may take up fewer rows at once where a core has two threads. */
+static void bits_do_not_depend_on_a_crowd(void **state)
+{
+    (void)state;
+    for (const struct job_kind *on = job_kinds; on->kernel; on++) {
+        struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
+                                                          .dtype = on->dtype,
+                                                          .dim = 40,
+                                                          .value_dim = 72,
+                                                          .heads = 1,
+                                                          .q_count = 59,
+                                                          .q_pos = 300,
+                                                          .q_pos_step = 1,
+                                                          .runs = causal_run,
+                                                          .run_count = 1 });
+        struct job_bits bits = job_keep_bits(&w);
+        struct ra__forward_job job = job_forward_of(&w);
+        job.view.crowded = true;
+        on->kernel->forward(&job, w.workspace);
+        job_expect_bits(&w, &bits, "in a crowd");
+        job_free_bits(&bits);
+        job_free(&w);
+    }
+}
+
 static void bits_do_not_depend_on_cuts_at_block_multiples(void **state)
 {
     (void)state;
@@ -1104,6 +1129,7 @@ int main(void)
         cmocka_unit_test(nan_in_a_query_stays_in_its_row),
         cmocka_unit_test(nan_spreads_no_further_backward),
         cmocka_unit_test(bits_do_not_depend_on_how_queries_are_cut),
+        cmocka_unit_test(bits_do_not_depend_on_a_crowd),
         cmocka_unit_test(bits_do_not_depend_on_cuts_at_block_multiples),
         cmocka_unit_test(bits_do_not_depend_on_keys_not_seen),
         cmocka_unit_test(state_carried_across_jobs),

@@ -35,7 +35,7 @@ struct backward {
     float *dkt, *dvt;         /* turned: [dim][LINE], still without scale, and [value_dim][LINE] */
     float *s, *dp;            /* [GROUP][LINE]: s and dout vt, then p and ds */
     grain *p, *ds;            /* stacked; the same memory if it fits, otherwise in strips */
-    grain *ds_rows;           /* rows: [GROUP][LINE / PER_GRAIN]; likewise */
+    grain *ds_rows;           /* rows: [GROUP][GRAIN_LINE]; likewise */
     struct span *spans;       /* [rows]: what each sees of the run */
     struct lanes *seen;       /* [rows]: and of the block */
     struct terms terms;
@@ -62,7 +62,7 @@ static struct backward backward_make(const struct ra__shape *shape, struct arena
     const bool fits = PER_GRAIN == 1;
     b.p = fits ? (void *)b.s : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
     b.ds = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
-    b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * LINE / PER_GRAIN, sizeof(grain));
+    b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * GRAIN_LINE, sizeof(grain));
     b.spans = carve(arena, ROWS, sizeof(struct span));
     b.seen = carve(arena, ROWS, sizeof(struct lanes));
     b.terms = terms_make(arena, ROWS, true);
@@ -155,8 +155,7 @@ static void grind_rows(const struct backward *b, int count, struct lanes all)
     if (PER_GRAIN == 1) return; /* that is what they are */
     stack_up(b->s, count, all, b->p);
     stack_up(b->dp, count, all, b->ds);
-    for (int r = 0; r < count; r++)
-        line_up(b->dp + r * LINE, all, b->ds_rows + r * (LINE / PER_GRAIN));
+    for (int r = 0; r < count; r++) line_up(b->dp + r * LINE, all, b->ds_rows + r * GRAIN_LINE);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------- */
@@ -195,7 +194,7 @@ static void add_to_queries(const struct backward *b, int row, int count, struct 
     gemm(&(struct product){ .m = count,
                             .n = b->dim,
                             .depth = lanes_count(all) / PER_GRAIN,
-                            .a = { b->ds_rows + from, LINE / PER_GRAIN },
+                            .a = { b->ds_rows + from, GRAIN_LINE },
                             .b = { b->k + from * STRIP, STRIP, STACKED_STRIP },
                             .c = { row_of(b->dq, row, b->dim), b->dim },
                             .add = true });

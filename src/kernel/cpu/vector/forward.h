@@ -3,7 +3,7 @@
  *
  * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
  * keys turned, values stacked. A part of the rows, as many as the second-level cache holds, works
- * through a window of blocks before the next part does, GEMM_ROWS rows at a time:
+ * through a window of blocks before the next part does, some rows at a time:
  *     scores = q kt    p = exp2(factor scores - m)    acc += p v
  * Terms, where a job has any, come behind the scores, dropout behind p and its sum. The sum is of p
  * in f32, whatever a grain holds, so the LSE has all its digits.
@@ -35,11 +35,12 @@ struct panel {
 struct forward {
     struct ra__forward_job *job;
     int rows, value_dim; /* value_dim padded */
+    int abreast;         /* rows that take up a block together */
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
     float *scores;       /* [GEMM_ROWS][LINE] */
-    grain *p;            /* rows: [GEMM_ROWS][LINE / PER_GRAIN]; the same memory if it fits */
+    grain *p;            /* rows: [GEMM_ROWS][GRAIN_LINE]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
     struct panel panels[WINDOW];
@@ -60,8 +61,7 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
         f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
     }
     f.scores = carve(arena, GEMM_ROWS * LINE, sizeof(float));
-    f.p = PER_GRAIN == 1 ? (void *)f.scores
-                         : carve(arena, GEMM_ROWS * LINE / PER_GRAIN, sizeof(grain));
+    f.p = PER_GRAIN == 1 ? (void *)f.scores : carve(arena, GEMM_ROWS * GRAIN_LINE, sizeof(grain));
     f.spans = carve(arena, FORWARD_ROWS, sizeof(struct span));
     f.seen = carve(arena, FORWARD_ROWS, sizeof(struct lanes));
     f.terms = terms_make(arena, FORWARD_ROWS, false);
@@ -155,7 +155,7 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
 
 /* ---- Blocks ------------------------------------------------------------------------------------ */
 
-/* Some rows that take up a block together, GEMM_ROWS at most, and the lanes that any of them sees. */
+/* Some rows that take up a block together, and the lanes that any of them sees. */
 struct group {
     int row, count;
     struct lanes hull, all; /* all: up to whole vectors */
@@ -193,7 +193,7 @@ static void soften_group(struct forward *f, const struct group *g)
     }
     for (int r = 0; r < g->count; r++) {
         float *x = f->scores + r * LINE;
-        grain *p = f->p + r * (LINE / PER_GRAIN);
+        grain *p = f->p + r * GRAIN_LINE;
         if (f->terms.dropout) weigh_and_drop(f, g->row + r, x, p, g->all);
         else weigh_row(f, g->row + r, x, p, g->all);
     }
@@ -207,7 +207,7 @@ static void gather_group(const struct forward *f, const struct group *g)
     gemm(&(struct product){ .m = g->count,
                             .n = f->value_dim,
                             .depth = to - from,
-                            .a = { f->p + from, LINE / PER_GRAIN },
+                            .a = { f->p + from, GRAIN_LINE },
                             .b = { f->panel->v + from * STRIP, STRIP, STACKED_STRIP },
                             .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
                             .add = true });
@@ -233,9 +233,9 @@ static void fold_apart(struct forward *f, struct part part)
 
 static void fold_groups(struct forward *f, struct part part)
 {
-    for (int row = part.row; row < part.end; row += GEMM_ROWS) {
-        struct group g = group_at(f, row, (int)ra__min(GEMM_ROWS, part.end - row));
-        look_ahead(&f->ahead, row + GEMM_ROWS - part.row, part.end - part.row);
+    for (int row = part.row; row < part.end; row += f->abreast) {
+        struct group g = group_at(f, row, (int)ra__min(f->abreast, part.end - row));
+        look_ahead(&f->ahead, row + f->abreast - part.row, part.end - part.row);
         if (lanes_none(g.hull)) continue;
         score_group(f, &g);
         soften_group(f, &g);
@@ -296,7 +296,7 @@ static void fold_thin(struct forward *f, const struct key_block *block)
         for (count = 1; row + count < f->rows; count++)
             if (f->seen[row + count].from != own.from || f->seen[row + count].to != own.to) break;
         if (!lanes_none(own))
-            thin_gather(view, block, own, f->p + row * (LINE / PER_GRAIN), count,
+            thin_gather(view, block, own, f->p + row * GRAIN_LINE, count,
                         row_of(f->acc, row, f->value_dim));
     }
 }
@@ -379,6 +379,7 @@ static void forward(struct ra__forward_job *job, void *workspace)
     struct forward f = forward_make(shape, &(struct arena){ .base = workspace });
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
+    f.abreast = view->crowded ? GEMM_CROWDED : GEMM_ROWS;
     terms_begin(&f.terms, view);
     pack_rows(view, &view->q, shape->dim, GEMM_PAD, f.q);
     for (int row = 0; row < f.rows; row++)

@@ -10,6 +10,7 @@ enum {
     PARTS = 4,
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
+    GEMM_CROWDED = GEMM_ROWS,
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
     THIN_ROWS = 16, /* on Zen 4 */

@@ -22,7 +22,8 @@ struct right {
  *     ROWS        how many rows, with their sums, the second-level cache holds beside packed keys
  *     PARTS       times so many rows a forward job has at most: keys are packed once for all of them
  *     STRIP       how wide the strips of B are
- *     GEMM_ROWS   how many rows it likes to have at once
+ *     GEMM_ROWS   how many rows it likes to have at once, and, not more,
+ *     GEMM_CROWDED   if it has only half of the first-level cache
  *     GEMM_PAD    that rows of A can be read up to a multiple of this
  *     GEMM_DEPTH  that the depth is a multiple of this
  *     THIN_ROWS   for how few rows of a job thin.h is faster; 0 where that does not sum likewise */

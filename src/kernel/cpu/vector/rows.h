@@ -12,7 +12,8 @@ enum {
         256, /* keys of a block, one lane each. Measured on Zen 4 at dim 64: 2% better than 128 */
     LINE = BLOCK + 16, /* numbers from a row of scores to the next: not a power of two apart, where
                         * caches and stores would take one row for another */
-    SPAN = LANES * PER_GRAIN, /* lanes that become one vector of grains */
+    GRAIN_LINE = BLOCK / PER_GRAIN + 16, /* the same in grains, and whole lines of a cache */
+    SPAN = LANES * PER_GRAIN,            /* lanes that become one vector of grains */
 };
 
 struct span { /* key indices [from, to) of a run */

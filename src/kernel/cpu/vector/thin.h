@@ -188,7 +188,7 @@ static inline __attribute__((always_inline)) void score_block(const ra_dtype dty
 struct thin_values {
     struct thin_rows v;
     struct lanes own; /* that the rows see */
-    const grain *p;   /* rows: [rows][LINE / PER_GRAIN] */
+    const grain *p;   /* rows: [rows][GRAIN_LINE] */
     float *acc;       /* [rows][padded(value_dim)] */
 };
 
@@ -205,7 +205,7 @@ static inline __attribute__((always_inline)) void gather_line(const struct thin_
                                                               const int rows, const int vecs)
 {
     for (int r = 0; r < rows; r++) {
-        vec weight = grain_all(s->p + (r * LINE + lane) / PER_GRAIN);
+        vec weight = grain_all(s->p + r * GRAIN_LINE + lane / PER_GRAIN);
         for (int i = 0; i < vecs; i++)
             tile->sum[r][i] = grain_dot(weight, line[i], tile->sum[r][i]);
     }
@@ -306,7 +306,7 @@ static inline __attribute__((always_inline)) void gather_as(const ra_dtype dtype
     struct thin_values rest = *s;
     if (rows > 2 && s->v.numbers > TILE_VECS * LANES) {
         gather_block(dtype, s, 2);
-        rest.p += 2 * (LINE / PER_GRAIN);
+        rest.p += 2 * GRAIN_LINE;
         rest.acc += 2 * (int64_t)padded(s->v.numbers);
         rows -= 2;
     }
@@ -340,7 +340,7 @@ static void thin_score(const struct ra__view *view, const struct key_block *bloc
     }
 }
 
-/* acc += p v for rows that see the lanes `own` of the block. p: [rows][LINE / PER_GRAIN], 0 in the
+/* acc += p v for rows that see the lanes `own` of the block. p: [rows][GRAIN_LINE], 0 in the
  * lanes around them that share a grain; acc: [rows][padded(value_dim)]. */
 static void thin_gather(const struct ra__view *view, const struct key_block *block,
                         struct lanes own, const grain *p, int rows, float *acc)
@@ -350,7 +350,7 @@ static void thin_gather(const struct ra__view *view, const struct key_block *blo
     struct thin_values s = { .v = thin_rows(dtype, &view->v, value_dim, block), .own = own };
     for (int row = 0; row < rows; row += THIN_TILE) {
         const int count = (int)ra__min(THIN_TILE, rows - row);
-        s.p = p + row * (LINE / PER_GRAIN);
+        s.p = p + row * GRAIN_LINE;
         s.acc = row_of(acc, row, padded(value_dim));
         if (dtype == RA_BF16) gather_as(RA_BF16, &s, count);
         else if (dtype == RA_F16) gather_as(RA_F16, &s, count);
