@@ -33,7 +33,7 @@ check: ## longer grids, then the tests under ASan, UBSan and TSan
 	@tools/install-deps check
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
-	@RINGATTN_LONG=1 tools/run-tests 'long grids' $(BUILD) -j $(JOBS) --timeout 600
+	@RINGATTN_LONG=1 tools/run-tests 'long grids' $(BUILD) -j $(JOBS) --timeout 1800
 	@$(call configure,asan,$(BUILD)-asan)
 	@$(call compile,$(BUILD)-asan)
 	@tools/run-tests 'asan and ubsan' $(BUILD)-asan -j $(JOBS) -LE '^long$$' --timeout 900

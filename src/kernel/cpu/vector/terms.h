@@ -174,7 +174,7 @@ static void mask_addend(struct terms *t, int row, struct lanes own)
     const int64_t index = query_index(t, row);
     const int64_t from = t->view->terms->see_from[index], to = t->view->terms->see_to[index];
     for (int i = own.from; i < own.to; i++)
-        t->addend[i] = (t->at[i] < from) | (t->at[i] >= to) ? -INFINITY : t->addend[i];
+        t->addend[i] = ((t->at[i] < from) | (t->at[i] >= to)) ? -INFINITY : t->addend[i];
 }
 
 static void add_row(struct terms *t, int row, struct lanes own, float *x)
