@@ -435,6 +435,8 @@ RA_API void ra_plan_destroy(ra_plan *plan);
 RA_API int64_t ra_plan_q_count(const ra_plan *plan);
 RA_API int64_t ra_plan_k_count(const ra_plan *plan);
 RA_API const char *ra_plan_kernel(const ra_plan *plan);
+/* The strategy that was chosen, with its numbers: "2d:2x4". */
+RA_API const char *ra_plan_strategy(const ra_plan *plan);
 
 /* What a run does or did, on this rank. */
 typedef struct ra_stats {

@@ -13,7 +13,7 @@ static ra_status check_runnable(const ra_plan *plan, const void *args)
 static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_tensor *k,
                              const ra_tensor *v, const ra_tensor *out, struct ra__io *io)
 {
-    const struct ra__shape *s = &plan->steps.input.shape;
+    const struct ra__shape *s = &plan->steps.home.shape;
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
     RA__TRY(ra__tensor_from("q", q, s, q_rows, s->q_heads, s->dim, &io->q));
     RA__TRY(ra__tensor_from("k", k, s, k_rows, s->kv_heads, s->dim, &io->k));
@@ -26,11 +26,17 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
 {
     io->bias = *bias;
     if (!bias->data) return RA_OK;
+    if (plan->steps.team.size > 1)
+        return ra__fail(
+            RA_ERR_UNSUPPORTED,
+            "bias: it stays with the queries of its rank, and strategy %s computes them "
+            "elsewhere; use ring or allgather",
+            plan->strategy);
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
     if (!bias->mask && (uintptr_t)bias->data % sizeof(float))
         return ra__fail(RA_ERR_ARGUMENT, "bias: data is not aligned to f32");
-    if (!bias->query_stride) io->bias.query_stride = plan->steps.input.shape.k_len;
+    if (!bias->query_stride) io->bias.query_stride = plan->steps.home.shape.k_len;
     return RA_OK;
 }
 
@@ -66,8 +72,8 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
                                     struct ra__io *io)
 {
     RA__TRY(check_runnable(plan, given));
-    const struct ra__shape *s = &plan->steps.input.shape;
-    if (!plan->steps.input.backward)
+    const struct ra__shape *s = &plan->steps.home.shape;
+    if (!plan->steps.home.backward)
         return ra__fail(RA_ERR_ARGUMENT,
                         "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();

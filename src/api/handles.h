@@ -19,6 +19,7 @@ struct ra_plan {
     struct ra__problem_terms terms;
     ra_layout *q_layout, *k_layout; /* may be the same */
     const struct ra__kernel *kernel;
+    char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     struct ra__plan steps;
     struct ra__exec exec;
     ra_memory memory;

@@ -73,12 +73,7 @@ static void charge_copies(ra_plan *plan)
                        plan->terms.see_from,
                        plan->terms.see_to };
     for (int i = 0; i < RA__COUNT(copies); i++) ra__charge(&plan->account, copies[i]);
-    for (int i = 0; i < count; i++) {
-        ra__charge(&plan->account, layouts[i]);
-        ra__charge(&plan->account, layouts[i]->runs);
-        ra__charge(&plan->account, layouts[i]->first);
-        ra__charge(&plan->account, layouts[i]->count);
-    }
+    for (int i = 0; i < count; i++) ra__layout_charge(&plan->account, layouts[i]);
 }
 
 /* Refuses before anything large is allocated. */
@@ -89,8 +84,8 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
     return ra__fail(RA_ERR_BUDGET,
                     "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, "
                     "state %zu, gradient %zu, workspace %zu, bookkeeping %zu)",
-                    plan->steps.input.rank, m->total, options->memory, m->shard, m->travel,
-                    m->state, m->gradient, m->workspace, m->bookkeeping);
+                    plan->steps.home.rank, m->total, options->memory, m->shard, m->travel, m->state,
+                    m->gradient, m->workspace, m->bookkeeping);
 }
 
 /* What was foretold becomes what was taken. */
@@ -155,7 +150,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
     RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, &plan->kernel));
-    RA__TRY(ra__strategy_find(options->strategy, &input.strategy));
+    input.all_heads = input.shape.q_heads;
+    RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
     RA__TRY(ra__pattern_draw(plan->pattern, &input.shape));
@@ -172,6 +168,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
+    ra__strategy_format(&input, plan->strategy);
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
     RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
                             threads, &plan->memory));
@@ -204,8 +201,7 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
         return status;
     }
     ra__log(group, RA_LOG_INFO, "rank %d: plan with kernel %s, strategy %s, %zu bytes",
-            plan->steps.input.rank, plan->kernel->name, plan->steps.input.strategy->name,
-            plan->memory.total);
+            plan->steps.home.rank, plan->kernel->name, plan->strategy, plan->memory.total);
     *out = plan;
     return RA_OK;
 }
@@ -227,15 +223,16 @@ void ra_plan_destroy(ra_plan *plan)
 
 int64_t ra_plan_q_count(const ra_plan *plan)
 {
-    return plan ? plan->q_layout->count[plan->steps.input.rank] : 0;
+    return plan ? plan->q_layout->count[plan->steps.home.rank] : 0;
 }
 
 int64_t ra_plan_k_count(const ra_plan *plan)
 {
-    return plan ? plan->k_layout->count[plan->steps.input.rank] : 0;
+    return plan ? plan->k_layout->count[plan->steps.home.rank] : 0;
 }
 
 const char *ra_plan_kernel(const ra_plan *plan) { return plan ? plan->kernel->name : ""; }
+const char *ra_plan_strategy(const ra_plan *plan) { return plan ? plan->strategy : ""; }
 
 ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
 {
@@ -246,7 +243,7 @@ ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
 static ra_status find_program(const ra_plan *plan, int backward, const struct ra__program **out)
 {
     if (!plan) return ra__fail(RA_ERR_ARGUMENT, "plan: NULL argument");
-    if (backward && !plan->steps.input.backward)
+    if (backward && !plan->steps.home.backward)
         return ra__fail(RA_ERR_ARGUMENT, "plan: made without backward; set it in ra_plan_options");
     *out = backward ? &plan->steps.backward : &plan->steps.forward;
     return RA_OK;
@@ -256,7 +253,7 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
 {
     const struct ra__program *program;
     RA__TRY(find_program(plan, backward, &program));
-    const struct ra__shape *shape = &plan->steps.input.shape;
+    const struct ra__shape *shape = &plan->steps.home.shape;
     ra_stats stats = ra_stats_default();
     for (int i = 0; i < program->round_count; i++)
         stats.hops += program->rounds[i].send_count + program->rounds[i].recv_count > 0;

@@ -33,7 +33,7 @@ static void add_bytes(struct tally *tally, size_t *sum, size_t bytes)
 /* The caller's tensors: Q, O, K, V, and for a backward plan their gradients and the LSE. */
 static void count_shard(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
 {
-    const struct ra__plan_input *input = &plan->input;
+    const struct ra__plan_input *input = &plan->home;
     const struct ra__shape *s = &input->shape;
     int64_t width = s->dim + s->value_dim, twice = input->backward ? 2 : 1;
     int64_t q[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, width, twice };
@@ -53,16 +53,27 @@ static void count_slots(struct tally *tally, const struct ra__plan *plan, ra_mem
     }
 }
 
-/* m, l, acc of rows that span hops; dQ and delta of a backward plan. */
+/* Numbers of one per query and head: on this rank's side of a team, and of the caller's. */
+static int64_t count_queries(const struct ra__plan_input *input)
+{
+    return input->shape.batch * input->q_layout->count[input->rank] * input->shape.q_heads;
+}
+
+/* m, l, acc of rows that span hops; dQ and delta of a backward plan; LSE and once more delta in a team. */
 static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
 {
     const struct ra__plan_input *input = &plan->input;
     const struct ra__shape *s = &input->shape;
     int64_t state[] = { s->batch, plan->state_rows, s->q_heads, s->value_dim + 2 };
-    int64_t sums[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, s->dim + 1 };
+    int64_t queries = count_queries(input), home = count_queries(&plan->home);
+    int64_t sums[] = { queries, s->dim + 1 };
     add_bytes(tally, &memory->state, bytes_of(tally, sizeof(float), state, RA__COUNT(state)));
     if (input->backward)
         add_bytes(tally, &memory->gradient, bytes_of(tally, sizeof(float), sums, RA__COUNT(sums)));
+    if (plan->team.size == 1) return;
+    add_bytes(tally, &memory->travel, bytes_of(tally, sizeof(float), &queries, 1));
+    if (input->backward)
+        add_bytes(tally, &memory->gradient, bytes_of(tally, sizeof(float), &home, 1));
 }
 
 static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra__kernel *kernel)
@@ -92,13 +103,13 @@ static size_t count_moved(const struct ra__plan *plan, int threads)
 static size_t count_binding(const struct ra__plan *plan, int threads)
 {
     const struct ra__program *programs[] = { &plan->forward, &plan->backward };
-    size_t others = (size_t)plan->input.ranks - 1;
-    size_t bytes = (size_t)plan->input.ranks * sizeof(struct ra__hello) +
+    size_t others = (size_t)plan->home.ranks - 1;
+    size_t bytes = (size_t)plan->home.ranks * sizeof(struct ra__hello) +
                    2 * others * sizeof(struct ra__message) +
                    count_moved(plan, threads) * sizeof(struct ra__key_run);
     const struct ra__shape *shape = &plan->input.shape;
     if (plan->input.backward)
-        bytes += (size_t)shape->q_heads * sizeof(double) +
+        bytes += (size_t)plan->home.shape.q_heads * sizeof(double) +
                  (size_t)shape->kv_heads * sizeof(struct ra__range) +
                  RA__MOST_TASKS * sizeof(atomic_bool);
     bytes += (size_t)plan->forward.row_count * sizeof(struct ra__turn) +
@@ -128,7 +139,7 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
         return ra__fail(RA_ERR_ARGUMENT,
                         "plan: the tensors of rank %d need more bytes than a size_t "
                         "can hold",
-                        plan->input.rank);
+                        plan->home.rank);
     *out = memory;
     return RA_OK;
 }
@@ -139,7 +150,7 @@ static ra_status take(struct ra__exec *exec, enum ra__purpose purpose, size_t by
     if (bytes == 0) return RA_OK;
     *out = ra__buffers_take(exec->rank->buffers, exec->account, purpose, bytes);
     if (*out) return RA_OK;
-    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->input.rank,
+    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", exec->plan->home.rank,
                     bytes);
 }
 
@@ -164,10 +175,14 @@ static ra_status take_buffers(struct ra__exec *exec)
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->m));
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->l));
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows * s->value_dim, &exec->acc));
+    rows = count_queries(&plan->input);
+    if (plan->team.size > 1) RA__TRY(take_floats(exec, RA__FOR_TRAVEL, rows, &exec->lse));
     if (plan->input.backward) {
-        rows = s->batch * plan->input.q_layout->count[plan->input.rank] * s->q_heads;
         RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows * s->dim, &exec->dq));
         RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows, &exec->delta));
+        if (plan->team.size > 1)
+            RA__TRY(
+                take_floats(exec, RA__FOR_GRADIENT, count_queries(&plan->home), &exec->home_delta));
     }
     void *workspace = NULL;
     exec->workspace_bytes = workspace_per_thread(plan, exec->kernel);
@@ -324,9 +339,11 @@ static uint64_t hash_name(const char *name) { return ra__hash(RA__HASH_START, na
 
 static ra_status prepare_hello(struct ra__exec *exec)
 {
-    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__plan_input *input = &exec->plan->home;
     const struct ra__shape *s = &input->shape;
     const struct ra__problem_terms *terms = exec->problem_terms;
+    char strategy[RA__STRATEGY_TEXT];
+    ra__strategy_format(input, strategy);
     exec->hello = (struct ra__hello){
         .version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH,
         .ranks = (uint64_t)input->ranks,
@@ -347,7 +364,7 @@ static ra_status prepare_hello(struct ra__exec *exec)
         .order = ra__order_hash(input->order),
         .pattern = ra__pattern_hash(input->pattern),
         .partition = ra__layout_hash(input->q_layout) * 31 + ra__layout_hash(input->k_layout),
-        .strategy = hash_name(input->strategy->name),
+        .strategy = hash_name(strategy),
     };
     RA__TRY(take_array(exec, input->ranks, sizeof *exec->hellos, (void **)&exec->hellos));
     return take_array(exec, 2 * (int64_t)(input->ranks - 1), sizeof *exec->hello_messages,
@@ -385,7 +402,7 @@ static ra_status take_scratch(struct ra__exec *exec, int threads)
     if (!plan->input.backward) return RA_OK;
     RA__TRY(take_array(exec, RA__MOST_TASKS, sizeof *exec->done, (void **)&exec->done));
     RA__TRY(take_array(exec, shape->kv_heads, sizeof *exec->reach, (void **)&exec->reach));
-    return take_array(exec, shape->q_heads, sizeof *exec->dsinks, (void **)&exec->dsinks);
+    return take_array(exec, plan->home.shape.q_heads, sizeof *exec->dsinks, (void **)&exec->dsinks);
 }
 
 ra_status ra__exec_create(struct ra__exec *exec)
@@ -417,7 +434,8 @@ static void give_buffers(struct ra__exec *exec)
 {
     struct ra__buffers *pool = exec->rank->buffers;
     for (int i = 0; i < RA__SLOTS; i++) ra__buffers_give(pool, exec->account, exec->slots[i]);
-    void *buffers[] = { exec->m, exec->l, exec->acc, exec->dq, exec->delta, exec->workspace };
+    void *buffers[] = { exec->m,     exec->l,   exec->acc,        exec->dq,
+                        exec->delta, exec->lse, exec->home_delta, exec->workspace };
     for (int i = 0; i < RA__COUNT(buffers); i++) ra__buffers_give(pool, exec->account, buffers[i]);
 }
 

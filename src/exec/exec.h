@@ -102,6 +102,8 @@ struct ra__exec {
     void *slots[RA__SLOTS];
     float *m, *l, *acc; /* state of rows that span hops: [batch, query, head(, value_dim)] */
     float *dq, *delta;  /* backward sums: [batch, query, head, dim] and [batch, query, head] */
+    float *lse;         /* teams: that of the share, [batch, query, head] */
+    float *home_delta;  /* teams: delta of the caller's queries, all heads */
     char *workspace;    /* kernel scratch, one part per thread */
     size_t workspace_bytes;
     struct ra__key_run *moved; /* forward: keys of a family's row, [thread][most_keys] */
@@ -117,7 +119,9 @@ struct ra__exec {
     struct ra__message *hello_messages;
 
     /* Of the run under way. */
-    const struct ra__io *io;
+    const struct ra__io *home; /* the caller's tensors */
+    const struct ra__io *io;   /* what jobs read and write: the same, or those of the share */
+    struct ra__io share;
     const struct ra__bound *bound;
     struct ra__terms terms;        /* of the problem, and the sinks and the seed of the run */
     bool has_terms;                /* scores are more than q.k */
@@ -128,6 +132,12 @@ struct ra__exec {
     double last_tick;
     ra_stats stats; /* of the last run */
 };
+
+/* Delta of the caller's queries: that of the jobs, unless these are of other queries and heads. */
+static inline float *ra__home_delta(const struct ra__exec *exec)
+{
+    return exec->plan->team.size > 1 ? exec->home_delta : exec->delta;
+}
 
 /* Some queries of one row of a family, for some heads of one KV head. */
 struct ra__job {
@@ -216,10 +226,14 @@ ra_status ra__exec_place(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_clear(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_add(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step);
+ra_status ra__exec_swap(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
 
 /* Posts the round that is held, if any. */
 ra_status ra__exec_post_held(struct ra__exec *exec);
+
+/* Teams: the tensors of the share, for a run with these of the caller. */
+struct ra__io ra__exec_share_io(const struct ra__exec *exec, const struct ra__io *home);
 
 /* Score terms of the run that starts, and the gradient of its sinks once delta is known. */
 void ra__exec_set_terms(struct ra__exec *exec);

@@ -87,7 +87,7 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
     return (struct ra__view){
         .shape = &exec->plan->input.shape,
         .batch = job->lane.batch,
-        .head = job->lane.head,
+        .head = exec->plan->input.first_head + job->lane.head,
         .heads = job->lane.heads,
         .q_count = job->count,
         .q_pos = ra__job_position(job),

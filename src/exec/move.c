@@ -1,4 +1,4 @@
-/* move.c - steps that move rows inside one rank: PACK, PLACE, PICK, CLEAR, ADD, FINISH.
+/* move.c - steps that move rows inside one rank: PACK, PLACE, PICK, CLEAR, ADD, FINISH; for SWAP see swap.c.
  *
  * A piece names rows of a block and where in a slot they lie. Slots hold all KV heads in a row, or
  * travelling ones one KV head each; rows go from one kind to the other head by head. */
@@ -225,33 +225,35 @@ static void finish_queries(struct ra__exec *exec, const void *context, int64_t f
     (void)context;
     for (int64_t i = first; i < first + count; i++)
         for (int head = 0; head < s->q_heads; head++)
-            store_sums(s->dtype, ra__matrix_at(&exec->io->dq, s->dtype, i / rows, i % rows, head),
+            store_sums(s->dtype, ra__matrix_at(&exec->home->dq, s->dtype, i / rows, i % rows, head),
                        exec->dq + (i * s->q_heads + head) * s->dim, s->dim);
 }
 
 static void finish_keys(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
 {
-    const struct ra__shape *s = &exec->plan->input.shape;
-    (void)context;
+    const struct ra__shape *s = &exec->plan->home.shape;
+    const struct ra__step *step = context;
     for (int64_t i = first * s->batch; i < (first + count) * s->batch; i++)
         for (int head = 0; head < s->kv_heads; head++) {
             int64_t row = i / s->batch, batch = i % s->batch;
-            struct place at = { RA__GRAD_OWN, row, 1 };
+            struct place at = { step->from, row, 1 };
             const float *sums = (const float *)slot_head(exec, at, batch, head);
-            store_sums(s->dtype, ra__matrix_at(&exec->io->dk, s->dtype, batch, row, head), sums,
+            store_sums(s->dtype, ra__matrix_at(&exec->home->dk, s->dtype, batch, row, head), sums,
                        s->dim);
-            store_sums(s->dtype, ra__matrix_at(&exec->io->dv, s->dtype, batch, row, head),
+            store_sums(s->dtype, ra__matrix_at(&exec->home->dv, s->dtype, batch, row, head),
                        sums + s->dim, s->value_dim);
         }
 }
 
+/* Where ranks swap heads, dQ has gone home already. */
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step)
 {
-    const struct ra__plan_input *input = &exec->plan->input;
-    const struct ra__shape *shape = &input->shape;
+    const struct ra__plan_input *home = &exec->plan->home;
+    const struct ra__shape *shape = &home->shape;
     size_t q_bytes = (size_t)shape->q_heads * (size_t)shape->dim * sizeof(float);
-    RA__TRY(ra__exec_sweep(exec, shape->batch * input->q_layout->count[input->rank], q_bytes,
-                           finish_queries, NULL));
-    return ra__exec_sweep(exec, input->k_layout->count[step->block],
-                          ra__slot_row_bytes(exec->plan, RA__GRAD_OWN), finish_keys, NULL);
+    if (exec->plan->team.size == 1)
+        RA__TRY(ra__exec_sweep(exec, shape->batch * home->q_layout->count[home->rank], q_bytes,
+                               finish_queries, NULL));
+    return ra__exec_sweep(exec, home->k_layout->count[home->rank],
+                          ra__slot_row_bytes(exec->plan, step->from), finish_keys, step);
 }

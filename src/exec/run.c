@@ -57,7 +57,7 @@ static ra_status (*const operations[RA__OPS])(struct ra__exec *exec,
     [RA__OP_WAIT] = run_wait,          [RA__OP_PLACE] = ra__exec_place,
     [RA__OP_ATTEND] = ra__exec_attend, [RA__OP_CLEAR] = ra__exec_clear,
     [RA__OP_ADD] = ra__exec_add,       [RA__OP_PICK] = ra__exec_pick,
-    [RA__OP_FINISH] = ra__exec_finish,
+    [RA__OP_SWAP] = ra__exec_swap,     [RA__OP_FINISH] = ra__exec_finish,
 };
 
 static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
@@ -67,39 +67,54 @@ static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
     RA__TRY(ra__exec_tick(exec));
     if (!exec->rank->trace) return RA_OK;
     struct ra_trace_event event = {
-        ra__op_name(step->op), exec->rank->rank, step->hop, step->block, start, ra__now() - start
+        ra__op_name(step->op), exec->rank->rank, step->hop, ra__step_rank(exec->plan, step), start,
+        ra__now() - start
     };
     exec->rank->trace(exec->rank->context, &event);
     return RA_OK;
 }
 
 /* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse; rows of all batch items. */
-static void prepare_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+static void clear_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
 {
-    const struct ra__plan_input *input = &exec->plan->input;
-    const struct ra__shape *s = &input->shape;
-    const struct ra__io *io = exec->io;
-    int64_t rows = input->q_layout->count[input->rank], width = (int64_t)s->q_heads * s->dim;
+    const struct ra__shape *s = &exec->plan->input.shape;
+    int64_t width = (int64_t)s->q_heads * s->dim;
     (void)context;
     exec->device->clear(exec->dq + first * width, (size_t)(count * width) * sizeof(float));
+}
+
+/* Rows of the caller's queries. In a team those of dQ are others. */
+static void prepare_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+{
+    const struct ra__plan_input *input = &exec->plan->home;
+    const struct ra__shape *s = &input->shape;
+    const struct ra__io *io = exec->home;
+    int64_t rows = input->q_layout->count[input->rank];
+    if (exec->plan->team.size == 1) clear_rows(exec, context, first, count);
     while (count > 0) {
         int64_t batch = first / rows, row = first % rows, some = ra__min(count, rows - row);
         ra__kernel_delta(s, some, s->q_heads, ra__matrix_at(&io->out, s->dtype, batch, row, 0),
                          ra__matrix_at(&io->dout, s->dtype, batch, row, 0),
                          ra__column_at(s, (float *)io->dlse, rows, batch, row, 0),
-                         ra__column_at(s, exec->delta, rows, batch, row, 0));
+                         ra__column_at(s, ra__home_delta(exec), rows, batch, row, 0));
         first += some;
         count -= some;
     }
 }
 
-static ra_status prepare_backward(struct ra__exec *exec)
+static ra_status sweep_queries(struct ra__exec *exec, const struct ra__plan_input *input,
+                               ra__sweep_fn *body)
 {
-    const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *s = &input->shape;
     size_t row_bytes = (size_t)s->q_heads * (size_t)(s->dim + s->value_dim) * sizeof(float);
-    RA__TRY(ra__exec_sweep(exec, s->batch * input->q_layout->count[input->rank], row_bytes,
-                           prepare_rows, NULL));
+    return ra__exec_sweep(exec, s->batch * input->q_layout->count[input->rank], row_bytes, body,
+                          NULL);
+}
+
+static ra_status prepare_backward(struct ra__exec *exec)
+{
+    RA__TRY(sweep_queries(exec, &exec->plan->home, prepare_rows));
+    if (exec->plan->team.size > 1) RA__TRY(sweep_queries(exec, &exec->plan->input, clear_rows));
     ra__exec_sum_sinks(exec);
     return RA_OK;
 }
@@ -123,7 +138,7 @@ static ra_status give_up(struct ra__exec *exec, ra_status status)
     exec->rank->transport->abort(exec->rank->link, status, sentence);
     if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
     exec->outstanding = exec->held = NULL;
-    exec->io = NULL;
+    exec->home = exec->io = NULL;
     return ra__fail(status, "%s", sentence);
 }
 
@@ -133,7 +148,11 @@ ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
     const struct ra__shape *shape = &exec->plan->input.shape;
     bool backward = bound == &exec->backward;
     double start = ra__now();
-    exec->io = io;
+    exec->home = exec->io = io;
+    if (exec->plan->team.size > 1) {
+        exec->share = ra__exec_share_io(exec, io);
+        exec->io = &exec->share;
+    }
     exec->bound = bound;
     exec->last_tick = start;
     atomic_store(&exec->pairs, 0);
@@ -143,7 +162,7 @@ ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
     ra_status status = run_program(exec);
     if (status != RA_OK) return give_up(exec, status);
     if (io->progress) io->progress(io->context, 1.0);
-    exec->io = NULL;
+    exec->home = exec->io = NULL;
     exec->stats.pairs = atomic_load(&exec->pairs);
     exec->stats.flops = ra__flops(shape, exec->stats.pairs, backward);
     exec->stats.seconds = ra__now() - start;

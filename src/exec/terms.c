@@ -24,14 +24,14 @@ void ra__exec_set_terms(struct ra__exec *exec)
 
 void ra__exec_sum_sinks(struct ra__exec *exec)
 {
-    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__plan_input *input = &exec->plan->home;
     const struct ra__shape *s = &input->shape;
-    const struct ra__io *io = exec->io;
+    const struct ra__io *io = exec->home;
     int64_t rows = input->q_layout->count[input->rank];
     if (!io->sinks || !io->dsinks) return;
     for (int h = 0; h < s->q_heads; h++) exec->dsinks[h] = 0.0;
     for (int64_t batch = 0; batch < s->batch; batch++)
         ra__kernel_dsinks(s, rows, io->sinks, ra__column_at(s, io->lse, rows, batch, 0, 0),
-                          ra__column_at(s, exec->delta, rows, batch, 0, 0), exec->dsinks);
+                          ra__column_at(s, ra__home_delta(exec), rows, batch, 0, 0), exec->dsinks);
     for (int h = 0; h < s->q_heads; h++) io->dsinks[h] = (float)exec->dsinks[h];
 }

@@ -135,20 +135,16 @@ static ra_status put_clear(struct ra__builder *b, enum ra__slot slot, int64_t ro
 
 static ra_status backward(struct ra__builder *b)
 {
-    struct ra__step finish = { .op = RA__OP_FINISH, .block = b->rank };
     struct ra__step pick = { .op = RA__OP_PICK, .from = RA__GRAD_GATHER, .to = RA__GRAD_OWN };
     struct ra__range hull;
     RA__TRY(put_clear(b, RA__GRAD_OWN, ra__block_rows(b, b->rank)));
-    if (b->ranks == 1) {
-        RA__TRY(ra__put_attend_gathered(b, RA__SLOT_OWN, RA__GRAD_OWN));
-        return ra__put_step(b, finish);
-    }
+    if (b->ranks == 1) return ra__put_attend_gathered(b, RA__SLOT_OWN, RA__GRAD_OWN);
     RA__TRY(gather(b, &hull));
     RA__TRY(put_clear(b, RA__GRAD_GATHER, b->plan->slot_rows[RA__SLOT_GATHER]));
     RA__TRY(ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__GRAD_GATHER));
     RA__TRY(put_own(b, pick, hull));
     for (int wave = 1; wave < b->ranks; wave++) RA__TRY(return_wave(b, wave));
-    return ra__put_step(b, finish);
+    return RA_OK;
 }
 
 const struct ra__strategy ra__strategy_allgather = {

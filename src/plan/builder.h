@@ -31,9 +31,10 @@ struct ra__builder {
     struct ra__plan *plan;
     struct ra__program *program; /* the one being written */
     struct ra__account *account;
-    int ranks, rank;
-    bool straight;              /* keys go straight to their readers, by needs; else by flows */
-    bool split_heads;           /* rows have the query heads of one KV head */
+    int ranks, rank;  /* in teams: which team of how many */
+    int hops_before;  /* rounds of swaps, counted as hops, before hop 0 of what is being written */
+    bool straight;    /* keys go straight to their readers, by needs; else by flows */
+    bool split_heads; /* rows have the query heads of one KV head */
     struct ra__flow *flows;     /* [owner] */
     struct ra__needs *incoming; /* [owner]: what this rank sees of its block */
     struct ra__needs *outgoing; /* [reader]: what it sees of this rank's own block */
@@ -108,6 +109,9 @@ ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum r
                    const struct ra__ranges *ranges);
 ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
                    const struct ra__ranges *ranges);
+/* The first `bytes` of a slot of swaps to or from a member of the team. */
+ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__slot slot, int64_t bytes);
+ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__slot slot, int64_t bytes);
 /* All rows of a slot that holds needs, as one message. */
 ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
                          const struct ra__needs *needs);
@@ -134,6 +138,18 @@ ra_status ra__put_blind_rows(struct ra__builder *b);
 /* Works out at which hops each row sees keys, for `first` and `last`: blocks come in the order of the
  * ring, or all at once. */
 ra_status ra__find_hops(struct ra__builder *b);
+
+/* ---- swap.c: teams ---- */
+
+/* The caller's rows become the share's, before a program; and results go home, behind it. Nothing where
+ * nobody swaps, but that sums of gradients become the caller's. */
+ra_status ra__put_swap_in(struct ra__builder *b);
+ra_status ra__put_swap_out(struct ra__builder *b);
+
+/* ---- ring.c: also what teams do among each other ---- */
+
+ra_status ra__ring_forward(struct ra__builder *b);
+ra_status ra__ring_backward(struct ra__builder *b);
 
 /* ---- straight.c: the ring when keys go straight to their readers ---- */
 

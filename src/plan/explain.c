@@ -22,7 +22,11 @@ static const char *slot_name(enum ra__slot slot)
         [RA__SLOT_GATHER] = "gathered",   [RA__GRAD_OWN] = "own sums",
         [RA__GRAD_A] = "sums A",          [RA__GRAD_B] = "sums B",
         [RA__GRAD_ARRIVE] = "arriving",   [RA__GRAD_HOME] = "coming home",
-        [RA__GRAD_GATHER] = "all sums",
+        [RA__GRAD_GATHER] = "all sums",   [RA__SWAP_HOME] = "own heads",
+        [RA__SWAP_SHARE] = "share",       [RA__SWAP_OUT] = "swap out",
+        [RA__SWAP_A] = "swap A",          [RA__SWAP_B] = "swap B",
+        [RA__SHARE_Q] = "share of Q",     [RA__SHARE_KV] = "share of K, V",
+        [RA__SHARE_OUT] = "share of out", [RA__GRAD_SHARED] = "shared sums",
     };
     return names[slot];
 }
@@ -40,11 +44,15 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
     char text[160];
     for (int i = 0; i < count; i++) {
         const struct ra__transfer *t = &transfers[i];
-        int64_t rows = t->range.hi - t->range.lo;
-        snprintf(text, sizeof text,
-                 "          %s rank %d: rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes",
-                 verb, t->peer, t->range.lo, t->range.hi - 1, slot_name(t->slot),
-                 rows * (int64_t)ra__slot_row_bytes(p->plan, t->slot));
+        int64_t bytes = ra__program_bytes(p->plan, t, 1);
+        int used = snprintf(text, sizeof text, "          %s rank %d: ", verb, t->peer);
+        if (ra__slot_row_bytes(p->plan, t->slot) == 1)
+            snprintf(text + used, sizeof text - (size_t)used, "%s, %" PRId64 " bytes",
+                     slot_name(t->slot), bytes);
+        else
+            snprintf(text + used, sizeof text - (size_t)used,
+                     "rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes", t->range.lo,
+                     t->range.hi - 1, slot_name(t->slot), bytes);
         p->line(p->context, text);
     }
 }
@@ -54,9 +62,10 @@ static void print_family(const struct printer *p, const struct ra__plan_row *row
                          size_t room)
 {
     int used = 0;
-    if (row->heads.count != p->plan->input.shape.q_heads)
+    const struct ra__plan_input *input = &p->plan->input;
+    if (row->heads.count != input->all_heads)
         used = snprintf(text, room, ", heads %" PRId64 " step %" PRId64 " count %" PRId64,
-                        row->heads.start, row->heads.step, row->heads.count);
+                        input->first_head + row->heads.start, row->heads.step, row->heads.count);
     if (row->repeat > 1)
         snprintf(text + used, room - (size_t)used, ", %" PRId64 " times, %" PRId64 " further on",
                  row->repeat, row->q_pos_advance);
@@ -89,18 +98,36 @@ static int64_t count_rows(const struct printer *p, const struct ra__step *step)
     return rows;
 }
 
+/* "rank 3", or "ranks 2 to 3" where these are a team. */
+static void print_owner(const struct printer *p, const struct ra__step *step, char *text,
+                        size_t room)
+{
+    int first = ra__step_rank(p->plan, step), last = first + p->plan->team.size - 1;
+    if (first == last) snprintf(text, room, "rank %d", first);
+    else snprintf(text, room, "ranks %d to %d", first, last);
+}
+
 static void print_attend(const struct printer *p, const struct ra__step *step, char *text,
                          size_t room)
 {
     int rows = step->row_count;
     bool blind = p->program->rows[step->first_row].key_count == 0;
     const char *s = rows == 1 ? "" : "s", *slot = slot_name(step->from);
+    char owner[48];
+    print_owner(p, step, owner, sizeof owner);
     if (blind) snprintf(text, room, " %d row%s without a key", rows, s);
     else if (step->block < 0)
         snprintf(text, room, " %d row%s over the keys of all ranks in %s", rows, s, slot);
-    else
-        snprintf(text, room, " %d row%s over the keys of rank %d in %s", rows, s, step->block,
-                 slot);
+    else snprintf(text, room, " %d row%s over the keys of %s in %s", rows, s, owner, slot);
+}
+
+static void print_rows_moved(const struct printer *p, const struct ra__step *step, char *text,
+                             size_t room)
+{
+    char owner[48];
+    print_owner(p, step, owner, sizeof owner);
+    snprintf(text, room, " %" PRId64 " rows of %s's block, %s -> %s", count_rows(p, step), owner,
+             slot_name(step->from), slot_name(step->to));
 }
 
 static void print_step(const struct printer *p, int index)
@@ -113,9 +140,10 @@ static void print_step(const struct printer *p, int index)
     if (step->op == RA__OP_MOVE || step->op == RA__OP_WAIT)
         snprintf(text + used, room, " round %d", step->round);
     else if (step->op == RA__OP_ATTEND) print_attend(p, step, text + used, room);
-    else if (step->op != RA__OP_FINISH)
-        snprintf(text + used, room, " %" PRId64 " rows of rank %d's block, %s -> %s",
-                 count_rows(p, step), step->block, slot_name(step->from), slot_name(step->to));
+    else if (step->op == RA__OP_SWAP)
+        snprintf(text + used, room, " with rank %d, %s -> %s", step->block, slot_name(step->from),
+                 slot_name(step->to));
+    else if (step->op != RA__OP_FINISH) print_rows_moved(p, step, text + used, room);
     p->line(p->context, text);
     if (step->op == RA__OP_ATTEND) print_rows(p, step);
     if (step->op != RA__OP_MOVE) return;

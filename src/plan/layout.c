@@ -31,8 +31,7 @@ static bool join(ra_run *run, ra_run next)
     return true;
 }
 
-/* Adds a run behind the others of `rank`; ranks come in order. */
-static ra_status append(ra_layout *layout, int rank, ra_run run)
+ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run)
 {
     if (run.count == 0) return RA_OK;
     int64_t used = layout->run_count;
@@ -43,15 +42,18 @@ static ra_status append(ra_layout *layout, int rank, ra_run run)
         if (!runs) return ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " runs", used + 1);
         layout->runs = runs;
         if (run.count == 1) run.step = 1;
-        runs[used] = (struct ra__shard_run){ run, layout->count[rank] };
+        int64_t reach = has_run ? runs[used - 1].reach : 0;
+        runs[used] = (struct ra__shard_run){ run, layout->count[rank], reach };
         layout->run_count++;
     }
+    struct ra__shard_run *last = &layout->runs[layout->run_count - 1];
+    last->reach = ra__max(last->reach, ra__run_last(last->at));
     layout->count[rank] += run.count;
     layout->first[rank + 1] = layout->run_count;
     return RA_OK;
 }
 
-static ra_status create_empty(int64_t length, int ranks, ra_layout **out)
+ra_status ra__layout_create_empty(int64_t length, int ranks, ra_layout **out)
 {
     if (length < 0 || length > RA__FAR || ranks < 1)
         return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " positions over %d ranks", length,
@@ -88,7 +90,7 @@ static ra_status append_rule(ra_layout *layout, const struct ra__partition *rule
     int count = rule->runs(hi - lo, layout->ranks, rank, runs);
     for (int i = 0; i < count; i++) {
         runs[i].start += lo;
-        RA__TRY(append(layout, rank, runs[i]));
+        RA__TRY(ra__layout_append(layout, rank, runs[i]));
     }
     return RA_OK;
 }
@@ -143,7 +145,7 @@ ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
         return ra__fail(RA_ERR_ARGUMENT, "partition %s: the pattern has no documents", partition);
     if (per_document) RA__TRY(ra__pattern_check_documents(pattern, length, length));
     ra_layout *layout;
-    RA__TRY(create_empty(length, ranks, &layout));
+    RA__TRY(ra__layout_create_empty(length, ranks, &layout));
     ra_status status = fill_by_rule(layout, rule, per_document ? pattern : NULL);
     if (status != RA_OK) {
         ra_layout_destroy(layout);
@@ -186,7 +188,7 @@ static ra_status fill_by_owner(ra_layout *layout, const int32_t *owner)
     for (int rank = 0; rank < layout->ranks; rank++) {
         layout->first[rank + 1] = layout->first[rank];
         for (int64_t i = 0; i < layout->length; i++)
-            if (owner[i] == rank + 1) RA__TRY(append(layout, rank, (ra_run){ i, 1, 1 }));
+            if (owner[i] == rank + 1) RA__TRY(ra__layout_append(layout, rank, (ra_run){ i, 1, 1 }));
     }
     return RA_OK;
 }
@@ -195,7 +197,7 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
                                    const int64_t *counts, ra_layout **out)
 {
     ra_layout *layout;
-    RA__TRY(create_empty(length, ranks, &layout));
+    RA__TRY(ra__layout_create_empty(length, ranks, &layout));
     int32_t *owner = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)length, sizeof *owner);
     ra_status status = owner ? RA_OK
                              : ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " positions", length);
@@ -219,11 +221,11 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
 ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out)
 {
     ra_layout *copy;
-    RA__TRY(create_empty(layout->length, layout->ranks, &copy));
+    RA__TRY(ra__layout_create_empty(layout->length, layout->ranks, &copy));
     for (int rank = 0; rank < layout->ranks; rank++) {
         copy->first[rank + 1] = copy->first[rank];
         for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
-            ra_status status = append(copy, rank, layout->runs[i].at);
+            ra_status status = ra__layout_append(copy, rank, layout->runs[i].at);
             if (status == RA_OK) continue;
             ra_layout_destroy(copy);
             return status;
@@ -239,7 +241,7 @@ static int64_t find_run(const ra_layout *layout, int rank, int64_t from)
     int64_t low = layout->first[rank], high = layout->first[rank + 1];
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (ra__run_last(layout->runs[middle].at) < from) low = middle + 1;
+        if (layout->runs[middle].reach < from) low = middle + 1;
         else high = middle;
     }
     return low;
@@ -274,6 +276,12 @@ int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row)
         else high = middle;
     }
     return low;
+}
+
+void ra__layout_charge(struct ra__account *account, ra_layout *layout)
+{
+    void *parts[] = { layout, layout->runs, layout->first, layout->count };
+    for (int i = 0; i < RA__COUNT(parts); i++) ra__charge(account, parts[i]);
 }
 
 uint64_t ra__layout_hash(const ra_layout *layout)

@@ -1,7 +1,8 @@
 /* layout.h - which positions a rank owns, and where in its shard they lie.
  *
  * A shard holds its positions in ascending order, so it is a list of runs, one behind the other, that
- * do not overlap. A partition rule says which runs; a layout keeps them for all ranks. */
+ * do not overlap. A partition rule says which runs; a layout keeps them for all ranks. Where the shards
+ * of a team are put together (team.c), runs still ascend by their first positions but may interleave. */
 #ifndef RA__PLAN_LAYOUT_H
 #define RA__PLAN_LAYOUT_H
 
@@ -26,8 +27,9 @@ static inline int64_t ra__cut(int64_t n, int64_t part, int64_t parts)
 }
 
 struct ra__shard_run {
-    ra_run at;   /* positions */
-    int64_t row; /* of the shard where they start */
+    ra_run at;     /* positions */
+    int64_t row;   /* of the shard where they start */
+    int64_t reach; /* the last position of this and earlier runs of the rank, for searching */
 };
 
 struct ra_layout {
@@ -45,6 +47,14 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
                                    const int64_t *counts, ra_layout **out);
 
 ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
+
+/* `ranks` ranks that own nothing yet, and a run behind the others of `rank`; ranks come in order, runs of
+ * one by their first positions. */
+ra_status ra__layout_create_empty(int64_t length, int ranks, ra_layout **out);
+ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run);
+
+/* Puts a layout that was made without an account onto one. */
+void ra__layout_charge(struct ra__account *account, ra_layout *layout);
 
 /* The keys of a sight that lie in `owner`'s block, run by run: fills *out with the next ones behind
  * *cursor and returns true, or false when there are no more. *cursor starts at 0. */

@@ -5,25 +5,38 @@
  * stretch of bytes. Round a dense ring a block lies in a slot as in its owner's shard, row for row, and
  * only the rows somebody needs are filled. Rows that go straight to a reader lie packed, one piece
  * behind the other; where KV heads need different rows, a row of such a slot is one KV head. Gradients
- * of K and V travel in slots of their own, in f32. */
+ * of K and V travel in slots of their own, in f32.
+ *
+ * Neighbouring ranks may be a team (team.h): they swap heads first, so that each has a share of the heads
+ * for the positions of all, and then a team is what a rank is otherwise. */
 #ifndef RA__PLAN_PLAN_H
 #define RA__PLAN_PLAN_H
 
 #include "core/terms.h"
-#include "plan/layout.h"
+#include "plan/team.h"
 
 enum ra__slot {
-    RA__SLOT_OWN,      /* K, V: the caller's shard itself. Never sent: it may have any strides */
+    RA__SLOT_OWN,      /* K, V: the caller's shard itself. Never sent: it may have any strides. In a
+                          team: those of the share */
     RA__SLOT_TRAVEL_A, /* two blocks of K and V, one computed on while the other arrives */
     RA__SLOT_TRAVEL_B,
     RA__SLOT_PACKED, /* allgather, straight ring: what one reader after the other sees of the own block */
     RA__SLOT_GATHER, /* allgather: all keys somebody here sees, in global order */
-    RA__GRAD_OWN,    /* gradients of the own block */
-    RA__GRAD_A,      /* gradients of visiting blocks: one being summed, one on its way */
+    RA__SWAP_HOME,   /* the caller's tensors of this rank, all heads; never a slot with memory */
+    RA__SWAP_SHARE,  /* those of the share: not one slot but the three below, and sums */
+    RA__SWAP_OUT, /* teams: what one member after the other gets; a row is one byte, as in the next two */
+    RA__SWAP_A, /* what came from a member, while that of the next one arrives */
+    RA__SWAP_B,
+    RA__SHARE_Q,   /* the share: queries, [batch, head, dim] in a row */
+    RA__SHARE_KV,  /* keys and values, as in a travelling slot */
+    RA__SHARE_OUT, /* forward the result, backward its gradient: [batch, head, value_dim] */
+    RA__GRAD_OWN,  /* gradients of the own block */
+    RA__GRAD_A,    /* gradients of visiting blocks: one being summed, one on its way */
     RA__GRAD_B,
     RA__GRAD_ARRIVE, /* what others have summed: earlier visitors of a block, or readers of the own one */
     RA__GRAD_HOME,   /* likewise for the own block, coming home while another arrives */
     RA__GRAD_GATHER, /* allgather: gradients of all gathered keys */
+    RA__GRAD_SHARED, /* teams: gradients of the caller's keys, where members share KV heads */
     RA__SLOTS
 };
 static inline bool ra__slot_is_gradient(enum ra__slot slot) { return slot >= RA__GRAD_OWN; }
@@ -38,7 +51,9 @@ static inline bool ra__slot_is_gradient(enum ra__slot slot) { return slot >= RA_
     X(CLEAR, "clear")   /* pieces in `to` = 0 */                                                   \
     X(ADD, "add")       /* pieces in `from` added to the block in `to` */                          \
     X(PICK, "pick")     /* pieces of the gathered `from` -> `to` */                                \
-    X(FINISH, "finish") /* sums in f32 -> the caller's gradients */
+    X(SWAP,                                                                                        \
+      "swap") /* teams: rows and heads that this rank and `block` exchange, `from` -> `to` */      \
+    X(FINISH, "finish") /* sums in f32 in `from` -> the caller's gradients */
 
 enum ra__op {
 #define RA__OP_ENUM(name, text) RA__OP_##name,
@@ -74,7 +89,14 @@ struct ra__piece {
 };
 
 /* What messages are about; part of their tag, so that they cannot meet the wrong receive. */
-enum ra__topic { RA__TOPIC_KEYS, RA__TOPIC_CHAIN, RA__TOPIC_HOME, RA__TOPIC_HELLO, RA__TOPICS };
+enum ra__topic {
+    RA__TOPIC_KEYS,
+    RA__TOPIC_CHAIN,
+    RA__TOPIC_HOME,
+    RA__TOPIC_HELLO,
+    RA__TOPIC_SWAP,
+    RA__TOPICS
+};
 static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
 
 /* Rows of a slot to or from a peer. */
@@ -119,7 +141,7 @@ static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
 struct ra__step {
     enum ra__op op;
     int hop;
-    int block; /* whose keys; -1 where none */
+    int block; /* whose keys, a team for a rank; SWAP: with which rank; -1 where none */
     enum ra__slot from, to;
     int first_piece, piece_count; /* PACK, CLEAR, ADD, PLACE, PICK: in program.pieces */
     int first_row, row_count;     /* ATTEND: in program.rows */
@@ -140,20 +162,27 @@ struct ra__program {
 struct ra__strategy;
 struct ra__builder;
 
-/* What a plan is made from. */
+/* What a plan is made from; or, in a team, what its programs work on: the share's heads for a shape, teams
+ * for ranks. */
 struct ra__plan_input {
     struct ra__shape shape;
+    int first_head; /* which query head of the problem is head 0 of the shape */
+    int all_heads;  /* query heads of the problem */
     const ra_pattern *pattern;
     const ra_order *order; /* NULL: positions are what they are */
     const struct ra__problem_terms *terms;
     const ra_layout *q_layout, *k_layout;
     const struct ra__strategy *strategy;
+    int team; /* how many neighbouring ranks swap heads; 1: nobody does */
     int ranks, rank;
     bool backward;
 };
 
 struct ra__plan {
-    struct ra__plan_input input; /* its pointers belong to the caller and outlive the plan */
+    struct ra__plan_input
+        home; /* as given; its pointers belong to the caller and outlive the plan */
+    struct ra__plan_input input; /* what programs work on; the same where nobody swaps */
+    struct ra__team team;
     struct ra__program forward, backward;
     bool by_head;                 /* travelling rows are of one KV head each */
     int64_t slot_rows[RA__SLOTS]; /* rows each slot must hold; 0 = not used */
@@ -164,16 +193,23 @@ struct ra__plan {
 struct ra__strategy {
     const char *name;
     const char *summary;
-    bool gathers; /* every row sees all its keys at once */
-    /* Write the program of builder->rank. */
+    bool gathers;    /* every row sees all its keys at once */
+    bool takes_args; /* UxR, behind a colon */
+    /* How many of `ranks` neighbours swap heads; `args` is what stands behind the colon, or NULL. NULL:
+     * nobody does. */
+    ra_status (*team)(const char *args, int ranks, int *size);
+    /* Write the program of builder->rank; a backward one leaves its sums in GRAD_OWN. */
     ra_status (*forward)(struct ra__builder *builder);
     ra_status (*backward)(struct ra__builder *builder);
 };
 
 /* The rows of strategy.list; NULL behind the last. */
 const struct ra__strategy *ra__strategy_at(int index);
-ra_status ra__strategy_find(const char *name,
-                            const struct ra__strategy **out); /* NULL = the first */
+/* Sets input->strategy and input->team from a text, NULL = the first row, for input->ranks ranks. */
+ra_status ra__strategy_parse(const char *text, struct ra__plan_input *input);
+/* The text of what was chosen: two texts that mean the same give the same. */
+enum { RA__STRATEGY_TEXT = 32 };
+void ra__strategy_format(const struct ra__plan_input *input, char text[RA__STRATEGY_TEXT]);
 
 /* Fills *plan; its arrays are charged to `account`. On failure nothing is left to destroy. */
 ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account *account,
@@ -184,6 +220,12 @@ void ra__plan_clear(struct ra__plan *plan); /* accepts a zeroed or half-built pl
 int64_t ra__slot_width(const struct ra__plan *plan, enum ra__slot slot);
 int64_t ra__slot_head(const struct ra__plan *plan, enum ra__slot slot, int64_t batch, int kv_head);
 size_t ra__slot_row_bytes(const struct ra__plan *plan, enum ra__slot slot);
+
+/* The first of the ranks that the block of a step belongs to. */
+static inline int ra__step_rank(const struct ra__plan *plan, const struct ra__step *step)
+{
+    return step->op == RA__OP_SWAP || step->block < 0 ? step->block : step->block * plan->team.size;
+}
 
 /* Query-key pairs the program will fold on this rank, over heads and batch. */
 int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program);

@@ -29,7 +29,7 @@ static ra_status pack_own(struct ra__builder *b)
     return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
 
-static ra_status forward(struct ra__builder *b)
+ra_status ra__ring_forward(struct ra__builder *b)
 {
     if (b->straight) return ra__straight_forward(b);
     RA__TRY(pack_own(b));
@@ -118,7 +118,7 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     return put_add(b, hop, b->rank, arrivals.home_slot, RA__GRAD_OWN, &arrivals.home);
 }
 
-static ra_status backward(struct ra__builder *b)
+ra_status ra__ring_backward(struct ra__builder *b)
 {
     if (b->straight) return ra__straight_backward(b);
     struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = RA__GRAD_OWN };
@@ -129,13 +129,13 @@ static ra_status backward(struct ra__builder *b)
     RA__TRY(ra__put_ranges(b, clear, &own));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
-    return ra__put_step(b, (struct ra__step){ .op = RA__OP_FINISH, .block = b->rank });
+    return RA_OK;
 }
 
 const struct ra__strategy ra__strategy_ring = {
     .name = "ring",
     .summary =
         "blocks of K and V go from rank to rank, rows of sparse patterns straight to readers",
-    .forward = forward,
-    .backward = backward,
+    .forward = ra__ring_forward,
+    .backward = ra__ring_backward,
 };

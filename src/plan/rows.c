@@ -38,18 +38,25 @@ static ra_status split_row(struct stream *stream, const struct ra__row *row)
     return RA_OK;
 }
 
+/* Patterns speak of all heads, plans of those of the share. */
 static ra_status take_row(void *context, const struct ra__row *row)
 {
     struct stream *stream = context;
-    return stream->builder->split_heads ? split_row(stream, row)
-                                        : hand_on(stream, row, row->ordinal);
+    const struct ra__plan_input *input = stream->builder->input;
+    int64_t first = input->first_head, skipped;
+    struct ra__row own = *row;
+    own.heads = ra__run_clip(row->heads, first, first + input->shape.q_heads, &skipped);
+    own.heads.start -= first;
+    if (own.heads.count == 0) return RA_OK;
+    return stream->builder->split_heads ? split_row(stream, &own)
+                                        : hand_on(stream, &own, row->ordinal);
 }
 
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink)
 {
     const struct ra__plan_input *input = b->input;
     const ra_layout *layout = input->q_layout;
-    struct ra__rows rows = { input->pattern, input->shape.k_len, input->shape.q_heads,
+    struct ra__rows rows = { input->pattern, input->shape.k_len, input->all_heads,
                              input->order != NULL };
     struct stream stream = { .builder = b,
                              .shift = input->shape.k_len - input->shape.q_len,

@@ -1,0 +1,51 @@
+/* team.h - neighbouring ranks that swap heads: each gets a share of the heads, for the positions of all of
+ * them. To everything behind this, a team then is one rank that owns all these positions, and there are as
+ * many problems side by side as it has members, each with fewer heads. */
+#ifndef RA__PLAN_TEAM_H
+#define RA__PLAN_TEAM_H
+
+#include "plan/layout.h"
+
+/* Heads of one member. Where there are fewer KV heads than members, several members have one of them, and
+ * its query heads are divided among them. No heads at all: there are fewer query heads than members. */
+struct ra__heads {
+    int q_first, q_heads;
+    int kv_first, kv_heads;
+};
+
+/* The heads of member `member` of `size`. */
+struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int member);
+
+/* Rows of a member's shard, one behind the other, and where they lie among those of its team. */
+struct ra__unit {
+    int64_t home, row, count;
+};
+
+/* The positions of all members: one side, queries or keys. */
+struct ra__seats {
+    ra_layout
+        *layout; /* a team for a rank; NULL where the size is 1. Nobody owns anything where this
+                          member has no heads */
+    struct ra__unit *units; /* of this team, member after member */
+    int *first;             /* [size + 1] */
+};
+
+struct ra__team {
+    int size, member;
+    int first; /* its first rank */
+    struct ra__heads share;
+    bool shared; /* some KV head is in the shares of several members */
+    struct ra__seats q, k;
+};
+
+/* The members of `rank`'s team, and where their rows go. Memory is charged to `account`. */
+struct ra__team_input {
+    const struct ra__shape *shape;
+    const ra_layout *q_layout, *k_layout;
+    int size, rank;
+};
+ra_status ra__team_make(const struct ra__team_input *input, struct ra__account *account,
+                        struct ra__team *team);
+void ra__team_clear(struct ra__team *team); /* accepts a zeroed or half-made one */
+
+#endif

@@ -1,0 +1,18 @@
+/* ulysses.c - all ranks are one team: an all-to-all gives each a share of the heads for all positions,
+ * attention runs without further messages, and a second all-to-all brings the results home. */
+#include "plan/builder.h"
+
+static ra_status everybody(const char *args, int ranks, int *size)
+{
+    (void)args;
+    *size = ranks;
+    return RA_OK;
+}
+
+const struct ra__strategy ra__strategy_ulysses = {
+    .name = "ulysses",
+    .summary = "ranks swap heads: each works on all positions of its share of the heads",
+    .team = everybody,
+    .forward = ra__ring_forward, /* of one */
+    .backward = ra__ring_backward,
+};
