@@ -196,6 +196,7 @@ static ra_status make_plan(struct engine *engine, ra_group *group, struct engine
     problem.order = engine->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
+    options.bias = t->bias != NULL;
     options.partition = t->partition;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;

@@ -55,6 +55,7 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     options.partition = trial->partition;
     options.kernel = *trial->kernel ? trial->kernel : NULL;
     options.backward = trial->backward;
+    options.bias = trial->bias != NULL;
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;

@@ -406,8 +406,9 @@ RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn bod
 typedef struct ra_plan ra_plan; /* who computes what, in which order, with all its buffers */
 
 typedef struct ra_plan_options {
-    size_t size;                /* by ra_plan_options_default() */
-    const char *strategy;       /* how K and V reach the queries: "ring" (also NULL), "allgather" */
+    size_t size; /* by ra_plan_options_default() */
+    const char *
+        strategy; /* who computes what where: "ring" (also NULL), "allgather", "ulysses", "2d", "2d:UxR" */
     const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
     const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
@@ -417,10 +418,11 @@ typedef struct ra_plan_options {
     int ranks;     /* only without a group: the ranks there would be */
     int rank;      /* only without a group: the rank to plan for */
     int threads;   /* only without a group: threads there would be; 0 = 1 */
+    int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
 {
-    ra_plan_options o = { sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0 };
+    ra_plan_options o = { sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0 };
     return o;
 }
 

@@ -21,17 +21,21 @@ static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_t
     return ra__tensor_from("out", out, s, q_rows, s->q_heads, s->value_dim, &io->out);
 }
 
+ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy)
+{
+    if (input->team == 1) return RA_OK;
+    return ra__fail(RA_ERR_UNSUPPORTED,
+                    "bias: it stays with the queries of its rank, and strategy %s computes them "
+                    "elsewhere; ring and allgather take one",
+                    strategy);
+}
+
 /* The bias of this rank's queries, strides filled in. */
 static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__io *io)
 {
     io->bias = *bias;
     if (!bias->data) return RA_OK;
-    if (plan->steps.team.size > 1)
-        return ra__fail(
-            RA_ERR_UNSUPPORTED,
-            "bias: it stays with the queries of its rank, and strategy %s computes them "
-            "elsewhere; use ring or allgather",
-            plan->strategy);
+    RA__TRY(ra__check_bias(&plan->steps.home, plan->strategy));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
     if (!bias->mask && (uintptr_t)bias->data % sizeof(float))

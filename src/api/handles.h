@@ -50,6 +50,9 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
 
+/* A bias has rows for the queries of a shard: can this strategy take one? */
+ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy);
+
 /* Checks arrays of `length` positions that are to be moved between two orders by `what`. */
 ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count);
 

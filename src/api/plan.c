@@ -169,6 +169,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
     ra__strategy_format(&input, plan->strategy);
+    if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
     RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
                             threads, &plan->memory));

@@ -192,19 +192,105 @@ static void full_allgather(void **state)
             }
 }
 
+/* One rank's share is (P - 1) / P of everything, there and back, and nothing more: h=8/4 d=8 dv=12 b=3 bf16,
+ * so that every rank has some heads, and 2 or 4 of them the same number. */
+static void full_ulysses(void **state)
+{
+    (void)state;
+    char problem[128];
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (int64_t n = 8; n <= 64; n *= 2)
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t q = 3 * n / ranks * 8 / ranks, k = 3 * n / ranks * 4 / ranks;
+                snprintf(problem, sizeof problem,
+                         "full n=%lld h=8/4 d=8 dv=12 b=3 bf16 ring=%d ulysses backward",
+                         (long long)n, ranks);
+                expect_hops(problem, rank, 0, 2 * (ranks - 1));
+                expect_hops(problem, rank, 1, 2 * (ranks - 1));
+                expect_bytes(problem, rank, 0,
+                             (ranks - 1) * (q * (8 * 2 + 12 * 2 + 4) + k * 20 * 2));
+                expect_bytes(problem, rank, 1,
+                             (ranks - 1) * (q * (20 * 2 + 8 + 8 * 2) + k * 2 * 20 * 2));
+            }
+}
+
+/* Both: swaps among U members, and a ring of R teams with U times as many rows, 1 / U of the heads. */
+static void full_2d(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = { { 1, 4 }, { 2, 2 }, { 4, 1 }, { 2, 3 }, { 2, 4 }, { 4, 2 } };
+    char problem[128];
+    for (int i = 0; i < TEST_COUNT(sizes); i++)
+        for (int rank = 0; rank < sizes[i][0] * sizes[i][1]; rank++) {
+            int64_t u = sizes[i][0], r = sizes[i][1], n = 96;
+            int64_t q = 3 * n / (u * r) * 8 / u, k = 3 * n / (u * r) * 4 / u;
+            int64_t block = 3 * n / r * 4 / u * 20; /* numbers of K and V of a team */
+            snprintf(problem, sizeof problem,
+                     "full n=%lld h=8/4 d=8 dv=12 b=3 bf16 ring=%d 2d:%dx%d backward", (long long)n,
+                     (int)(u * r), (int)u, (int)r);
+            expect_hops(problem, rank, 0, 2 * (u - 1) + r - 1);
+            expect_bytes(problem, rank, 0,
+                         (u - 1) * (q * (8 * 2 + 12 * 2 + 4) + k * 20 * 2) + (r - 1) * block * 2);
+            expect_hops(problem, rank, 1, 2 * (u - 1) + (r == 1 ? 0 : r == 2 ? 2 : r + 1));
+            expect_bytes(problem, rank, 1,
+                         (u - 1) * (q * (20 * 2 + 8 + 8 * 2) + k * 2 * 20 * 2) +
+                             (r - 1) * block * (2 + 4));
+        }
+}
+
 /* ---- By brute force -------------------------------------------------------------------------- */
 
 enum { MOST_N = 256, MOST_RANKS = 8, MOST_KV_HEADS = 8 };
 
-/* Who needs what, pair by pair and head by head. Keys are counted by index: where an order puts them. */
+/* Who needs what, pair by pair and head by head. Keys are counted by index: where an order puts them. In
+ * teams, who owns a key is the team, and who reads it the member that has the head. */
 struct census {
     struct trial trial;
     int ranks;
-    bool ring, straight;  /* straight: keys go to their readers, not from neighbour to neighbour */
-    int owner[2][MOST_N]; /* of each index; queries, keys */
+    int team, teams;     /* ranks that swap heads, and how many such teams; 1 and ranks otherwise */
+    bool ring, straight; /* straight: keys go to their readers, not from neighbour to neighbour */
+    int owner[2][MOST_N];                         /* of each index; queries, keys */
+    int64_t count[2][MOST_RANKS];                 /* positions of each rank */
     bool need[MOST_RANKS][MOST_KV_HEADS][MOST_N]; /* [reader][KV head][key] */
     int64_t pairs[MOST_RANKS];                    /* over heads, of one batch item */
 };
+
+/* Heads of a member: whole KV heads, or where there are too few a part of the readers of one. */
+struct share {
+    int64_t q_first, q_heads, kv_first, kv_heads;
+};
+
+static struct share share_of(const struct census *c, int member)
+{
+    int64_t kv = c->trial.kv_heads, group = c->trial.q_heads / kv, u = c->team;
+    struct share s = { .kv_first = member * kv / u, .kv_heads = 1 };
+    if (kv >= u) {
+        s.kv_heads = (member + 1) * kv / u - s.kv_first;
+        s.q_first = s.kv_first * group;
+        s.q_heads = s.kv_heads * group;
+        return s;
+    }
+    int64_t place = 0, places = 0; /* among the members with this KV head */
+    for (int m = 0; m < u; m++)
+        if (m * kv / u == s.kv_first) {
+            place += m < member;
+            places++;
+        }
+    s.q_first = s.kv_first * group + place * group / places;
+    s.q_heads = s.kv_first * group + (place + 1) * group / places - s.q_first;
+    if (s.q_heads == 0) s.kv_heads = 0;
+    return s;
+}
+
+static int member_with(const struct census *c, int64_t head)
+{
+    for (int m = 0; m < c->team; m++) {
+        struct share s = share_of(c, m);
+        if (head >= s.q_first && head < s.q_first + s.q_heads) return m;
+    }
+    fail_msg("nobody has head %d", (int)head);
+    return -1;
+}
 
 static void census_owners(struct census *c, const ra_pattern *pattern)
 {
@@ -219,6 +305,7 @@ static void census_owners(struct census *c, const ra_pattern *pattern)
             for (int64_t i = 0; i < count; i++)
                 for (int64_t j = 0; j < runs[i].count; j++)
                     c->owner[side][runs[i].start + j * runs[i].step] = rank;
+            c->count[side][rank] = ra_layout_count(layout, rank);
         }
         ra_layout_destroy(layout);
     }
@@ -231,13 +318,15 @@ static void census_query(struct census *c, const struct mask *mask, const struct
 {
     const struct trial *t = &c->trial;
     int64_t position = query + t->k_len - t->q_len, group = t->q_heads / t->kv_heads;
-    int reader = c->owner[0][mask->indices ? mask->indices[query] : query];
-    for (int64_t head = 0; head < t->q_heads; head++)
+    int owner = c->owner[0][mask->indices ? mask->indices[query] : query];
+    for (int64_t head = 0; head < t->q_heads; head++) {
+        int reader = owner - owner % c->team + member_with(c, head);
         for (int64_t key = 0; key < t->k_len; key++) {
             int64_t index = mask->indices ? mask->indices[key] : key;
             c->pairs[reader] += mask_count(mask, head, position, key);
             c->need[reader][head / group][index] |= mask_count(sent, head, position, key) > 0;
         }
+    }
 }
 
 /* Patterns whose keys go to their readers and nowhere else. */
@@ -257,6 +346,21 @@ static bool moves_anything(const struct mask *mask, int64_t length)
     return false;
 }
 
+/* How large teams are, from the strategy that was chosen. */
+static void census_teams(struct census *c)
+{
+    ra_plan *plan;
+    c->ranks = (int)c->trial.ranks;
+    c->team = 1;
+    assert_int_equal(forecast_plan(&c->trial, 0, 0, &plan), 0);
+    const char *strategy = ra_plan_strategy(plan);
+    c->ring = strcmp(strategy, "allgather") != 0;
+    if (!strcmp(strategy, "ulysses")) c->team = c->ranks;
+    if (!strncmp(strategy, "2d:", 3)) assert_int_equal(sscanf(strategy, "2d:%dx", &c->team), 1);
+    c->teams = c->ranks / c->team;
+    ra_plan_destroy(plan);
+}
+
 static void census_open(struct census *c, const char *problem)
 {
     ra_pattern *pattern;
@@ -265,8 +369,7 @@ static void census_open(struct census *c, const char *problem)
     assert_int_equal(trial_parse(&c->trial, problem), 0);
     const struct trial *t = &c->trial;
     struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
-    c->ranks = (int)t->ranks;
-    c->ring = !strcmp(t->strategy, "ring");
+    census_teams(c);
     assert_true(t->k_len <= MOST_N && c->ranks <= MOST_RANKS && t->kv_heads <= MOST_KV_HEADS);
     assert_ok(ra_pattern_parse(t->pattern, &pattern));
     census_owners(c, pattern);
@@ -285,33 +388,39 @@ static void census_open(struct census *c, const char *problem)
     mask_close(&sent);
 }
 
+/* The rank h places on round the ring: the same member of another team. */
+static int places_on(const struct census *c, int rank, int h)
+{
+    int team = (rank / c->team + h + c->teams) % c->teams;
+    return team * c->team + rank % c->team;
+}
+
+static int before(const struct census *c, int rank, int h) { return places_on(c, rank, -h); }
+
 /* Keys of `owner`, KV heads apart, that its visitors `from` to `to` (places behind it on the ring)
  * need. */
 static int64_t census_cells(const struct census *c, int owner, int from, int to)
 {
     int64_t cells = 0;
-    for (int64_t key = 0; key < c->trial.k_len; key++)
-        for (int64_t head = 0; head < c->trial.kv_heads && c->owner[1][key] == owner; head++) {
+    for (int64_t key = 0; key < c->trial.k_len; key++) {
+        if (c->owner[1][key] / c->team != owner / c->team) continue;
+        for (int64_t head = 0; head < c->trial.kv_heads; head++) {
             bool needed = false;
-            for (int h = from; h <= to; h++) needed |= c->need[(owner + h) % c->ranks][head][key];
+            for (int h = from; h <= to; h++) needed |= c->need[places_on(c, owner, h)][head][key];
             cells += needed;
         }
+    }
     return cells;
-}
-
-static int before(const struct census *c, int rank, int h)
-{
-    return (rank - h + c->ranks) % c->ranks;
 }
 
 /* A block goes on while anyone behind needs some of it, with the rows they need; gradients follow. */
 static int64_t passed_cells(const struct census *c, int rank, bool gradients)
 {
     int64_t cells = 0;
-    for (int h = 1; h < c->ranks; h++) {
+    for (int h = 1; h < c->teams; h++) {
         int sent = before(c, rank, h - 1), visits = before(c, rank, h);
-        if (!gradients) cells += census_cells(c, sent, h, c->ranks - 1);
-        else if (census_cells(c, visits, h, c->ranks - 1)) cells += census_cells(c, visits, 1, h);
+        if (!gradients) cells += census_cells(c, sent, h, c->teams - 1);
+        else if (census_cells(c, visits, h, c->teams - 1)) cells += census_cells(c, visits, 1, h);
     }
     return cells;
 }
@@ -320,9 +429,49 @@ static int64_t passed_cells(const struct census *c, int rank, bool gradients)
 static int64_t straight_cells(const struct census *c, int rank, bool gradients)
 {
     int64_t cells = 0;
-    for (int h = 1; h < c->ranks; h++)
+    for (int h = 1; h < c->teams; h++)
         cells += census_cells(c, gradients ? before(c, rank, h) : rank, h, h);
     return cells;
+}
+
+/* Bytes that `from` sends to `to` when their team swaps heads, or when results go home: of rows and heads of
+ * queries, and of keys. */
+static int64_t swapped(const struct census *c, int from, int to, bool in, bool backward)
+{
+    const struct trial *t = &c->trial;
+    struct share s = share_of(c, (in ? to : from) % c->team); /* rows of one, heads of the other */
+    int rows_of = in ? from : to;
+    int64_t e = (int64_t)half_bytes((ra_dtype)t->dtype), both = t->dim + t->value_dim, q, k;
+    if (in) q = backward ? both * e + 8 : t->dim * e;
+    else q = backward ? t->dim * e : t->value_dim * e + 4;
+    if (in) k = both * e;
+    else k = backward ? both * (t->kv_heads < c->team ? 4 : e) : 0;
+    return t->batch *
+           (c->count[0][rows_of] * s.q_heads * q + c->count[1][rows_of] * s.kv_heads * k);
+}
+
+/* Over all members of the team, both ways. */
+static int64_t swap_bytes(const struct census *c, int rank, bool backward)
+{
+    int64_t bytes = 0;
+    for (int w = 1; w < c->team; w++) {
+        int to = rank - rank % c->team + (rank % c->team + w) % c->team;
+        bytes += swapped(c, rank, to, true, backward) + swapped(c, rank, to, false, backward);
+    }
+    return bytes;
+}
+
+/* Waves in which something goes or comes. */
+static int64_t swap_hops(const struct census *c, int rank, bool backward)
+{
+    int64_t hops = 0;
+    int first = rank - rank % c->team, member = rank % c->team;
+    for (int w = 1; w < c->team; w++) {
+        int to = first + (member + w) % c->team, from = first + (member - w + c->team) % c->team;
+        for (int in = 0; in < 2; in++)
+            hops += swapped(c, rank, to, in, backward) || swapped(c, from, rank, in, backward);
+    }
+    return hops;
 }
 
 static int64_t census_bytes(const struct census *c, int rank, bool backward)
@@ -332,13 +481,14 @@ static int64_t census_bytes(const struct census *c, int rank, bool backward)
                                                                      : passed_cells;
     int64_t width = t->batch * (t->dim + t->value_dim);
     int64_t bytes = count(c, rank, false) * width * (int64_t)half_bytes((ra_dtype)t->dtype);
+    bytes += swap_bytes(c, rank, backward);
     return bytes + (backward ? count(c, rank, true) * width * 4 : 0);
 }
 
 /* Does rank send to, or receive from, the ranks h places on and before? */
 static bool census_meets(const struct census *c, int rank, int h)
 {
-    return h >= 1 && h < c->ranks &&
+    return h >= 1 && h < c->teams &&
            (census_cells(c, rank, h, h) || census_cells(c, before(c, rank, h), h, h));
 }
 
@@ -347,7 +497,7 @@ static bool census_meets(const struct census *c, int rank, int h)
 static int64_t straight_hops(const struct census *c, int rank, bool backward)
 {
     int64_t hops = 0;
-    for (int h = 1; h <= c->ranks + 1; h++)
+    for (int h = 1; h <= c->teams + 1; h++)
         hops += census_meets(c, rank, h) || (backward && c->ring && census_meets(c, rank, h - 2));
     return hops * (backward && !c->ring ? 2 : 1);
 }
@@ -358,7 +508,9 @@ static void check_stats(const struct census *c, const char *problem, int rank, b
     const struct trial *t = &c->trial;
     int64_t bytes = census_bytes(c, rank, backward), pairs = c->pairs[rank] * t->batch;
     int64_t width = backward ? 3 * t->dim + 2 * t->value_dim : t->dim + t->value_dim;
-    int64_t hops = c->straight ? straight_hops(c, rank, backward) : got->hops;
+    int64_t hops = c->straight || c->teams == 1
+                       ? straight_hops(c, rank, backward) + swap_hops(c, rank, backward)
+                       : got->hops;
     if (got->bytes_sent != bytes) fail_at(problem, rank, "bytes", got->bytes_sent, bytes);
     if (got->pairs != pairs) fail_at(problem, rank, "pairs", got->pairs, pairs);
     if (got->hops != hops) fail_at(problem, rank, "hops", got->hops, hops);
@@ -408,8 +560,8 @@ static void bytes_in_every_order(void **state)
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int o = 0; walk_order(o, order, sizeof order); o++)
             for (int s = 0; walk_usable("strategy", s, &strategy); s++, turn++) {
-                bool passed_on = !strcmp(strategy.name, "ring") && strncmp(sample, "dilated", 7) &&
-                                 strncmp(sample, "blocks", 6);
+                bool passed_on = strcmp(strategy.name, "allgather") &&
+                                 strncmp(sample, "dilated", 7) && strncmp(sample, "blocks", 6);
                 /* Causal and prefix are masks of original positions here, like ;causal. */
                 if (!strncmp(sample, "causal", 6) || !strncmp(sample, "prefix", 6)) continue;
                 walk_usable("partition", passed_on ? turn % 2 : turn % 3, &partition);
@@ -484,6 +636,10 @@ static void runs_count_what_they_do(void **state)
         "blocks:4;local=1;global=1 n=67 " SHAPE " ring=4 zigzag backward",
         "blocks:6;random=0.2;seed=7 n=67 " SHAPE " ring=8 allgather backward",
         "dilated:16/4,40/2 n=67 " SHAPE " ring=4 order=hilbert backward",
+        "causal n=67 " SHAPE " ring=3 ulysses backward",
+        "full n=67 nk=31 " SHAPE " ring=8 striped ulysses backward",
+        "causal n=67 " SHAPE " ring=6 zigzag 2d:2x3 backward",
+        "blocks:6;random=0.2;seed=7 n=67 " SHAPE " ring=8 striped 2d:4x2 backward",
     };
     for (int i = 0; i < TEST_COUNT(cases); i++) {
         static struct census c;
@@ -510,6 +666,8 @@ int main(void)
         cmocka_unit_test(causal_zigzag_and_striped_take_all_hops),
         cmocka_unit_test(causal_work_is_balanced),
         cmocka_unit_test(full_allgather),
+        cmocka_unit_test(full_ulysses),
+        cmocka_unit_test(full_2d),
         cmocka_unit_test(bytes_are_those_of_the_rows_needed),
         cmocka_unit_test(bytes_in_every_order),
         cmocka_unit_test(bytes_of_striped_rings),

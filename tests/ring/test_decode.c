@@ -113,7 +113,8 @@ static void plans_decode_backward(void **state)
                     if (turn++ % (test_long() ? 1 : 5)) continue;
                     lab_open(&lab, "%s n=%d nk=%d " SHAPE " b=2 %s %s ring=%d %s %s backward",
                              patterns[i], turn % 2 ? 1 : 6, KEYS, dtypes[i % 3],
-                             terms[turn / 2 % 4], walk_ranks[r], partition.name, strategy.name);
+                             terms[turn / 2 % 4], walk_ranks[r], partition.name,
+                             walk_strategy(&strategy, terms[turn / 2 % 4]));
                     lab_run(&lab);
                     expect_lab(&lab);
                     lab_close(&lab);

@@ -397,8 +397,8 @@ static void running_anything_allocates_nothing(void **state)
                 walk_usable("partition", turn % 3, &partition);
                 snprintf(problem, sizeof problem,
                          "%s n=100 h=4/2 d=8 order=%s %s ring=%d %s %s threads=%d", sample, order,
-                         terms[(turn + turn / 8) % 4], 1 + turn % 5, partition.name, strategy.name,
-                         1 + turn / 2 % 2);
+                         terms[(turn + turn / 8) % 4], 1 + turn % 5, partition.name,
+                         walk_strategy(&strategy, terms[(turn + turn / 8) % 4]), 1 + turn / 2 % 2);
                 check_running(problem);
             }
 }

@@ -57,7 +57,8 @@ static void run_rings(const char *problem, int *turn)
                 walk_usable("kernel", *turn / stride() % kernels, &kernel);
                 lab_open(&lab, "%s %s ring=%d %s %s kernel=%s threads=%d backward", problem,
                          walk_dtype(&kernel, *turn / stride() / kernels), walk_ranks[r],
-                         partition.name, strategy.name, kernel.name, 1 + *turn % 2);
+                         partition.name, walk_strategy(&strategy, problem), kernel.name,
+                         1 + *turn % 2);
                 lab_run(&lab);
                 expect_lab(&lab);
                 lab_close(&lab);
@@ -315,7 +316,7 @@ static void check_bias(const char *plain, const char *same, const char *pattern)
             for (int r = (p + s) % 2; r < TEST_COUNT(walk_ranks); r += 2) {
                 struct lab b;
                 lab_open(&b, "%s ring=%d %s %s backward", same, walk_ranks[r], partition.name,
-                         strategy.name);
+                         walk_strategy(&strategy, same));
                 if (pattern) write_mask(&b, pattern);
                 else write_alibi(&b, &a);
                 lab_run(&b);

@@ -55,7 +55,7 @@ static void run_ones_everywhere(const char *pattern)
     ra_part partition, strategy;
     for (int p = 0; walk_usable("partition", p, &partition); p++)
         for (int s = 0; walk_usable("strategy", s, &strategy); s++)
-            run_ones(pattern, partition.name, strategy.name, turn++);
+            run_ones(pattern, partition.name, walk_strategy(&strategy, pattern), turn++);
 }
 
 static void ones_give_ones(void **state)
@@ -471,7 +471,7 @@ static void the_same_run_twice(void **state)
                     snprintf(problem, sizeof problem, "%s n=193 h=6/2 d=16 %s backward",
                              bit_patterns[i], walk_dtype(&kernel, turn));
                     snprintf(way, sizeof way, "ring=%d %s %s kernel=%s threads=2", 1 + turn / 5 % 5,
-                             partition.name, strategy.name, kernel.name);
+                             partition.name, walk_strategy(&strategy, problem), kernel.name);
                     compare_bits(problem, way, way);
                 }
 }

@@ -74,7 +74,7 @@ static void write_documents(struct thrower *t, int n)
 }
 
 /* Pattern, lengths, heads, order and ring. */
-static void write_problem(struct thrower *t)
+static void write_problem(struct thrower *t, bool bias)
 {
     static const int lengths[] = { 96, 90, 67, 33, 12, 5, 1 };
     static const char *const heads[] = { "1", "2", "4/2", "6/2", "5/1", "6/3", "8/4", "3" };
@@ -93,16 +93,18 @@ static void write_problem(struct thrower *t)
     write(t, " ring=%d", 1 + throw(t, 8));
     assert_true(walk_usable("partition", throw(t, 3), &part));
     write(t, " %s", part.name);
-    assert_true(walk_usable("strategy", throw(t, 2), &part));
-    write(t, " %s d=%d dv=%d b=%d backward", part.name, 1 + throw(t, 20), 1 + throw(t, 20),
-          1 + throw(t, 2));
+    int strategies = 0;
+    while (walk_usable("strategy", strategies, &part)) strategies++;
+    assert_true(walk_usable("strategy", throw(t, strategies), &part));
+    write(t, " %s d=%d dv=%d b=%d backward", walk_strategy(&part, bias ? "bias=" : ""),
+          1 + throw(t, 20), 1 + throw(t, 20), 1 + throw(t, 2));
 }
 
 struct dice_problem dice_problem(uint64_t number)
 {
     struct dice_problem problem;
     struct thrower t = { .state = number * 1000003, .problem = &problem };
-    write_problem(&t);
+    write_problem(&t, false);
     return problem;
 }
 
@@ -116,10 +118,11 @@ struct dice_problem dice_run(uint64_t number)
     ra_part part;
     int kernels = 0;
     while (walk_usable("kernel", kernels, &part)) kernels++;
-    write_problem(&t);
+    bool bias = throw(&t, 4) == 0;
+    write_problem(&t, bias);
     for (int i = 0; i < TEST_COUNT(terms); i++)
         if (throw(&t, 4) == 0) write(&t, "%s", terms[i]);
-    if (throw(&t, 4) == 0) write(&t, " bias=%s", biases[throw(&t, TEST_COUNT(biases))]);
+    if (bias) write(&t, " bias=%s", biases[throw(&t, TEST_COUNT(biases))]);
     walk_usable("kernel", throw(&t, kernels), &part);
     write(&t, " %s kernel=%s threads=%d strides=%s seed=%d", walk_dtype(&part, throw(&t, 4)),
           part.name, 1 + throw(&t, 3), strides[throw(&t, 3)], throw(&t, 1000));

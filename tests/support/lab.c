@@ -195,6 +195,7 @@ static ra_status make_plan(ra_group *group, void *context)
     problem.order = lab->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
+    options.bias = t->bias != NULL;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;
     if (lab->custom) {

@@ -61,6 +61,14 @@ static bool sample_of(const char *kind, int index, char *text, size_t capacity)
     return false;
 }
 
+const char *walk_strategy(const ra_part *strategy, const char *words)
+{
+    static const char *const swapping[] = { "ulysses", "2d" };
+    for (int i = 0; i < TEST_COUNT(swapping); i++)
+        if (strstr(words, "bias=") && !strcmp(strategy->name, swapping[i])) return "ring";
+    return strategy->name;
+}
+
 bool walk_sample(int index, char *text, size_t capacity)
 {
     return sample_of("pattern", index, text, capacity);

@@ -60,6 +60,8 @@ static void world_open(struct world *w, ra_pattern *pattern, const char *partiti
                        .kv_heads = w->kv_heads,
                        .dim = 4,
                        .value_dim = 4 },
+            .all_heads = w->q_heads,
+            .team = 1,
             .pattern = pattern,
             .q_layout = w->layout,
             .k_layout = w->layout,

@@ -386,7 +386,7 @@ static void each_key(const struct look *look, pair_fn visit, void *context)
 }
 
 /* Forward: each query of a head has one first and one last row, in that order. Both ways: every pair
- * of the pattern is folded as often as it is seen, by the rank that owns the query. */
+ * of the pattern is folded as often as it is seen, by the rank that owns the query, or in a team the head. */
 struct tracks {
     const struct world *world;
     bool backward, spans;
@@ -395,9 +395,16 @@ struct tracks {
     uint8_t folded[MOST_HEADS][MOST_N][MOST_N]; /* [head][query][key] */
 };
 
+/* The index-th head of a row, among those of the plan. */
 static int head_at(const struct ra__plan_row *row, int64_t index)
 {
     return (int)(row->heads.start + index * row->heads.step);
+}
+
+/* The same among all heads. */
+static int head_of(const struct look *look, int64_t index)
+{
+    return look->plan->input.first_head + head_at(look->row, index);
 }
 
 static void track_pair(const struct look *look, int64_t key, int64_t row, void *context)
@@ -406,7 +413,7 @@ static void track_pair(const struct look *look, int64_t key, int64_t row, void *
     (void)row;
     assert_true(key >= 0 && key < t->world->k_len);
     for (int64_t h = 0; h < look->row->heads.count; h++)
-        t->folded[head_at(look->row, h)][look->query][key]++;
+        t->folded[head_of(look, h)][look->query][key]++;
     t->pairs += look->row->heads.count;
 }
 
@@ -415,7 +422,7 @@ static void track_query(const struct look *look, void *context)
     struct tracks *t = context;
     const struct ra__plan_row *row = look->row;
     for (int64_t h = 0; h < row->heads.count && !t->backward; h++) {
-        int head = head_at(row, h);
+        int head = head_of(look, h);
         assert_in_range(head, 0, t->world->q_heads - 1);
         if (row->first == t->begun[head][look->query] || t->ended[head][look->query])
             fail_msg("%s: query %d of head %d starts twice, or goes on behind its end",
@@ -448,8 +455,8 @@ static void track_rank(struct tracks *t, int rank)
     }
     assert_int_equal(keys, p->key_count);
     assert_int_equal(ra__program_pairs(plan, p), 2 * t->pairs); /* the batch is 2 */
-    if (!t->backward)
-        assert_int_equal(plan->state_rows, t->spans ? plan->input.q_layout->count[rank] : 0);
+    int64_t queries = plan->input.q_layout->count[plan->input.rank];
+    if (!t->backward) assert_int_equal(plan->state_rows, t->spans ? queries : 0);
 }
 
 static void check_rows_of(const struct world *w, bool backward)
@@ -511,10 +518,11 @@ static uint64_t pair_number(int64_t query, int head, int64_t key)
     return (x ^ x >> 29) * UINT64_C(0xBF58476D1CE4E5B9);
 }
 
-/* Numbers of a slot that a row has: one per KV head, or one. */
+/* Numbers of a slot that a row has: one per KV head, or one. What swaps send is not followed. */
 static int64_t cells_of(const struct shelf *shelf, enum ra__slot slot)
 {
     const struct ra__shape *shape = &shelf->plan->input.shape;
+    if (ra__slot_row_bytes(shelf->plan, slot) == 1) return 0;
     return ra__slot_width(shelf->plan, slot) / (shape->batch * (shape->dim + shape->value_dim));
 }
 
@@ -525,10 +533,22 @@ static uint64_t *cell_at(const struct shelf *shelf, enum ra__slot slot, int64_t 
     int64_t cell = ra__slot_head(shelf->plan, slot, 0, kv_head) / width;
     if (row < 0 || row >= shelf->rows[slot] || cell < 0 || cell >= cells)
         fail_msg("%s: rank %d: slot %d has no row %d, KV head %d", shelf->world->text,
-                 shelf->plan->input.rank, (int)slot, (int)row, kv_head);
+                 shelf->plan->home.rank, (int)slot, (int)row, kv_head);
     /* Batch items lie one behind the other in a row. */
     assert_int_equal(ra__slot_head(shelf->plan, slot, 1, kv_head), (cells + cell) * width);
     return &shelf->slot[slot][row * cells + cell];
+}
+
+/* Keys of a rank, some rows of its shard, come into the own slot. */
+static void bring_keys(struct shelf *shelf, int rank, const struct ra__unit *unit)
+{
+    const struct ra__heads *heads = &shelf->plan->team.share;
+    for (int64_t i = 0; i < unit->count; i++)
+        for (int head = 0; head < heads->kv_heads; head++) {
+            int64_t position = position_of(shelf->plan->home.k_layout, rank, unit->home + i);
+            *cell_at(shelf, RA__SLOT_OWN, unit->row + i, head) = key_number(position,
+                                                                            heads->kv_first + head);
+        }
 }
 
 static void shelf_open(struct shelf *shelf, const struct world *w, int rank, bool backward)
@@ -536,17 +556,15 @@ static void shelf_open(struct shelf *shelf, const struct world *w, int rank, boo
     const struct ra__plan *plan = &w->plan[rank]->steps;
     *shelf = (struct shelf){ w, plan, program_of(w, rank, backward), NULL, { NULL }, { 0 } };
     for (int slot = 0; slot < RA__SLOTS; slot++) {
-        shelf->rows[slot] = slot == RA__SLOT_OWN ? ra_plan_k_count(w->plan[rank])
+        shelf->rows[slot] = slot == RA__SLOT_OWN ? plan->input.k_layout->count[plan->input.rank]
                                                  : plan->slot_rows[slot];
         size_t cells = (size_t)(shelf->rows[slot] * cells_of(shelf, slot));
         shelf->slot[slot] = malloc((cells + 1) * sizeof(uint64_t));
         assert_non_null(shelf->slot[slot]);
         for (size_t i = 0; i < cells; i++) shelf->slot[slot][i] = NOTHING;
     }
-    for (int64_t row = 0; row < shelf->rows[RA__SLOT_OWN]; row++)
-        for (int head = 0; head < w->kv_heads; head++)
-            *cell_at(shelf, RA__SLOT_OWN, row,
-                     head) = key_number(position_of(plan->input.k_layout, rank, row), head);
+    struct ra__unit all = { 0, 0, shelf->rows[RA__SLOT_OWN] };
+    if (plan->team.size == 1) bring_keys(shelf, rank, &all);
 }
 
 static void shelf_close(struct shelf *shelf)
@@ -583,7 +601,8 @@ static void move_row(struct shelf *shelf, int64_t row, int64_t at, int head)
 static void move_pieces(struct shelf *shelf)
 {
     const struct ra__step *step = shelf->step;
-    int kv_heads = shelf->world->kv_heads;
+    int kv_heads = step->to == RA__GRAD_SHARED ? shelf->world->kv_heads
+                                               : shelf->plan->input.shape.kv_heads;
     assert_true(step->piece_count > 0);
     for (int i = 0; i < step->piece_count; i++) {
         const struct ra__piece *piece = &shelf->program->pieces[step->first_piece + i];
@@ -601,10 +620,11 @@ static void move_pieces(struct shelf *shelf)
 static void add_gradients(const struct look *look, int64_t key, int64_t row, void *context)
 {
     struct shelf *shelf = context;
-    int group = shelf->world->q_heads / shelf->world->kv_heads;
+    const struct ra__shape *shape = &shelf->plan->input.shape;
     for (int64_t h = 0; h < look->row->heads.count; h++) {
-        int head = head_at(look->row, h);
-        *cell_at(shelf, shelf->step->to, row, head / group) += pair_number(look->query, head, key);
+        int kv_head = head_at(look->row, h) / (shape->q_heads / shape->kv_heads);
+        *cell_at(shelf, shelf->step->to, row, kv_head) += pair_number(look->query, head_of(look, h),
+                                                                      key);
     }
 }
 
@@ -616,7 +636,8 @@ static void add_gradients_of_query(const struct look *look, void *context)
 /* All keys of a row must be there that lie between the first and the last its queries see. */
 static void check_keys_of(const struct shelf *shelf, const struct ra__plan_row *row, int64_t repeat)
 {
-    int group = shelf->world->q_heads / shelf->world->kv_heads;
+    const struct ra__shape *shape = &shelf->plan->input.shape;
+    int group = shape->q_heads / shape->kv_heads, first_kv = shelf->plan->team.share.kv_first;
     for (int k = row->first_key; k < row->first_key + row->key_count; k++) {
         struct ra__key_run run = ra__key_run_at(&shelf->program->keys[k],
                                                 &shelf->program->advances[k], repeat);
@@ -627,10 +648,11 @@ static void check_keys_of(const struct shelf *shelf, const struct ra__plan_row *
             int64_t last = first + (row->q_count - 1) * row->q_step;
             int kv_head = head_at(row, i % row->heads.count) / group;
             if (key < first - run.band.left || key > last + run.band.right) continue;
-            if (*cell_at(shelf, shelf->step->from, at, kv_head) != key_number(key, kv_head))
+            if (*cell_at(shelf, shelf->step->from, at, kv_head) !=
+                key_number(key, first_kv + kv_head))
                 fail_msg("%s: rank %d, hop %d: key %d of KV head %d is not in row %d",
-                         shelf->world->text, shelf->plan->input.rank, shelf->step->hop, (int)key,
-                         kv_head, (int)at);
+                         shelf->world->text, shelf->plan->home.rank, shelf->step->hop, (int)key,
+                         first_kv + kv_head, (int)at);
         }
     }
 }
@@ -648,22 +670,42 @@ static void attend(struct shelf *shelf)
     }
 }
 
-/* dK and dV of the own block are whole: every pair with one of its keys has added its number. */
+/* dK and dV of the own block are whole: every pair of the share with one of its keys has added its
+ * number. */
 static void check_gradients(const struct shelf *shelf)
 {
     const struct world *w = shelf->world;
-    int rank = shelf->plan->input.rank, group = w->q_heads / w->kv_heads;
+    const struct ra__plan_input *input = &shelf->plan->input;
+    const struct ra__heads *share = &shelf->plan->team.share;
+    int group = w->q_heads / w->kv_heads;
     for (int64_t row = 0; row < shelf->rows[RA__SLOT_OWN]; row++)
-        for (int kv_head = 0; kv_head < w->kv_heads; kv_head++) {
-            int64_t key = position_of(shelf->plan->input.k_layout, rank, row);
+        for (int kv_head = 0; kv_head < share->kv_heads; kv_head++) {
+            int64_t key = position_of(input->k_layout, input->rank, row);
             uint64_t sum = 0;
-            for (int head = kv_head * group; head < (kv_head + 1) * group; head++)
-                for (int64_t query = 0; query < w->n; query++)
+            for (int head = share->q_first; head < share->q_first + share->q_heads; head++)
+                for (int64_t query = 0; query < w->n && head / group == share->kv_first + kv_head;
+                     query++)
                     sum += seen.count[head][query][key] * pair_number(query, head, key);
             if (*cell_at(shelf, RA__GRAD_OWN, row, kv_head) != sum)
                 fail_msg("%s: rank %d: the gradient of key %d, KV head %d is not whole", w->text,
-                         rank, (int)key, kv_head);
+                         shelf->plan->home.rank, (int)key, share->kv_first + kv_head);
         }
+}
+
+/* ---- Swap ---- */
+
+/* Once all members have swapped, the share has the keys of all of them; it gives away whole sums. */
+static void swap(struct shelf *shelf)
+{
+    const struct ra__step *step = shelf->step;
+    const struct ra__team *team = &shelf->plan->team;
+    bool backward = shelf->program == &shelf->plan->backward;
+    int member = step->block - team->first;
+    assert_in_range(member, 0, team->size - 1);
+    if (step->from == RA__SWAP_SHARE && backward) check_gradients(shelf);
+    if (step->to != RA__SWAP_SHARE) return;
+    for (int i = team->k.first[member]; i < team->k.first[member + 1]; i++)
+        bring_keys(shelf, step->block, &team->k.units[i]);
 }
 
 /* ---- Messages ---- */
@@ -700,7 +742,7 @@ static void post(struct post_office *office, const struct shelf *shelf,
         assert_non_null(office->mail);
     }
     struct mail *mail = &office->mail[office->count++];
-    *mail = (struct mail){ shelf->plan->input.rank, t->peer, t->tag, false, 0, NULL };
+    *mail = (struct mail){ shelf->plan->home.rank, t->peer, t->tag, false, 0, NULL };
     const uint64_t *numbers = numbers_of(shelf, t, &mail->count);
     mail->numbers = malloc(mail->count * sizeof *numbers);
     assert_non_null(mail->numbers);
@@ -742,20 +784,20 @@ static void check_sent(const struct post_office *office, const struct shelf *she
     bool found = false;
     for (int i = 0; i < office->count && !found; i++) {
         const struct mail *mail = &office->mail[i];
-        if (mail->from != shelf->plan->input.rank || mail->to != t->peer || mail->tag != t->tag)
+        if (mail->from != shelf->plan->home.rank || mail->to != t->peer || mail->tag != t->tag)
             continue;
         found = mail->count == count && !memcmp(mail->numbers, numbers, count * sizeof *numbers);
     }
     if (!found)
         fail_msg("%s: rank %d writes to rows that are on their way to rank %d", shelf->world->text,
-                 shelf->plan->input.rank, t->peer);
+                 shelf->plan->home.rank, t->peer);
 }
 
 /* False as long as somebody has not sent. */
 static bool end_round(struct post_office *office, struct shelf *shelf,
                       const struct ra__plan_round *round)
 {
-    int rank = shelf->plan->input.rank;
+    int rank = shelf->plan->home.rank;
     for (int i = 0; i < round->recv_count; i++) {
         const struct ra__transfer *t = &shelf->program->recvs[round->first_recv + i];
         if (!find_mail(office, rank, t)) return false; /* all of a tag come in one round */
@@ -791,6 +833,7 @@ static bool advance(struct shelf *shelf, struct post_office *office, int *at)
             if (!end_round(office, shelf, &p->rounds[step->round])) return *at > before;
             break;
         case RA__OP_ATTEND: attend(shelf); break;
+        case RA__OP_SWAP: swap(shelf); break;
         case RA__OP_FINISH: check_gradients(shelf); break;
         default: move_pieces(shelf);
         }
@@ -812,7 +855,9 @@ static void check_numbers_of(const struct world *w, bool backward)
     for (int rank = 0; rank < w->ranks; rank++) {
         const struct ra__program *p = program_of(w, rank, backward);
         assert_int_equal(at[rank], p->step_count);
-        if (backward) assert_int_equal(p->steps[p->step_count - 1].op, RA__OP_FINISH);
+        const struct ra__team *team = &w->plan[rank]->steps.team;
+        bool finishes = p->step_count > 0 && p->steps[p->step_count - 1].op == RA__OP_FINISH;
+        assert_int_equal(finishes, backward && (team->size == 1 || team->shared));
         shelf_close(&shelves[rank]);
     }
     for (int i = 0; i < office.count; i++) {
