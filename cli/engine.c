@@ -197,6 +197,8 @@ static ra_status make_plan(struct engine *engine, ra_group *group, struct engine
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
     options.bias = t->bias != NULL;
+    options.latency = t->latency;
+    options.bandwidth = t->bandwidth;
     options.partition = t->partition;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;

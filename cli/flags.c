@@ -121,7 +121,11 @@ static const struct flag {
     TRIAL(SIZED, MACHINE, "--ring", "P", "ring", "ranks (1)"),
     TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
-          "how K and V reach the queries: ring or allgather (ring)"),
+          "who computes what where: ring, allgather, ulysses, 2d, 2d:UxR or auto (ring)"),
+    TRIAL(SIZED, MACHINE, "--latency", "SECONDS", "latency",
+          "of a round of messages, for --strategy auto (what is usual for the transport)"),
+    TRIAL(SIZED, MACHINE, "--bandwidth", "BYTES", "bandwidth",
+          "per second and rank, for --strategy auto (what is usual for the transport)"),
     TRIAL(
         SIZED, MACHINE, "--partition", "NAME", "partition",
         "who owns which positions: contiguous, zigzag or striped, each with ;perdoc (contiguous)"),

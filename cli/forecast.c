@@ -56,6 +56,8 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     options.kernel = *trial->kernel ? trial->kernel : NULL;
     options.backward = trial->backward;
     options.bias = trial->bias != NULL;
+    options.latency = trial->latency;
+    options.bandwidth = trial->bandwidth;
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;
@@ -96,6 +98,8 @@ static ra_status ask_rank(struct forecast *forecast, const struct shared *shared
     if (status == RA_OK) status = ra_plan_forecast(plan, 0, &r->forward);
     if (status == RA_OK && trial->backward) status = ra_plan_forecast(plan, 1, &r->backward);
     snprintf(forecast->kernel, sizeof forecast->kernel, "%s", ra_plan_kernel(plan));
+    snprintf(forecast->strategy, sizeof forecast->strategy, "%s", ra_plan_strategy(plan));
+    snprintf(forecast->why, sizeof forecast->why, "%s", ra_plan_why(plan));
     ra_plan_destroy(plan);
     return status;
 }

@@ -15,9 +15,10 @@ struct forecast {
     int ranks;
     struct forecast_rank *rank;
     char kernel[24];
-    int threads;   /* of each rank */
-    double flops;  /* over all ranks, backward included */
-    int64_t pairs; /* of the forward pass */
+    char strategy[32], why[320]; /* the one chosen */
+    int threads;                 /* of each rank */
+    double flops;                /* over all ranks, backward included */
+    int64_t pairs;               /* of the forward pass */
     double density;
     int64_t hops;       /* of the rank with most, both ways added up */
     double total_bytes; /* memory over all ranks */

@@ -22,7 +22,7 @@ static const struct {
     size_t offset;
 } purposes[] = {
     { "shard", "your tensors of this rank", offsetof(ra_memory, shard) },
-    { "travel", "K and V on their way, or gathered", offsetof(ra_memory, travel) },
+    { "travel", "what is on its way, gathered, or swapped", offsetof(ra_memory, travel) },
     { "state", "running softmax of rows that span hops", offsetof(ra_memory, state) },
     { "gradient", "f32 sums of dQ, dK, dV", offsetof(ra_memory, gradient) },
     { "workspace", "of the kernel", offsetof(ra_memory, workspace) },
@@ -140,9 +140,10 @@ static void print_people(const struct trial *t, const struct forecast *f,
     char *problem = trial_format(t);
     system_print(t);
     printf("problem      %s\n", problem ? problem : "?");
-    printf("ranks        %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", f->ranks, t->strategy,
+    printf("ranks        %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", f->ranks, f->strategy,
            t->partition, t->transport, f->threads, f->threads == 1 ? "" : "s", f->kernel,
            half_name((ra_dtype)t->dtype));
+    if (!strcmp(t->strategy, "auto")) printf("strategy     %s: %s\n", f->strategy, f->why);
     print_against_full(t, f, full);
     printf("predicted    %s here, at %s GFLOP/s measured just now", text_seconds(p->seconds).s,
            text_real(p->forward_gflops).s);
@@ -169,7 +170,7 @@ static void print_json(const struct trial *t, const struct forecast *f, const st
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
-    report_problem_json(&json, t);
+    report_problem_json(&json, t, f->strategy, f->why);
     json_text(&json, "kernel", f->kernel);
     json_whole(&json, "threads", f->threads);
     json_whole(&json, "pairs", f->pairs);

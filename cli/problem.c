@@ -132,6 +132,8 @@ char *trial_format(const struct trial *t)
     if (t->ranks != 1) string_add(&s, " ring=%" PRId64, t->ranks);
     if (strcmp(t->partition, "contiguous")) string_add(&s, " %s", t->partition);
     if (strcmp(t->strategy, "ring")) string_add(&s, " %s", t->strategy);
+    add_real(&s, "latency", t->latency);
+    add_real(&s, "bandwidth", t->bandwidth);
     if (strcmp(t->transport, "local")) string_add(&s, " %s", t->transport);
     if (t->backward) string_add(&s, " backward");
     if (t->ones) string_add(&s, " ones");

@@ -30,7 +30,8 @@ void report_fill(const struct engine *engine, struct run_report *report)
                       (double)t->q_len / (double)t->k_len;
 }
 
-void report_problem_json(struct json *json, const struct trial *trial)
+void report_problem_json(struct json *json, const struct trial *trial, const char *strategy,
+                         const char *why)
 {
     char *problem = trial_format(trial);
     json_text(json, "version", ra_version());
@@ -39,7 +40,8 @@ void report_problem_json(struct json *json, const struct trial *trial)
     json_text(json, "order", trial->order ? trial->order : "sequential");
     system_json(json, trial);
     json_whole(json, "ranks", trial->ranks);
-    json_text(json, "strategy", trial->strategy);
+    json_text(json, "strategy", strategy);
+    json_text(json, "strategy_why", why);
     json_text(json, "partition", trial->partition);
     json_text(json, "transport", trial->transport);
     json_text(json, "device", "cpu");

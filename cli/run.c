@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "check.h"
 #include "engine.h"
@@ -59,7 +60,8 @@ static void print_json(const struct engine *engine, const struct run_report *rep
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
-    report_problem_json(&json, engine->trial);
+    const ra_plan *plan = engine->rank[0].plan;
+    report_problem_json(&json, engine->trial, ra_plan_strategy(plan), ra_plan_why(plan));
     json_text(&json, "kernel", ra_plan_kernel(engine->rank[0].plan));
     json_whole(&json, "threads", engine->threads);
     json_whole(&json, "pairs", report->pairs);
@@ -104,12 +106,14 @@ static void print_people(const struct engine *engine, const struct run_report *r
                          char *problem)
 {
     const struct trial *t = engine->trial;
+    const ra_plan *plan = engine->rank[0].plan;
     system_print(t);
     printf("problem    %s\n", problem);
     printf("ranks      %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", engine->ranks,
-           t->strategy, t->partition, t->transport, engine->threads,
-           engine->threads == 1 ? "" : "s", ra_plan_kernel(engine->rank[0].plan),
-           half_name((ra_dtype)t->dtype));
+           ra_plan_strategy(plan), t->partition, t->transport, engine->threads,
+           engine->threads == 1 ? "" : "s", ra_plan_kernel(plan), half_name((ra_dtype)t->dtype));
+    if (!strcmp(t->strategy, "auto"))
+        printf("strategy   %s: %s\n", ra_plan_strategy(plan), ra_plan_why(plan));
     printf("time       %s: %s tokens/s, %s GFLOP/s\n", text_seconds(report->seconds).s,
            text_real(report->tokens_per_second).s, text_real(report->gflops).s);
     printf("work       %s pairs, density %.4g, %.4g GFLOP\n", text_count(report->pairs).s,

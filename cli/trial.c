@@ -264,6 +264,8 @@ static const struct field {
     REAL("softcap", softcap, 1e30),
     REAL("amp", amp, 1e4),
     REAL("gap", gap, 1e4),
+    REAL("latency", latency, 1e6),
+    REAL("bandwidth", bandwidth, 1e18),
     OTHER("kernel", set_kernel),
     OTHER("order", set_order),
     OTHER("alibi", set_alibi),

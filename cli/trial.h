@@ -40,7 +40,10 @@ struct trial {
     double softcap; /* 0 = none */
     double dropout; /* share of the weights; its generator starts from `seed` */
     double amp;     /* scores reach about +-amp; 0 = as they come, about +-4 */
-    double gap;     /* scores of neighbouring quarters of the keys lie this far apart */
+    double
+        latency; /* what the strategy auto predicts with; 0 = the library's default, as the next */
+    double bandwidth; /* bytes per second */
+    double gap;       /* scores of neighbouring quarters of the keys lie this far apart */
     char partition[24], strategy[24], transport[24],
         kernel[24]; /* kernel "" = the library's choice */
     enum trial_strides strides;

@@ -408,7 +408,7 @@ typedef struct ra_plan ra_plan; /* who computes what, in which order, with all i
 typedef struct ra_plan_options {
     size_t size; /* by ra_plan_options_default() */
     const char *
-        strategy; /* who computes what where: "ring" (also NULL), "allgather", "ulysses", "2d", "2d:UxR" */
+        strategy; /* who computes what where: "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "auto" */
     const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
     const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
@@ -419,10 +419,16 @@ typedef struct ra_plan_options {
     int rank;      /* only without a group: the rank to plan for */
     int threads;   /* only without a group: threads there would be; 0 = 1 */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
+    /* What "auto" predicts with, the same on every rank; 0 = what is usual for the transport. */
+    double latency;   /* seconds of a round of messages, however small */
+    double bandwidth; /* bytes per second that a rank sends, and receives at the same time */
+    double flops;     /* per second and rank */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
 {
-    ra_plan_options o = { sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0 };
+    ra_plan_options o = {
+        sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0
+    };
     return o;
 }
 
@@ -439,6 +445,8 @@ RA_API int64_t ra_plan_k_count(const ra_plan *plan);
 RA_API const char *ra_plan_kernel(const ra_plan *plan);
 /* The strategy that was chosen, with its numbers: "2d:2x4". */
 RA_API const char *ra_plan_strategy(const ra_plan *plan);
+/* And why, as a sentence: what "auto" predicted for each that could be used. */
+RA_API const char *ra_plan_why(const ra_plan *plan);
 
 /* What a run does or did, on this rank. */
 typedef struct ra_stats {

@@ -4,7 +4,7 @@
 
 #include "exec/exec.h"
 
-enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
+enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024, RA__WHY_TEXT = 320 };
 
 struct ra_group {
     struct ra__rank rank;
@@ -20,6 +20,7 @@ struct ra_plan {
     ra_layout *q_layout, *k_layout; /* may be the same */
     const struct ra__kernel *kernel;
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
+    char why[RA__WHY_TEXT];
     struct ra__plan steps;
     struct ra__exec exec;
     ra_memory memory;
@@ -49,6 +50,17 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 /* Checks a tensor of [batch, rows, heads, dim] and fills in packed strides. */
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
+
+/* Sets the strategy of `input` where it is to be chosen, and says why in why[RA__WHY_TEXT]. */
+struct ra__choice {
+    const char *transport; /* its name */
+    const struct ra__kernel *kernel;
+    int threads;
+    char *why;
+    struct ra__machine machine; /* filled in */
+};
+ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
+                     struct ra__plan_input *input);
 
 /* A bias has rows for the queries of a shard: can this strategy take one? */
 ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy);

@@ -1,5 +1,6 @@
 /* plan.c - making plans, and asking them what they will do. */
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "api/handles.h"
@@ -142,6 +143,21 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
     return ra__order_copy(order, &plan->order);
 }
 
+/* What was asked for, or what `auto` stands for. */
+static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options, int threads,
+                                 struct ra__plan_input *input)
+{
+    const ra_group *group = plan->group;
+    struct ra__choice choice = { .transport = group ? group->rank.transport->name : "local",
+                                 .kernel = plan->kernel,
+                                 .threads = threads,
+                                 .why = plan->why };
+    if (input->strategy->chooses) RA__TRY(ra__choose(&choice, options, input));
+    else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
+    ra__strategy_format(input, plan->strategy);
+    return RA_OK;
+}
+
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
@@ -168,7 +184,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
-    ra__strategy_format(&input, plan->strategy);
+    RA__TRY(settle_strategy(plan, options, threads, &input));
     if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
     RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
@@ -234,6 +250,7 @@ int64_t ra_plan_k_count(const ra_plan *plan)
 
 const char *ra_plan_kernel(const ra_plan *plan) { return plan ? plan->kernel->name : ""; }
 const char *ra_plan_strategy(const ra_plan *plan) { return plan ? plan->strategy : ""; }
+const char *ra_plan_why(const ra_plan *plan) { return plan ? plan->why : ""; }
 
 ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
 {

@@ -106,11 +106,12 @@ static int64_t pairs_of_run(const struct ra__problem_terms *terms, const struct 
     return alike ? pairs * row->repeat : pairs;
 }
 
+/* Of `count` rows from `first` on, over heads and batch. */
 static int64_t count_pairs(const struct ra__plan *plan, const struct ra__program *program,
-                           const struct ra__problem_terms *terms)
+                           int first, int count, const struct ra__problem_terms *terms)
 {
     int64_t pairs = 0;
-    for (int r = 0; r < program->row_count; r++) {
+    for (int r = first; r < first + count; r++) {
         const struct ra__plan_row *row = &program->rows[r];
         for (int k = row->first_key; k < row->first_key + row->key_count; k++)
             pairs += row->heads.count *
@@ -121,20 +122,32 @@ static int64_t count_pairs(const struct ra__plan *plan, const struct ra__program
 
 int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program)
 {
-    return count_pairs(plan, program, plan->input.terms);
+    return count_pairs(plan, program, 0, program->row_count, plan->input.terms);
 }
 
 /* What queries see of all keys on average stands for what they see of the keys of a row. */
-int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program)
+static double share_seen(const struct ra__plan *plan)
 {
     enum { QUERIES = 256 };
     const struct ra__problem_terms *terms = plan->input.terms;
     int64_t n = plan->input.shape.k_len, step = ra__max(n / QUERIES, 1), seen = 0, asked = 0;
-    int64_t pairs = count_pairs(plan, program, NULL);
-    if (!terms->see_from) return pairs;
+    if (!terms->see_from) return 1.0;
     for (int64_t q = 0; q < n; q += step) {
         seen += terms->see_to[q] - terms->see_from[q];
         asked += n;
     }
-    return (int64_t)((double)pairs * (double)seen / (double)ra__max(asked, 1));
+    return (double)seen / (double)ra__max(asked, 1);
+}
+
+int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program)
+{
+    int64_t pairs = count_pairs(plan, program, 0, program->row_count, NULL);
+    return (int64_t)((double)pairs * share_seen(plan));
+}
+
+int64_t ra__step_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program,
+                               const struct ra__step *step)
+{
+    int64_t pairs = count_pairs(plan, program, step->first_row, step->row_count, NULL);
+    return (int64_t)((double)pairs * share_seen(plan));
 }

@@ -193,6 +193,7 @@ struct ra__plan {
 struct ra__strategy {
     const char *name;
     const char *summary;
+    bool chooses;    /* stands for another row, by what each would cost; has no functions */
     bool gathers;    /* every row sees all its keys at once */
     bool takes_args; /* UxR, behind a colon */
     /* How many of `ranks` neighbours swap heads; `args` is what stands behind the colon, or NULL. NULL:
@@ -231,8 +232,21 @@ static inline int ra__step_rank(const struct ra__plan *plan, const struct ra__st
 int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program);
 /* The same at once and without memory, for a progress bar: under an order by average. */
 int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program);
+int64_t ra__step_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program,
+                               const struct ra__step *step);
 int64_t ra__program_bytes(const struct ra__plan *plan, const struct ra__transfer *transfers,
                           int count);
+
+/* A rank and its link, for predictions. */
+struct ra__machine {
+    double latency;   /* seconds of a round, however small */
+    double bandwidth; /* bytes per second, each way */
+    double flops;     /* per second */
+};
+
+/* Seconds that a program takes, cost.c. */
+double ra__program_seconds(const struct ra__plan *plan, const struct ra__program *program,
+                           const struct ra__machine *machine);
 
 void ra__plan_explain(const struct ra__plan *plan, const struct ra__program *program,
                       ra_line_fn line, void *context);

@@ -111,13 +111,13 @@ for pair in \
     run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
-        --strategy --partition --transport --device --kernel --threads --memory --timeout --deterministic
-        --verify --trace --json --quiet" \
+        --strategy --latency --bandwidth --partition --transport --device --kernel --threads --memory
+        --timeout --deterministic --verify --trace --json --quiet" \
     verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
-        --backward --ring --ring-size --strategy --partition --transport --device --kernel
-        --threads --memory --rings --explain --rank --mask --head --json --quiet" \
+        --backward --ring --ring-size --strategy --latency --bandwidth --partition --transport --device
+        --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
     info:"--json --systems" demo:"--kernel --threads --quiet" \
     bench:"--tokens --heads --kernel --threads --quick --out --quiet"; do
     verb=${pair%%:*}
@@ -152,9 +152,11 @@ refused "--transport: the transport mpi is not in this version" run --transport 
 refused "--transport: the transport nccl is not in this version" run --transport nccl
 refused "--transport: the transport stream is not in this version" run --transport stream
 refused "--transport: there is no transport" run --transport pigeon
-refused "--strategy: the strategy ulysses is not in this version" run --strategy ulysses
-refused "--strategy: the strategy 2d:2x4 is not in this version" run --strategy 2d:2x4
-refused "--strategy: the strategy auto is not in this version" run --strategy auto
+refused "strategy 2d: \"two\" is not UxR" run --strategy 2d:two
+refused "strategy 2d:2x4: that is 8 ranks, but there are 6; 2d:2x3 would do" run --ring 6 --strategy 2d:2x4
+refused "\"ulysses:2\" is not known" run --strategy ulysses:2
+refused "bias: it stays with the queries of its rank, and strategy ulysses computes them elsewhere" \
+    verify "causal n=64 h=4 d=8 ring=2 ulysses bias=add"
 refused "--strategy: there is no strategy" run --strategy hope
 refused "--device: the device cuda:1 is not in this version" run --device cuda:1
 refused "--partition: there is no partition" run --partition random
@@ -494,6 +496,19 @@ ok plan --tokens 512 --heads 2 --ring 4 --json
 json order full problem pattern ranks strategy partition transport device dtype kernel flops density hops \
     bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
 says '"flops": 134217728'
+ok plan --tokens 512 --heads 4 --ring 4 --strategy 2d:2x2 --explain --backward
+says "with rank 1, own heads -> swap out"
+says "over the keys of ranks 2 to 3 in travel A"
+# Half of the pairs lie on the last ranks of a ring, but all heads have the same.
+ok plan --tokens 65536 --heads 8 --ring 8 --pattern causal --strategy auto
+says "strategy     ulysses: predicted ulysses"
+ok plan --tokens 65536 --heads 1 --ring 8 --pattern causal --partition zigzag --strategy auto --latency 1e-5 \
+    --bandwidth 1e10 --json
+json strategy strategy_why
+says '"strategy": "ring"'
+says "at 10 us, 10 GB/s"
+ok run --tokens 64 --heads 4 --dim 8 --ring 4 --pattern causal --strategy auto --backward
+says "strategy   "
 ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy
 mask=$(tail -c 35 mask.npy | od -An -v -tu1 | tr -d ' \n')
 [ "$mask" = 11100001111000111110011111101111111 ] && pass || fail "mask.npy: $mask"
@@ -569,7 +584,8 @@ ok verify "full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch s
 says "passed  full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4"
 says "dsinks error"
 refused "the transport mpi is not in this version" verify causal mpi
-refused "the strategy ulysses is not in this version" verify causal ulysses
+ok verify "causal n=64 h=4/2 d=8 ring=4 ulysses backward" "full n=61 h=4 d=8 ring=6 zigzag 2d:2x3 backward"
+says "ring=6 zigzag 2d:2x3"
 refused "order=backwards: " verify causal order=backwards
 refused "d=577: 577 is out of range" verify full n=8 d=577
 refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5

@@ -196,6 +196,8 @@ static ra_status make_plan(ra_group *group, void *context)
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
     options.bias = t->bias != NULL;
+    options.latency = t->latency;
+    options.bandwidth = t->bandwidth;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;
     if (lab->custom) {

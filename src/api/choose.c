@@ -1,0 +1,147 @@
+/* choose.c - the strategy "auto": plans of all that could be used are asked what they would take, and the
+ * fastest is chosen. Every rank finds the same one, since nothing counts but the problem, the options and
+ * the transport. */
+#include <stdio.h>
+#include <string.h>
+
+#include "api/handles.h"
+
+/* What a machine is taken for where the options do not say. */
+static const struct {
+    const char *transport; /* NULL: any other */
+    struct ra__machine machine;
+} machines[] = {
+    { "local", { .latency = 5e-6, .bandwidth = 8e9, .flops = 1e11 } }, /* copies between threads */
+    { NULL, { .latency = 30e-6, .bandwidth = 1.2e9, .flops = 1e11 } }, /* 10 Gbit/s Ethernet */
+};
+
+static struct ra__machine take_machine(const char *transport, const ra_plan_options *options)
+{
+    int row = 0;
+    while (machines[row].transport && strcmp(machines[row].transport, transport)) row++;
+    struct ra__machine machine = machines[row].machine;
+    if (options->latency > 0.0) machine.latency = options->latency;
+    if (options->bandwidth > 0.0) machine.bandwidth = options->bandwidth;
+    if (options->flops > 0.0) machine.flops = options->flops;
+    return machine;
+}
+
+/* One that could be chosen. */
+struct candidate {
+    struct ra__plan_input input;
+    char text[RA__STRATEGY_TEXT];
+    double seconds; /* of its slowest rank, of those asked */
+    bool fits;      /* into the budget */
+};
+
+/* The first, the last, and one between: under causal masks these differ most. */
+static int ranks_to_ask(int ranks, int asked[3])
+{
+    const int all[3] = { 0, ranks / 2, ranks - 1 };
+    int count = 0;
+    for (int i = 0; i < 3; i++)
+        if (count == 0 || all[i] != asked[count - 1]) asked[count++] = all[i];
+    return count;
+}
+
+static ra_status ask_rank(const struct ra__choice *choice, const ra_plan_options *options,
+                          struct candidate *candidate)
+{
+    struct ra__plan plan;
+    struct ra__account account = { { 0 } };
+    ra_memory memory;
+    RA__TRY(ra__plan_build(&candidate->input, &account, &plan));
+    double seconds = ra__program_seconds(&plan, &plan.forward, &choice->machine);
+    if (plan.home.backward) seconds += ra__program_seconds(&plan, &plan.backward, &choice->machine);
+    ra_status status = ra__exec_memory(&plan, account.bytes[RA__FOR_BOOKKEEPING], choice->kernel,
+                                       choice->threads, &memory);
+    ra__plan_clear(&plan);
+    if (status != RA_OK) return status;
+    if (seconds > candidate->seconds) candidate->seconds = seconds;
+    if (options->memory && memory.total > options->memory) candidate->fits = false;
+    return RA_OK;
+}
+
+static ra_status ask(const struct ra__choice *choice, const ra_plan_options *options,
+                     struct candidate *candidate)
+{
+    int asked[3], count = ranks_to_ask(candidate->input.ranks, asked);
+    ra__strategy_format(&candidate->input, candidate->text);
+    candidate->fits = true;
+    for (int i = 0; i < count; i++) {
+        candidate->input.rank = asked[i];
+        RA__TRY(ask_rank(choice, options, candidate));
+    }
+    return RA_OK;
+}
+
+/* The index-th candidate; false behind the last. By size of the teams from the ring on, which needs least
+ * memory, to ulysses; then allgather. Teams larger than there are heads would leave members idle. */
+static bool candidate_at(const struct ra__plan_input *input, bool bias, int index,
+                         struct candidate *out)
+{
+    char text[RA__STRATEGY_TEXT] = "ring";
+    int heads = bias ? 1 : input->shape.q_heads;
+    *out = (struct candidate){ .input = *input };
+    for (int size = 1; size <= heads && size <= input->ranks; size++) {
+        if (input->ranks % size || index-- > 0) continue;
+        if (size > 1) snprintf(text, sizeof text, "2d:%dx%d", size, input->ranks / size);
+        if (size > 1 && size == input->ranks) snprintf(text, sizeof text, "ulysses");
+        return ra__strategy_parse(text, &out->input) == RA_OK;
+    }
+    return index == 0 && input->ranks > 1 && ra__strategy_parse("allgather", &out->input) == RA_OK;
+}
+
+/* The better of two; the earlier needs less memory, and a hundredth of the time is no reason for more. */
+static bool is_better(const struct candidate *next, const struct candidate *best)
+{
+    if (next->fits != best->fits) return next->fits;
+    return next->seconds < 0.99 * best->seconds;
+}
+
+static void add_text(char *why, const char *before, const struct candidate *candidate)
+{
+    size_t used = strlen(why);
+    double t = candidate->seconds;
+    const char *unit = t >= 1.0 ? "s" : t >= 1e-3 ? "ms" : "us";
+    snprintf(why + used, RA__WHY_TEXT - used, "%s%s %.3g %s%s", before, candidate->text,
+             t >= 1.0    ? t
+             : t >= 1e-3 ? t * 1e3
+                         : t * 1e6,
+             unit, candidate->fits ? "" : " (over the budget)");
+}
+
+/* The machine comes last but must be there: a long list of others is cut. */
+static void say_why(const struct ra__choice *choice, const struct candidate *best,
+                    const char *others)
+{
+    char machine[96];
+    int length = snprintf(machine, sizeof machine, "; at %.3g us, %.3g GB/s, %.3g GFLOP/s a rank",
+                          choice->machine.latency * 1e6, choice->machine.bandwidth * 1e-9,
+                          choice->machine.flops * 1e-9);
+    snprintf(choice->why, RA__WHY_TEXT, "predicted");
+    add_text(choice->why, " ", best);
+    size_t used = strlen(choice->why), room = RA__WHY_TEXT - used - (size_t)length;
+    snprintf(choice->why + used, room, "%s", others);
+    used = strlen(choice->why);
+    snprintf(choice->why + used, RA__WHY_TEXT - used, "%s", machine);
+}
+
+ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
+                     struct ra__plan_input *input)
+{
+    struct candidate best, next;
+    char others[RA__WHY_TEXT] = "";
+    int rank = input->rank;
+    choice->machine = take_machine(choice->transport, options);
+    for (int i = 0; candidate_at(input, options->bias, i, &next); i++) {
+        RA__TRY(ask(choice, options, &next));
+        bool better = i == 0 || is_better(&next, &best);
+        if (i > 0) add_text(others, i > 1 ? ", " : ", against ", better ? &best : &next);
+        if (better) best = next;
+    }
+    *input = best.input;
+    input->rank = rank;
+    say_why(choice, &best, others);
+    return RA_OK;
+}

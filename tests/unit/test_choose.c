@@ -1,0 +1,161 @@
+/* test_choose.c - the strategy "auto": every rank chooses the same, what is chosen is what is predicted to be
+ * fastest, and predictions are those of three numbers. */
+#include "support/walk.h"
+
+#include <math.h>
+
+#include "api/handles.h"
+
+struct question {
+    const char *pattern, *partition;
+    int64_t n;
+    int q_heads, kv_heads, ranks;
+    ra_plan_options options;
+};
+
+static void ask(const struct question *q, const char *strategy, int rank, ra_plan **out)
+{
+    ra_pattern *pattern;
+    ra_problem problem = ra_problem_default();
+    ra_plan_options options = q->options;
+    assert_ok(ra_pattern_parse(q->pattern, &pattern));
+    problem.pattern = pattern;
+    problem.q_len = q->n;
+    problem.q_heads = q->q_heads;
+    problem.kv_heads = q->kv_heads;
+    problem.dim = 64;
+    options.strategy = strategy;
+    options.partition = q->partition;
+    options.kernel = "scalar";
+    options.ranks = q->ranks;
+    options.rank = rank;
+    assert_ok(ra_plan_create(NULL, &problem, &options, out));
+    ra_pattern_destroy(pattern);
+}
+
+/* What every rank chooses; they must agree. */
+static void expect_choice(const struct question *q, const char *want)
+{
+    for (int rank = 0; rank < q->ranks; rank++) {
+        ra_plan *plan;
+        ask(q, "auto", rank, &plan);
+        if (strcmp(ra_plan_strategy(plan), want))
+            fail_msg("%s over %d ranks: rank %d chose %s, not %s: %s", q->pattern, q->ranks, rank,
+                     ra_plan_strategy(plan), want, ra_plan_why(plan));
+        assert_non_null(strstr(ra_plan_why(plan), want));
+        assert_non_null(strstr(ra_plan_why(plan), "GFLOP/s"));
+        ra_plan_destroy(plan);
+    }
+}
+
+static struct question question(const char *pattern, const char *partition, int heads)
+{
+    return (
+        struct question){ pattern, partition, 16384, heads, heads, 4, ra_plan_options_default() };
+}
+
+static void it_suits_the_problem(void **state)
+{
+    (void)state;
+    /* The last ranks of a contiguous causal ring have most pairs; heads have all the same. */
+    struct question q = question("causal", "contiguous", 8);
+    expect_choice(&q, "ulysses");
+    /* Balanced, and all of it hidden: the ring needs least memory. */
+    q = question("causal", "zigzag", 8);
+    expect_choice(&q, "ring");
+    /* Sparse rows go straight to who sees them. */
+    q = question("window:64", "contiguous", 8);
+    expect_choice(&q, "ring");
+    /* A slow network: a ring of many query heads and one KV head sends few bytes, all others more. */
+    q = question("full", "contiguous", 8);
+    q.kv_heads = 1;
+    q.options.bandwidth = 1e8;
+    expect_choice(&q, "ring");
+    /* Many KV heads on a slow network: a ring sends each of them P - 1 times. */
+    q.n = 2048;
+    q.kv_heads = 8;
+    q.ranks = 8;
+    expect_choice(&q, "ulysses");
+    /* Nobody is left idle. */
+    q.q_heads = q.kv_heads = 1;
+    expect_choice(&q, "ring");
+    q.ranks = 1;
+    expect_choice(&q, "ring");
+}
+
+/* A bias cannot be taken by teams. */
+static void it_heeds_a_bias(void **state)
+{
+    (void)state;
+    ra_plan *plan;
+    struct question q = question("causal", "contiguous", 8);
+    q.options.bias = 1;
+    ask(&q, "auto", 3, &plan);
+    assert_true(!strcmp(ra_plan_strategy(plan), "ring") ||
+                !strcmp(ra_plan_strategy(plan), "allgather"));
+    ra_plan_destroy(plan);
+}
+
+/* What does not fit is not chosen while something else does. */
+static void it_keeps_a_budget(void **state)
+{
+    (void)state;
+    ra_memory ring = ra_memory_default(), ulysses = ra_memory_default();
+    struct question q = question("causal", "contiguous", 8);
+    ra_plan *plan;
+    ask(&q, "ring", 3, &plan);
+    assert_ok(ra_plan_memory(plan, &ring));
+    ra_plan_destroy(plan);
+    ask(&q, "ulysses", 3, &plan);
+    assert_ok(ra_plan_memory(plan, &ulysses));
+    ra_plan_destroy(plan);
+    assert_true(ring.total < ulysses.total);
+    q.options.memory = (ring.total + ulysses.total) / 2;
+    ask(&q, "auto", 3, &plan);
+    assert_string_not_equal(ra_plan_strategy(plan), "ulysses");
+    assert_non_null(strstr(ra_plan_why(plan), "over the budget"));
+    ra_plan_destroy(plan);
+}
+
+/* By hand: work alone, and a ring whose messages are slower than its work. */
+static void predictions_are_those_of_three_numbers(void **state)
+{
+    (void)state;
+    struct ra__machine machine = { .latency = 1e-3, .bandwidth = 1e9, .flops = 1e12 };
+    struct question q = question("full", "contiguous", 2);
+    ra_plan *plan;
+    q.ranks = 1;
+    ask(&q, "ring", 0, &plan);
+    double flops = 2.0 * 16384 * 16384 * 2 * 128;
+    double seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    assert_true(fabs(seconds - flops / 1e12) < 1e-9);
+    ra_plan_destroy(plan);
+    q.ranks = 4;
+    ask(&q, "ring", 2, &plan);
+    machine.flops = 1e15;
+    double hop = 1e-3 + 4096 * 2 * 128 * 4 / 1e9, own = flops / 16 / 1e15;
+    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    assert_true(fabs(seconds - (3 * hop + own)) < 1e-9);
+    machine.flops = 1e11; /* and the other way round: everything but the work is hidden */
+    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    assert_true(fabs(seconds - flops / 4 / 1e11) < 1e-9);
+    ra_plan_destroy(plan);
+    /* Swaps hide nothing: P - 1 waves in, the work, P - 1 waves out. */
+    q.q_heads = q.kv_heads = 4;
+    ask(&q, "ulysses", 2, &plan);
+    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    double in = 1e-3 + 4096 * 3 * 64 * 4 / 1e9, out = 1e-3 + 4096 * (64 * 4 + 4) / 1e9;
+    assert_true(fabs(seconds - (3 * in + 3 * out + flops * 2 / 4 / 1e11)) < 1e-9);
+    ra_plan_destroy(plan);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(it_suits_the_problem),
+        cmocka_unit_test(it_heeds_a_bias),
+        cmocka_unit_test(it_keeps_a_budget),
+        cmocka_unit_test(predictions_are_those_of_three_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
