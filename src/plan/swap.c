@@ -120,8 +120,8 @@ ra_status ra__put_swap_out(struct ra__builder *b)
     bool backward = b->program == &b->plan->backward, add = backward && team->shared;
     struct ra__step finish = { .op = RA__OP_FINISH, .block = b->rank, .from = RA__GRAD_OWN };
     if (team->size == 1) return backward ? ra__put_step(b, finish) : RA_OK;
-    /* Behind all hops of the programs between: their last one is at most the number of teams. */
-    b->hops_before += backward ? b->ranks + 1 : b->ranks - 1;
+    /* Behind the hops of the ring between: its last sums come home one behind the number of teams. */
+    if (b->ranks > 1) b->hops_before += backward ? b->ranks + 1 : b->ranks - 1;
     if (add) RA__TRY(clear_shared(b, home->k_layout->count[home->rank]));
     RA__TRY(put_waves(b, false));
     finish.from = RA__GRAD_SHARED;

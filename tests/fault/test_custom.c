@@ -84,8 +84,8 @@ static void expect_same_as_local(const struct crew_case *is)
 static void callbacks_give_the_same_bits(void **state)
 {
     (void)state;
-    static const char *const strategies[] = { "ring", "allgather" };
-    for (int s = 0; s < 2; s++)
+    static const char *const strategies[] = { "ring", "allgather", "ulysses", "2d" };
+    for (int s = 0; s < 4; s++)
         for (int ranks = 1; ranks <= 4; ranks++) {
             expect_same_as_local(&(struct crew_case){ .strategy = strategies[s], .ranks = ranks });
             expect_same_as_local(&(struct crew_case){ .strategy = strategies[s],

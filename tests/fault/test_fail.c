@@ -100,6 +100,8 @@ static void a_failure_at_each_call_is_told(void **state)
         for (int broken = 0; broken < ranks; broken += crew_long() ? 1 : ranks - 1) {
             walk_calls(&(struct crew_case){ .ranks = ranks, .strategy = "ring" }, broken);
             walk_calls(&(struct crew_case){ .ranks = ranks, .strategy = "allgather" }, broken);
+            walk_calls(&(struct crew_case){ .ranks = ranks, .strategy = "2d", .q_heads = 2 },
+                       broken);
             /* Keys straight to their readers, and everybody reads from everybody. */
             walk_calls(&(struct crew_case){ .ranks = ranks, .pattern = "dilated:37/2" }, broken);
         }

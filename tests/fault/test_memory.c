@@ -313,7 +313,12 @@ static void expect_every_call_may_fail(bool custom)
                                    .text = "blocks:2;random=0.5;levels=2/1;docs=0,9,19",
                                    .bitmap = true,
                                    .custom = custom };
+        struct scenario team = { .strategy = for_good ? "ulysses" : "auto",
+                                 .partition = "striped",
+                                 .text = "causal;docs=0,9,19",
+                                 .custom = custom };
         assert_true(fail_at_each_call(ring, for_good) > 50);
+        assert_true(fail_at_each_call(team, for_good) > 50);
         assert_true(fail_at_each_call(gather, for_good) > 50);
         assert_true(fail_at_each_call(custom == for_good ? straight : blocks, for_good) > 50);
     }
@@ -353,9 +358,9 @@ static ra_status run_without_memory(ra_group *group, void *context)
 static void a_run_allocates_nothing(void **state)
 {
     (void)state;
-    static const char *const strategies[] = { "ring", "allgather" };
+    static const char *const strategies[] = { "ring", "allgather", "ulysses" };
     use_failing_allocator();
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         ra_group *group;
         assert_int_equal(ra_group_create_local(1, NULL, &group), RA_OK);
         assert_int_equal(ra_group_run(&group, 1, run_without_memory, (void *)strategies[s]), RA_OK);

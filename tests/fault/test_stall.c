@@ -116,7 +116,10 @@ static void a_silent_rank_is_noticed_at_each_hop(void **state)
     for (int silent = 0; silent < (crew_long() ? 3 : 1); silent++) {
         walk_hops(&(struct crew_case){ .strategy = "ring" }, silent);
         walk_hops(&(struct crew_case){ .strategy = "allgather" }, 2 - silent);
+        walk_hops(&(struct crew_case){ .strategy = "ulysses", .q_heads = 3 }, silent);
     }
+    if (crew_long())
+        walk_hops(&(struct crew_case){ .ranks = 4, .strategy = "2d:2x2", .q_heads = 2 }, 2);
     walk_hops(
         &(struct crew_case){ .pattern = "causal", .partition = "zigzag", .forward_only = true }, 1);
     walk_hops(&(struct crew_case){ .pattern = "dilated:37/2", .forward_only = true }, 1);

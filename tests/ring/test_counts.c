@@ -639,6 +639,8 @@ static void runs_count_what_they_do(void **state)
         "causal n=67 " SHAPE " ring=3 ulysses backward",
         "full n=67 nk=31 " SHAPE " ring=8 striped ulysses backward",
         "causal n=67 " SHAPE " ring=6 zigzag 2d:2x3 backward",
+        "causal n=67 " SHAPE " ring=4 auto backward",
+        "full n=67 " SHAPE " ring=6 auto latency=1e-3 bandwidth=1e6 backward",
         "blocks:6;random=0.2;seed=7 n=67 " SHAPE " ring=8 striped 2d:4x2 backward",
     };
     for (int i = 0; i < TEST_COUNT(cases); i++) {

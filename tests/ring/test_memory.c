@@ -104,6 +104,52 @@ static void allgather_bytes_follow_the_formulas(void **state)
     }
 }
 
+/* Teams: the share with its LSE, and a message out, one or two in; h=8/4, so that shares are even, or, 8
+ * members, h=8/2, where 4 members share a KV head. */
+static void check_team(int u, int r, const char *dtype, size_t e, bool shared)
+{
+    char problem[128];
+    size_t ranks = (size_t)(u * r), kv = shared ? 2 : 4, hq = 8 / (size_t)u;
+    size_t hkv = shared ? 1 : kv / (size_t)u, n = 960 / (size_t)r, q = 960 / ranks;
+    size_t sums = shared ? 4 : e, several = r > 1, visitors = r > 2 ? 3 : several * 2;
+    size_t arrivals = u > 2 ? 2 : u > 1, block = 3 * n * hkv * 20;
+    size_t in = 3 * q * (hq * 8 * e + hkv * 20 * e), out = 3 * q * hq * (12 * e + 4);
+    size_t share = u > 1 ? 3 * n * ((hq + hkv) * 20 * e + hq * 4) : 0;
+    snprintf(problem, sizeof problem, "full n=960 h=8/%d d=8 dv=12 b=3 %s ring=%d 2d:%dx%d",
+             (int)kv, dtype, (int)ranks, u, r);
+    ra_memory m = ask(problem, (int)ranks / 2);
+    size_t message = in > out ? in : out;
+    expect_bytes(problem, "travel", m.travel,
+                 share + (u > 1) * (1 + arrivals) * message + several * 2 * block * e);
+    expect_bytes(problem, "state", m.state, several * 3 * n * hq * 14 * 4);
+    expect_bytes(problem, "shard", m.shard, 3 * q * (8 + kv) * 20 * e);
+    strcat(problem, " backward");
+    m = ask(problem, (int)ranks / 2);
+    size_t in_back = 3 * q * (hq * (20 * e + 8) + hkv * 20 * e);
+    size_t out_back = 3 * q * (hq * 8 * e + hkv * 20 * sums);
+    message = in_back > out_back ? in_back : out_back;
+    expect_bytes(problem, "travel", m.travel,
+                 share + (u > 1) * (1 + arrivals) * message + several * 2 * block * e);
+    expect_bytes(problem, "gradient", m.gradient,
+                 3 * n * hq * 9 * 4 + (1 + visitors) * block * 4 + (u > 1) * 3 * q * 8 * 4 +
+                     shared * 3 * q * kv * 20 * 4);
+}
+
+static void team_bytes_follow_the_formulas(void **state)
+{
+    (void)state;
+    static const int sizes[][2] = { { 1, 1 }, { 1, 4 }, { 2, 1 }, { 2, 2 },
+                                    { 2, 4 }, { 4, 1 }, { 4, 2 }, { 4, 4 } };
+    for (int i = 0; i < TEST_COUNT(sizes); i++) {
+        check_team(sizes[i][0], sizes[i][1], "f32", 4, false);
+        check_team(sizes[i][0], sizes[i][1], "bf16", 2, false);
+    }
+    for (int r = 1; r <= 4; r *= 2) {
+        check_team(8, r, "f32", 4, true);
+        check_team(8, r, "bf16", 2, true);
+    }
+}
+
 static void total_is_near_the_formula_and_falls_with_ranks(void **state)
 {
     (void)state;
@@ -145,11 +191,14 @@ static void bookkeeping_does_not_grow_with_n(void **state)
 {
     (void)state;
     static const char *const partitions[] = { "contiguous", "zigzag", "striped" };
+    static const char *const strategies[] = { "ring", "ulysses", "2d:2x4" };
     char problem[128];
-    for (int i = 0; i < TEST_COUNT(partitions); i++) {
-        snprintf(problem, sizeof problem, "causal n=1024 ring=8 %s backward", partitions[i]);
+    for (int i = 0; i < 3 * TEST_COUNT(partitions); i++) {
+        snprintf(problem, sizeof problem, "causal n=1024 ring=8 %s %s backward", partitions[i % 3],
+                 strategies[i / 3]);
         size_t small = ask(problem, 3).bookkeeping;
-        snprintf(problem, sizeof problem, "causal n=536870912 ring=8 %s backward", partitions[i]);
+        snprintf(problem, sizeof problem, "causal n=536870912 ring=8 %s %s backward",
+                 partitions[i % 3], strategies[i / 3]);
         expect_bytes(problem, "bookkeeping", ask(problem, 3).bookkeeping, small);
     }
 }
@@ -245,6 +294,9 @@ static void the_allocator_gave_what_is_accounted(void **state)
     for (int ranks = 1; ranks <= 8; ranks++) {
         check_given(ranks, "ring");
         check_given(ranks, "allgather");
+        check_given(ranks, "ulysses");
+        check_given(ranks, "2d");
+        check_given(ranks, "auto");
     }
 }
 
@@ -374,7 +426,9 @@ static void check_running(const char *problem)
 static void running_allocates_nothing(void **state)
 {
     (void)state;
-    static const char *const ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=4 allgather" };
+    static const char *const ways[] = { "ring=1",           "ring=4",         "ring=3 zigzag",
+                                        "ring=4 allgather", "ring=3 ulysses", "ring=4 2d",
+                                        "ring=4 auto" };
     char problem[128];
     for (int i = 0; i < TEST_COUNT(ways); i++) {
         snprintf(problem, sizeof problem, "causal n=200 h=2 d=16 %s threads=2", ways[i]);
@@ -569,6 +623,7 @@ int main(void)
         cmocka_unit_test(ring_bytes_follow_the_formulas),
         cmocka_unit_test(rows_that_stay_need_no_state),
         cmocka_unit_test(allgather_bytes_follow_the_formulas),
+        cmocka_unit_test(team_bytes_follow_the_formulas),
         cmocka_unit_test(total_is_near_the_formula_and_falls_with_ranks),
         cmocka_unit_test(workspace_does_not_grow_with_n),
         cmocka_unit_test(bookkeeping_does_not_grow_with_n),

@@ -9,10 +9,11 @@ bool walk_part(const char *kind, int index, ra_part *part)
     return ra_part_at(kind, index, part) == RA_OK;
 }
 
+/* "auto" stands for one of the other strategies, after it has made plans of all of them. */
 bool walk_usable(const char *kind, int index, ra_part *part)
 {
     for (int i = 0; walk_part(kind, i, part); i++)
-        if (part->usable && index-- == 0) return true;
+        if (part->usable && strcmp(part->name, "auto") && index-- == 0) return true;
     return false;
 }
 

@@ -7,7 +7,7 @@
 /* The index-th row of a kind ("kernel", ...); false behind the last. */
 bool walk_part(const char *kind, int index, ra_part *part);
 
-/* The same, but only rows this machine can use. */
+/* The same, but only rows this machine can use and that stand for themselves. */
 bool walk_usable(const char *kind, int index, ra_part *part);
 
 /* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write it;

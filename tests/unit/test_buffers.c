@@ -274,9 +274,9 @@ static void run_job(struct job *job, size_t threshold, ra_pool *pool)
 static void shared_buffers_change_no_bit(void **state)
 {
     (void)state;
-    static const char *const strategies[] = { "ring", "allgather" };
+    static const char *const strategies[] = { "ring", "allgather", "ulysses" };
     static struct job alone, shared;
-    for (int s = 0; s < 2; s++) {
+    for (int s = 0; s < 3; s++) {
         ra_pool none, one;
         memset(&alone, 0, sizeof alone);
         memset(&shared, 0, sizeof shared);

@@ -120,7 +120,7 @@ static void each_way(struct world *w, const char *text, bool perdoc,
     ra_part partition, strategy;
     char cut[64];
     for (int p = 0; walk_part("partition", p / 2, &partition); p++)
-        for (int s = 0; walk_part("strategy", s, &strategy); s++)
+        for (int s = 0; walk_usable("strategy", s, &strategy); s++)
             for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
                 int ranks = walk_ranks[r];
                 if (p % 2 && !perdoc) continue;               /* ;perdoc needs documents */
