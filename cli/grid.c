@@ -9,12 +9,13 @@
 const int grid_ranks[GRID_RANKS] = { 1, 2, 3, 4, 5, 7, 8 };
 const char *const grid_dtypes[GRID_DTYPES] = { "f32", "bf16", "f16" };
 
+/* The strategy auto is one of the others. */
 static struct grid_names usable(const char *kind)
 {
     struct grid_names names = { .count = 0 };
     ra_part part = ra_part_default();
     for (int i = 0; ra_part_at(kind, i, &part) == RA_OK && names.count < GRID_NAMES_MOST; i++)
-        if (part.usable) names.name[names.count++] = part.name;
+        if (part.usable && strcmp(part.name, "auto")) names.name[names.count++] = part.name;
     return names;
 }
 
@@ -68,6 +69,17 @@ static bool fit_dtype(char **text)
     return true;
 }
 
+/* A bias stays with its queries: where ranks would swap heads, such a case goes round the ring. */
+static void fit_strategy(char *text)
+{
+    static const char *const swapping[] = { " ulysses", " 2d" };
+    for (int i = 0; i < COUNT(swapping) && strstr(text, " bias="); i++) {
+        char *word = strstr(text, swapping[i]);
+        size_t length = strlen(swapping[i]);
+        if (word) memmove(word, word + length, strlen(word + length) + 1);
+    }
+}
+
 void grid_add(struct grid_lists *lists, const char *group, const char *format, ...)
 {
     struct grid *grid = lists->grid;
@@ -85,7 +97,10 @@ void grid_add(struct grid_lists *lists, const char *group, const char *format, .
     va_start(args, format);
     char *text;
     if (vasprintf(&text, format, args) < 0 || !fit_dtype(&text)) grid->lost = true;
-    else grid->cases[grid->count++] = (struct grid_case){ group, text };
+    else {
+        fit_strategy(text);
+        grid->cases[grid->count++] = (struct grid_case){ group, text };
+    }
     va_end(args);
 }
 

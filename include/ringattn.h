@@ -454,7 +454,7 @@ typedef struct ra_stats {
     int64_t hops; /* rounds of messages this rank took part in */
     int64_t bytes_sent;
     int64_t bytes_received;
-    int64_t pairs;       /* query-key pairs of this rank's queries, over heads and batch */
+    int64_t pairs;       /* query-key pairs this rank folds, over heads and batch */
     double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
     double seconds;      /* 0 in a forecast, as the next one */
     double wait_seconds; /* communication that no work could hide */
@@ -472,7 +472,7 @@ RA_API ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *o
 typedef struct ra_memory {
     size_t size;      /* by ra_memory_default() */
     size_t shard;     /* the caller's tensors of this rank */
-    size_t travel;    /* blocks of K and V on their way, or gathered */
+    size_t travel;    /* blocks of K and V on their way, or gathered; what ranks swap */
     size_t state;     /* running softmax of rows that span hops */
     size_t gradient;  /* f32 sums of dQ, dK, dV, here and on their way */
     size_t workspace; /* of the kernel, over the threads of this rank; does not grow with n */

@@ -45,13 +45,16 @@ static struct numbers in_rows(const struct ra__plan_input *input, const float *d
                              row * (size_t)input->q_layout->count[input->rank], row, head };
 }
 
+/* A member without heads has no memory for them. */
+static char *behind(void *data, size_t bytes) { return data ? (char *)data + bytes : NULL; }
+
 /* K, or V `offset` numbers behind it, of the rows of a slot. */
 static struct numbers in_slot(const struct ra__exec *exec, enum ra__slot slot, int offset)
 {
     const struct ra__plan *plan = exec->plan;
     ra_dtype dtype = ra__slot_is_gradient(slot) ? RA_F32 : plan->input.shape.dtype;
     size_t element = ra__dtype_bytes(dtype);
-    return (struct numbers){ (char *)exec->slots[slot] + (size_t)offset * element, dtype,
+    return (struct numbers){ behind(exec->slots[slot], (size_t)offset * element), dtype,
                              (size_t)ra__slot_head(plan, slot, 1, 0) * element,
                              ra__slot_row_bytes(plan, slot),
                              (size_t)(plan->input.shape.dim + plan->input.shape.value_dim) *
@@ -70,8 +73,7 @@ struct ra__io ra__exec_share_io(const struct ra__exec *exec, const struct ra__io
     share.q = tensor_of(exec->slots[RA__SHARE_Q], s->q_heads, s->dim, s);
     share.k = tensor_of(exec->slots[RA__SHARE_KV], s->kv_heads, s->dim + s->value_dim, s);
     share.v = share.k;
-    if (share.v.data)
-        share.v.data = (char *)share.v.data + (size_t)s->dim * ra__dtype_bytes(s->dtype);
+    share.v.data = behind(share.k.data, (size_t)s->dim * ra__dtype_bytes(s->dtype));
     share.out = tensor_of(exec->slots[RA__SHARE_OUT], s->q_heads, s->value_dim, s);
     share.dout = share.out;
     share.lse = exec->lse;
@@ -205,7 +207,7 @@ struct exchange {
 
 static struct numbers at(struct numbers numbers, int64_t row, int head)
 {
-    if (numbers.data) numbers.data += (size_t)row * numbers.row + (size_t)head * numbers.head;
+    numbers.data = behind(numbers.data, (size_t)row * numbers.row + (size_t)head * numbers.head);
     return numbers;
 }
 
@@ -230,8 +232,8 @@ static struct numbers in_message(const struct ra__exec *exec, const struct excha
     size_t row = (size_t)field->width * ra__dtype_bytes(field->travels), head = row * (size_t)rows;
     int heads = field->keys ? x->heads.kv_heads : x->heads.q_heads;
     if (direct) return (struct numbers){ .data = NULL };
-    char *data = exec->slots[packs ? step->to : step->from];
-    return (struct numbers){ data + offset, field->travels, head * (size_t)heads, row, head };
+    char *data = behind(exec->slots[packs ? step->to : step->from], offset);
+    return (struct numbers){ data, field->travels, head * (size_t)heads, row, head };
 }
 
 /* The rows of a member lie in its shard as one stretch; in the share, as units. */
