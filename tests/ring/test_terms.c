@@ -13,7 +13,7 @@
 #include "philox.h"
 
 /* Every how many-th point of a grid is run; shares no factor with the length of a list. */
-static int stride(void) { return test_long() ? 1 : test_slow() ? 31 : 11; }
+static int stride(void) { return test_long() ? 1 : test_slow() ? 61 : 23; }
 
 /* ---- Against the oracle ---------------------------------------------------------------------- */
 
