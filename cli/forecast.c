@@ -26,11 +26,12 @@ struct shared {
     ra_pattern *pattern;
     ra_order *order;
     int threads;
+    const char *strategy;
 };
 
 static int shared_open(struct shared *shared, const struct trial *trial)
 {
-    *shared = (struct shared){ .pattern = NULL };
+    *shared = (struct shared){ .strategy = trial->strategy };
     int result = forecast_threads(trial, &shared->threads);
     if (!result) result = order_open(trial, &shared->order);
     if (result) return result;
@@ -51,7 +52,7 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     problem.pattern = shared->pattern;
     problem.order = shared->order;
     ra_plan_options options = ra_plan_options_default();
-    options.strategy = trial->strategy;
+    options.strategy = shared->strategy;
     options.partition = trial->partition;
     options.kernel = *trial->kernel ? trial->kernel : NULL;
     options.backward = trial->backward;
@@ -98,8 +99,10 @@ static ra_status ask_rank(struct forecast *forecast, const struct shared *shared
     if (status == RA_OK) status = ra_plan_forecast(plan, 0, &r->forward);
     if (status == RA_OK && trial->backward) status = ra_plan_forecast(plan, 1, &r->backward);
     snprintf(forecast->kernel, sizeof forecast->kernel, "%s", ra_plan_kernel(plan));
-    snprintf(forecast->strategy, sizeof forecast->strategy, "%s", ra_plan_strategy(plan));
-    snprintf(forecast->why, sizeof forecast->why, "%s", ra_plan_why(plan));
+    if (rank == 0) {
+        snprintf(forecast->strategy, sizeof forecast->strategy, "%s", ra_plan_strategy(plan));
+        snprintf(forecast->why, sizeof forecast->why, "%s", ra_plan_why(plan));
+    }
     ra_plan_destroy(plan);
     return status;
 }
@@ -121,6 +124,7 @@ static int ask_all(struct forecast *forecast, const struct trial *trial, int64_t
     for (int rank = 0; rank < forecast->ranks && !result; rank++) {
         result = library_failed(ask_rank(forecast, &shared, trial, memory, rank));
         if (!result) add_rank(forecast, &forecast->rank[rank]);
+        shared.strategy = forecast->strategy; /* all ranks choose the same: once is enough */
     }
     shared_close(&shared);
     return result;

@@ -53,12 +53,14 @@ static ra_status ask_rank(const struct ra__choice *choice, const ra_plan_options
     RA__TRY(ra__plan_build(&candidate->input, &account, &plan));
     double seconds = ra__program_seconds(&plan, &plan.forward, &choice->machine);
     if (plan.home.backward) seconds += ra__program_seconds(&plan, &plan.backward, &choice->machine);
-    ra_status status = ra__exec_memory(&plan, account.bytes[RA__FOR_BOOKKEEPING], choice->kernel,
-                                       choice->threads, &memory);
+    ra_status status = ra__exec_memory(&plan, account.bytes[RA__FOR_BOOKKEEPING], choice->kernel, 1,
+                                       &memory);
     ra__plan_clear(&plan);
     if (status != RA_OK) return status;
     if (seconds > candidate->seconds) candidate->seconds = seconds;
-    if (options->memory && memory.total > options->memory) candidate->fits = false;
+    /* Kernels and threads of ranks may differ, and what these need is little. */
+    size_t bytes = memory.total - memory.workspace;
+    if (options->memory && bytes > options->memory) candidate->fits = false;
     return RA_OK;
 }
 

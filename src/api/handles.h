@@ -55,7 +55,6 @@ ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struc
 struct ra__choice {
     const char *transport; /* its name */
     const struct ra__kernel *kernel;
-    int threads;
     char *why;
     struct ra__machine machine; /* filled in */
 };

@@ -144,13 +144,12 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
 }
 
 /* What was asked for, or what `auto` stands for. */
-static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options, int threads,
+static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
                                  struct ra__plan_input *input)
 {
     const ra_group *group = plan->group;
     struct ra__choice choice = { .transport = group ? group->rank.transport->name : "local",
                                  .kernel = plan->kernel,
-                                 .threads = threads,
                                  .why = plan->why };
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, options, input));
     else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
@@ -184,7 +183,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
-    RA__TRY(settle_strategy(plan, options, threads, &input));
+    RA__TRY(settle_strategy(plan, options, &input));
     if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
     RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
