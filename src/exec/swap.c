@@ -135,28 +135,35 @@ static void add_key_sums(const struct ra__exec *exec, struct fields *fields)
     }
 }
 
+static void add_result(const struct ra__exec *exec, struct fields *fields)
+{
+    const struct ra__shape *s = &exec->plan->input.shape;
+    add_field(fields, (struct field){ .width = s->value_dim,
+                                      .home = in_tensor(&exec->home->out, s->dtype),
+                                      .share = in_tensor(&exec->io->out, s->dtype),
+                                      .travels = s->dtype });
+}
+
+static void add_query_sums(const struct ra__exec *exec, struct fields *fields)
+{
+    const struct ra__shape *s = &exec->plan->input.shape;
+    add_field(fields, (struct field){ .width = s->dim,
+                                      .home = in_tensor(&exec->home->dq, s->dtype),
+                                      .share = in_rows(&exec->plan->input, exec->dq, s->dim),
+                                      .travels = s->dtype });
+}
+
 /* Those in f32 come first, so that they are aligned in messages. */
 static struct fields list_fields(const struct ra__exec *exec, bool in)
 {
-    const struct ra__shape *s = &exec->plan->input.shape;
     bool backward = exec->bound == &exec->backward;
     struct fields fields = { .count = 0 };
-    if (in || !backward) {
-        if (in && backward) add_column(exec, &fields, exec->home_delta, exec->delta);
-        if (!in || backward) add_column(exec, &fields, exec->home->lse, exec->lse);
-        if (in) add_inputs(exec, &fields);
-        else
-            add_field(&fields, (struct field){ .width = s->value_dim,
-                                               .home = in_tensor(&exec->home->out, s->dtype),
-                                               .share = in_tensor(&exec->io->out, s->dtype),
-                                               .travels = s->dtype });
-        return fields;
-    }
-    add_key_sums(exec, &fields);
-    add_field(&fields, (struct field){ .width = s->dim,
-                                       .home = in_tensor(&exec->home->dq, s->dtype),
-                                       .share = in_rows(&exec->plan->input, exec->dq, s->dim),
-                                       .travels = s->dtype });
+    if (in && backward) add_column(exec, &fields, exec->home_delta, exec->delta);
+    if (in == backward) add_column(exec, &fields, exec->home->lse, exec->lse);
+    if (in) add_inputs(exec, &fields);
+    if (!in && !backward) add_result(exec, &fields);
+    if (!in && backward) add_key_sums(exec, &fields);
+    if (!in && backward) add_query_sums(exec, &fields);
     return fields;
 }
 

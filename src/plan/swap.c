@@ -1,8 +1,8 @@
 /* swap.c - a team swaps heads before a program, and results go home behind it.
  *
  * Wave w: what member u + w gets is packed and sent, what member u - w sent is put in its place while that
- * of the next one arrives. The own part is copied while the first one arrives. What exactly travels is the
- * same for every row: FIELDS below, and exec/swap.c, which moves them. */
+ * of the next one arrives. The own part is copied while the first one arrives. What is in a message is counted
+ * here and moved by exec/swap.c. */
 #include "core/dtype.h"
 #include "plan/builder.h"
 
@@ -26,6 +26,13 @@ static struct freight freight_of(const struct ra__builder *b, bool in)
     return (struct freight){ s->dim * e, (s->dim + s->value_dim) * sums };
 }
 
+/* Too much for a number is refused later, when memory is counted. */
+static int64_t product(int64_t a, int64_t b)
+{
+    int64_t c;
+    return __builtin_mul_overflow(a, b, &c) ? RA__FAR : ra__min(c, RA__FAR);
+}
+
 /* The rows of one member with the heads of another. */
 static int64_t bytes_between(const struct ra__builder *b, bool in, int rows_of, int heads_of)
 {
@@ -35,8 +42,9 @@ static int64_t bytes_between(const struct ra__builder *b, bool in, int rows_of, 
     struct ra__heads share = ra__heads_of(&home->shape, team->size, heads_of);
     int64_t q_rows = home->q_layout->count[team->first + rows_of];
     int64_t k_rows = home->k_layout->count[team->first + rows_of];
-    return home->shape.batch *
-           (q_rows * share.q_heads * freight.q + k_rows * share.kv_heads * freight.k);
+    int64_t q_bytes = product(product(q_rows, share.q_heads), freight.q);
+    int64_t k_bytes = product(product(k_rows, share.kv_heads), freight.k);
+    return product(home->shape.batch, q_bytes + k_bytes);
 }
 
 static int member_at(const struct ra__builder *b, int distance)
