@@ -5,7 +5,8 @@
  *
  * CALL ORDER
  *     ra_group_create_local()   a group of ranks: one handle per rank, each used by one thread;
- *                               ra_group_run() starts a thread per handle for you
+ *                               ra_group_run() starts a thread per handle for you;
+ *                               ra_group_join() where ranks are processes
  *     ra_pattern_parse()        who looks at whom ("causal", "window:512", ...)
  *     ra_plan_create()          who computes what, in which order; allocates every buffer
  *     ra_attend()               forward, as often as you like; allocates nothing
@@ -329,6 +330,14 @@ RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *option
 RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_group_options *options,
                                  ra_group **groups);
 
+/* This process as one rank of a group of processes, by the name of a transport that joins them: "mpi".
+ * Every process of the group calls it. `where` is what the transport's own header says (for "mpi" see
+ * ringattn_mpi.h), NULL = all processes that were started together; a process that was started alone
+ * is a group of one. Transports of this kind are plug-ins, found at run time: RINGATTN_PLUGINS names
+ * folders to look in first. RA_ERR_UNSUPPORTED, with a sentence that says why, where there is none. */
+RA_API ra_status ra_group_join(const char *transport, const void *where,
+                               const ra_group_options *options, ra_group **out);
+
 /* A message of a custom transport. This struct never grows. */
 typedef struct ra_message {
     int peer; /* the other rank */
@@ -369,6 +378,15 @@ RA_API ra_status ra_group_create_custom(int ranks, int rank,
 RA_API int ra_group_rank(const ra_group *group);
 RA_API int ra_group_ranks(const ra_group *group);
 RA_API int ra_group_threads(const ra_group *group);
+
+/* Tells every rank the same number of bytes of every other: all[0 .. ranks - 1] become theirs in the
+ * order of ranks, this rank's own included. For a few bytes, such as figures to be added up; returns
+ * when all ranks have called it. Every rank of the group calls it; fails like ra_attend(). */
+RA_API ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes);
+
+/* Between calls: shows the others that this rank lives while it does something else for longer than the
+ * timeout. Fails once the group has failed. Cheap; the thread of the group. */
+RA_API ra_status ra_group_poll(ra_group *group);
 
 /* Ends what the ranks of this group are doing: each returns RA_ERR_ABORTED with this reason within
  * one slice of work. (With custom callbacks it is theirs to tell the other ranks, and what these
@@ -628,10 +646,11 @@ typedef struct ra_part {
     const char *why;     /* the reason for the two above, as a sentence */
     const char *samples; /* ways to write it, small enough for tests, with a space between */
     unsigned dtypes;     /* that a kernel takes: bits 1 << ra_dtype; 0 for other kinds */
+    int joins; /* 1: a transport whose ranks are processes, for ra_group_join(); 0 otherwise */
 } ra_part;
 static inline ra_part ra_part_default(void)
 {
-    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL, NULL, 0 };
+    ra_part p = { sizeof(ra_part), NULL, NULL, 0, 0, NULL, NULL, 0, 0 };
     return p;
 }
 

@@ -11,12 +11,12 @@
  * the line at the same place. */
 #define POOL_THRESHOLD ((size_t)16 << 20)
 
-/* RINGATTN_THREADS, or the cores shared out among the ranks of this process. */
-static ra_status default_threads(int local_ranks, int *threads)
+/* RINGATTN_THREADS, or the cores shared out among the ranks that run on them. */
+static ra_status default_threads(int sharers, int *threads)
 {
     const char *text = getenv("RINGATTN_THREADS");
     if (!text || !*text) {
-        int share = ra__cores() / local_ranks;
+        int share = ra__cores() / sharers;
         *threads = share > 1 ? share : 1;
         return RA_OK;
     }
@@ -41,20 +41,20 @@ static ra_status wants_pinning(int threads, bool *pin)
     return ra__fail(RA_ERR_ARGUMENT, "RINGATTN_PIN is \"%.40s\", but must be 0 or 1", text);
 }
 
-/* The threads of one of the ranks of this process. */
-static ra_status make_pool(int rank, int local_ranks, int threads, struct ra__pool **pool)
+/* The threads of a rank, one of several that share the cores. */
+static ra_status make_pool(const struct ra__place *place, int threads, struct ra__pool **pool)
 {
-    bool pin, fits = (int64_t)local_ranks * threads <= ra__cores();
-    RA__TRY(wants_pinning(fits ? local_ranks * threads : 0, &pin));
+    bool pin, fits = (int64_t)place->sharers * threads <= ra__cores();
+    RA__TRY(wants_pinning(fits ? place->sharers * threads : 0, &pin));
     return ra__pool_create(&(struct ra__pool_options){ .threads = threads,
                                                        .spin = fits,
                                                        .pin = pin && fits,
-                                                       .first_core = rank % local_ranks * threads },
+                                                       .first_core = place->turn * threads },
                            pool);
 }
 
-static ra_status take_options(const ra_group_options *given, int local_ranks,
-                              ra_group_options *options)
+/* The number of threads stays 0 where it was not given. */
+static ra_status take_options(const ra_group_options *given, ra_group_options *options)
 {
     *options = ra_group_options_default();
     RA__TRY(ra__take_struct("ra_group_options", options, sizeof *options, given));
@@ -65,7 +65,7 @@ static ra_status take_options(const ra_group_options *given, int local_ranks,
         return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
     if (options->timeout == 0) options->timeout = 60;
     if (options->pool_threshold == 0) options->pool_threshold = POOL_THRESHOLD;
-    return options->threads ? RA_OK : default_threads(local_ranks, &options->threads);
+    return RA_OK;
 }
 
 void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
@@ -80,9 +80,10 @@ void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
 }
 
 /* Takes over the link, also when it fails. */
-static ra_status create(const struct ra__rank *rank, int local_ranks,
+static ra_status create(const struct ra__rank *rank, const struct ra__place *place,
                         const ra_group_options *options, ra_group **out)
 {
+    int threads = options->threads;
     ra_group *group = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *group);
     if (!group) {
         rank->transport->close(rank->link);
@@ -95,7 +96,8 @@ static ra_status create(const struct ra__rank *rank, int local_ranks,
     group->log = options->log;
     const struct ra__device *device = ra__device_at(0);
     struct ra__buffer_source source = { device->alloc, device->free };
-    ra_status status = make_pool(rank->rank, local_ranks, options->threads, &group->rank.pool);
+    ra_status status = threads ? RA_OK : default_threads(place->sharers, &threads);
+    if (status == RA_OK) status = make_pool(place, threads, &group->rank.pool);
     if (status == RA_OK)
         status = ra__buffers_create(options->pool_threshold, source, &group->rank.buffers);
     if (status != RA_OK) {
@@ -103,7 +105,10 @@ static ra_status create(const struct ra__rank *rank, int local_ranks,
         return status;
     }
     ra__log(group, RA_LOG_INFO, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
-            rank->transport->name, options->threads);
+            rank->transport->name, threads);
+    if (place->turn == 0 && place->sharers * threads > ra__cores())
+        ra__log(group, RA_LOG_WARNING, "%d ranks x %d threads share %d cores and take turns",
+                place->sharers, threads, ra__cores());
     *out = group;
     return RA_OK;
 }
@@ -117,8 +122,9 @@ static ra_status create_all(const struct ra__transport *transport, int ranks, vo
         struct ra__rank rank = {
             .rank = i, .ranks = ranks, .transport = transport, .link = links[i]
         };
+        struct ra__place place = { i, ranks, ranks, i };
         groups[i] = NULL;
-        if (status == RA_OK) status = create(&rank, ranks, options, &groups[i]);
+        if (status == RA_OK) status = create(&rank, &place, options, &groups[i]);
         else transport->close(links[i]);
     }
     for (int i = 0; i < ranks && status != RA_OK; i++) {
@@ -139,19 +145,16 @@ ra_status ra_group_create(const char *name, int ranks, const ra_group_options *g
     if (name) RA__TRY(ra__transport_find(name, &transport));
     if (!transport->open)
         return ra__fail(RA_ERR_UNSUPPORTED,
-                        "transport %s: its ranks are not made by name; see its own "
-                        "ra_group_create function",
-                        transport->name);
+                        "transport %s: its ranks are not made by name in one process; see %s",
+                        transport->name,
+                        transport->join ? "ra_group_join()" : "its own ra_group_create function");
     ra_group_options options;
-    RA__TRY(take_options(given, ranks, &options));
+    RA__TRY(take_options(given, &options));
     void **links = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)ranks, sizeof *links);
     if (!links) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", ranks);
     ra_status status = transport->open(ranks, options.timeout, links);
     if (status == RA_OK) status = create_all(transport, ranks, links, &options, groups);
     ra__free(links);
-    if (status == RA_OK && ranks * options.threads > ra__cores())
-        ra__log(groups[0], RA_LOG_WARNING, "%d ranks x %d threads share %d cores and take turns",
-                ranks, options.threads, ra__cores());
     return status;
 }
 
@@ -172,11 +175,12 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
     if (!calls.post || !calls.wait)
         return ra__fail(RA_ERR_ARGUMENT, "group: a transport needs post and wait");
     ra_group_options options;
-    RA__TRY(take_options(given, 1, &options));
+    RA__TRY(take_options(given, &options));
     /* The link comes last: a group that could not be made has not closed the caller's transport. */
     struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
+    struct ra__place alone = { rank, ranks, 1, 0 };
     ra_group *group;
-    RA__TRY(create(&member, 1, &options, &group));
+    RA__TRY(create(&member, &alone, &options, &group));
     ra_status status = ra__custom_open(rank, options.timeout, &calls, &group->rank.link);
     if (status != RA_OK) {
         ra_group_destroy(group);
@@ -184,6 +188,31 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
     }
     *out = group;
     return RA_OK;
+}
+
+ra_status ra_group_join(const char *name, const void *where, const ra_group_options *given,
+                        ra_group **out)
+{
+    const struct ra__transport *transport;
+    struct ra__rank member = { .rank = 0 };
+    struct ra__place place;
+    if (!name || !out) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
+    RA__TRY(ra__transport_find(name, &transport));
+    if (!transport->join)
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "transport %s: there is nothing to join; see ra_group_create()", name);
+    ra_group_options options;
+    RA__TRY(take_options(given, &options));
+    RA__TRY(transport->join(where, options.timeout, &member.link, &place));
+    member.rank = place.rank;
+    member.ranks = place.ranks;
+    member.transport = transport;
+    if (place.ranks > RA__MOST_RANKS) {
+        transport->close(member.link);
+        return ra__fail(RA_ERR_ARGUMENT, "group: %d ranks; there may be 1 to %d", place.ranks,
+                        RA__MOST_RANKS);
+    }
+    return create(&member, &place, &options, out);
 }
 
 ra_status ra_transport_error(ra_status status, const char *text)

@@ -2,15 +2,10 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "core/version.h"
 #include "pattern/order.h"
 
-#define TEXT_OF(x) TEXT_OF_(x)
-#define TEXT_OF_(x) #x
-
-const char *ra_version(void)
-{
-    return TEXT_OF(RA_VERSION_MAJOR) "." TEXT_OF(RA_VERSION_MINOR) "." TEXT_OF(RA_VERSION_PATCH);
-}
+const char *ra_version(void) { return RA__VERSION; }
 
 /* A row that works everywhere; the first of its table is the default. */
 static ra_part plain(const char *name, const char *summary, bool chosen)
@@ -37,10 +32,13 @@ static bool kernel_at(int index, ra_part *part)
 
 static bool transport_at(int index, ra_part *part)
 {
-    const struct ra__transport *row = ra__transport_at(index);
-    if (!row) return false;
-    *part = plain(row->name, row->summary, index == 0);
-    if (!row->open) part->why = "available in C, one rank at a time";
+    struct ra__transport_part row;
+    if (!ra__transport_part(index, &row)) return false;
+    *part = plain(row.name, row.summary, index == 0);
+    part->usable = row.transport != NULL;
+    part->joins = row.transport && row.transport->join;
+    if (row.why) part->why = row.why;
+    else if (!row.transport->open) part->why = "available in C, one rank at a time";
     return true;
 }
 

@@ -7,6 +7,8 @@
 #ifndef RA__TRANSPORT_TRANSPORT_H
 #define RA__TRANSPORT_TRANSPORT_H
 
+#include <stdbool.h>
+
 #include "core/status.h"
 
 /* A message, owned by the plan, so that posting allocates nothing. */
@@ -28,12 +30,23 @@ struct ra__round {
     void *ticket; /* the transport's, while posted */
 };
 
+/* Where a rank that joined stands. */
+struct ra__place {
+    int rank, ranks;
+    int sharers; /* ranks that run on the cores this one may use, itself included */
+    int turn;    /* how many of those come before it */
+};
+
 struct ra__transport {
     const char *name;
     const char *summary;
     /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
-     * process has one rank, which is then opened by a function of its own. */
+     * process has one rank, which then joins, or is opened by a function of its own. */
     ra_status (*open)(int ranks, double timeout, void **links);
+    /* Opens the link of the one rank of this process; every process of the group does so. `where` is
+     * what the transport's own header says, NULL = all processes that were started together. NULL
+     * where ranks do not join. */
+    ra_status (*join)(const void *where, double timeout, void **link, struct ra__place *place);
     /* Makes room for rounds of this many messages, so that post need not; NULL where none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);
@@ -52,8 +65,17 @@ struct ra__transport {
     void (*close)(void *link);
 };
 
-/* The rows of transport.list; NULL behind the last. */
+/* The rows of transport.list, then those of plug-ins; NULL behind the last. Who asks for a row behind
+ * the built-in ones, or for one by a name that is not built in, has plug-ins opened. */
 const struct ra__transport *ra__transport_at(int index);
+
+/* The same, then the plug-ins that cannot be used here. */
+struct ra__transport_part {
+    const char *name, *summary;
+    const struct ra__transport *transport; /* NULL: not here */
+    const char *why;                       /* what the plug-in says; NULL for what is built in */
+};
+bool ra__transport_part(int index, struct ra__transport_part *out); /* false behind the last */
 ra_status ra__transport_find(const char *name, const struct ra__transport **out);
 
 /* Opens the link of one rank that the caller's callbacks serve. */

@@ -48,7 +48,7 @@ static bool is_known(const char *kind, const char *text)
 {
     size_t length = strcspn(text, ":;");
     ra_part part;
-    for (int i = 0; walk_part(kind, i, &part); i++)
+    for (int i = 0; walk_usable(kind, i, &part); i++)
         if (strcspn(part.name, ":;[") == length && !strncmp(part.name, text, length)) return true;
     return false;
 }

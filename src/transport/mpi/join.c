@@ -1,0 +1,256 @@
+/* join.c - how a process becomes a rank: MPI is there, communicators are made, and ranks learn who they
+ * share their cores with. And the end of all that. */
+#include "transport/mpi/link.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/clock.h"
+#include "core/version.h"
+#include "ringattn_mpi.h"
+
+static bool began_mpi;   /* we did, so we end it */
+static bool had_failure; /* MPI_Finalize would wait for ranks that may be gone */
+
+ra_status mpi_check(const struct link *link, int code, const char *what)
+{
+    char text[MPI_MAX_ERROR_STRING + 1] = "";
+    int length = 0;
+    if (code == MPI_SUCCESS) return RA_OK;
+    MPI_Error_string(code, text, &length);
+    if (!link) return mpi_fail(RA_ERR_SYSTEM, "mpi transport: %s failed: %s", what, text);
+    return mpi_fail(RA_ERR_SYSTEM, "rank %d, hop %d: %s failed: %s", link->rank, link->hop, what,
+                    text);
+}
+
+/* ---- MPI itself ------------------------------------------------------------------------------ */
+
+static void end_mpi(void)
+{
+    int ended = 0;
+    MPI_Finalized(&ended);
+    if (began_mpi && !ended && !had_failure) MPI_Finalize();
+}
+
+static ra_status begin_mpi(int *level)
+{
+    int begun = 0, ended = 0, is_main = 0;
+    MPI_Initialized(&begun);
+    MPI_Finalized(&ended);
+    if (ended) return mpi_fail(RA_ERR_SYSTEM, "mpi transport: MPI has been finalised already");
+    if (begun) {
+        MPI_Query_thread(level);
+    } else {
+        RA__TRY(mpi_check(NULL, MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, level),
+                          "MPI_Init_thread"));
+        began_mpi = true;
+        atexit(end_mpi);
+    }
+    if (*level < MPI_THREAD_FUNNELED)
+        return mpi_fail(RA_ERR_UNSUPPORTED,
+                        "mpi transport: MPI was initialised for MPI_THREAD_SINGLE; a rank has "
+                        "threads of its own and needs MPI_THREAD_FUNNELED (MPI_Init_thread)");
+    MPI_Is_thread_main(&is_main);
+    if (*level == MPI_THREAD_FUNNELED && !is_main)
+        return mpi_fail(RA_ERR_UNSUPPORTED,
+                        "mpi transport: with MPI_THREAD_FUNNELED the thread that initialised MPI "
+                        "makes the group");
+    return RA_OK;
+}
+
+static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
+{
+    *comm = MPI_COMM_WORLD;
+    if (!where) return RA_OK;
+    if (where->size != sizeof *where || !where->family || strcmp(where->family, RA_MPI_FAMILY))
+        return mpi_fail(RA_ERR_UNSUPPORTED,
+                        "mpi transport: the program was built with %.40s, the plug-in with %s",
+                        where->size == sizeof *where && where->family ? where->family
+                                                                      : "another MPI",
+                        RA_MPI_FAMILY);
+    *comm = where->comm;
+    return *comm == MPI_COMM_NULL ? mpi_fail(RA_ERR_ARGUMENT, "mpi transport: MPI_COMM_NULL")
+                                  : RA_OK;
+}
+
+/* Waits for something all ranks must do; nobody shows life yet, so a rank that does not come is lost. */
+static ra_status wait_for_all(struct link *link, MPI_Request *request, const char *what)
+{
+    int done = 0;
+    for (double since = ra__now(); !done; mpi_nap(since)) {
+        RA__TRY(mpi_check(link, MPI_Test(request, &done, MPI_STATUS_IGNORE), what));
+        if (!done && ra__now() - since > link->timeout)
+            return mpi_fail(RA_ERR_TIMEOUT,
+                            "rank %d, hop 0: not all %d ranks came to %s within %.3g seconds",
+                            link->rank, link->ranks, what, link->timeout);
+    }
+    return RA_OK;
+}
+
+/* Two communicators, so that no message meets one of the program's, and no word a piece. */
+static ra_status make_comms(struct link *link, MPI_Comm comm)
+{
+    MPI_Comm *const made[] = { &link->data, &link->words };
+    for (int i = 0; i < RA__COUNT(made); i++) {
+        MPI_Request request;
+        RA__TRY(mpi_check(link, MPI_Comm_idup(comm, made[i], &request), "MPI_Comm_idup"));
+        RA__TRY(wait_for_all(link, &request, "join the group"));
+        MPI_Comm_set_errhandler(*made[i], MPI_ERRORS_RETURN);
+    }
+    return RA_OK;
+}
+
+/* ---- Who is who ------------------------------------------------------------------------------ */
+
+/* What ranks tell one another first; of the same size in every version. */
+struct card {
+    char version[32];
+    char host[96];
+    cpu_set_t cores;
+};
+
+static struct card my_card(void)
+{
+    struct card card;
+    memset(&card, 0, sizeof card);
+    snprintf(card.version, sizeof card.version, "%s", RA__VERSION);
+    gethostname(card.host, sizeof card.host - 1);
+    if (sched_getaffinity(0, sizeof card.cores, &card.cores)) CPU_ZERO(&card.cores);
+    return card;
+}
+
+static bool share_cores(const struct card *a, const struct card *b)
+{
+    cpu_set_t both;
+    CPU_AND(&both, &a->cores, &b->cores);
+    return !strcmp(a->host, b->host) && CPU_COUNT(&both) > 0;
+}
+
+static ra_status read_cards(struct link *link, const struct card *cards, struct ra__place *place)
+{
+    const struct card *mine = &cards[link->rank];
+    *place = (struct ra__place){ link->rank, link->ranks, 1, 0 };
+    for (int i = 0; i < link->ranks; i++) {
+        if (memcmp(cards[i].version, mine->version, sizeof mine->version))
+            return mpi_fail(RA_ERR_MISMATCH,
+                            "rank %d, hop 0: rank %d has another library version (%.20s here, "
+                            "%.20s there)",
+                            link->rank, i, mine->version, cards[i].version);
+        if (i == link->rank || !share_cores(mine, &cards[i])) continue;
+        place->sharers++;
+        place->turn += i < link->rank;
+    }
+    return RA_OK;
+}
+
+static ra_status meet(struct link *link, struct ra__place *place)
+{
+    MPI_Request request;
+    struct card mine = my_card(), *cards = mpi_host->alloc((size_t)link->ranks * sizeof *cards);
+    if (!cards) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
+    ra_status status = mpi_check(link,
+                                 MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards, sizeof mine,
+                                                MPI_BYTE, link->words, &request),
+                                 "MPI_Iallgather");
+    if (status == RA_OK) status = wait_for_all(link, &request, "join the group");
+    if (status == RA_ERR_TIMEOUT) return status; /* MPI may still write to the cards */
+    if (status == RA_OK) status = read_cards(link, cards, place);
+    mpi_host->free(cards);
+    return status;
+}
+
+/* ---- Joining and leaving --------------------------------------------------------------------- */
+
+/* RINGATTN_MPI_PIECE makes pieces smaller than MPI needs them, to see that they come together again. */
+static ra_status find_piece_bytes(size_t *bytes)
+{
+    const char *text = getenv("RINGATTN_MPI_PIECE");
+    *bytes = (size_t)1 << 30;
+    if (!text || !*text) return RA_OK;
+    char *end;
+    long long number = strtoll(text, &end, 10);
+    if (*end || number < 1 || number > INT_MAX)
+        return mpi_fail(RA_ERR_ARGUMENT, "RINGATTN_MPI_PIECE is \"%.40s\", but must be 1 to %d",
+                        text, INT_MAX);
+    *bytes = (size_t)number;
+    return RA_OK;
+}
+
+static ra_status make_link(MPI_Comm comm, double timeout, bool funneled, struct link **out)
+{
+    int is_inter = 0;
+    size_t piece_bytes;
+    RA__TRY(find_piece_bytes(&piece_bytes));
+    RA__TRY(mpi_check(NULL, MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
+    if (is_inter)
+        return mpi_fail(RA_ERR_ARGUMENT, "mpi transport: an intercommunicator has two groups");
+    struct link *link = mpi_host->alloc(sizeof *link);
+    if (!link) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %zu bytes", sizeof *link);
+    MPI_Comm_rank(comm, &link->rank);
+    MPI_Comm_size(comm, &link->ranks);
+    link->data = link->words = MPI_COMM_NULL;
+    link->timeout = timeout;
+    link->piece_bytes = piece_bytes;
+    link->funneled = funneled;
+    atomic_store(&link->owner, pthread_self());
+    pthread_mutex_init(&link->lock, NULL);
+    link->peers = mpi_host->alloc((size_t)link->ranks * sizeof *link->peers);
+    *out = link;
+    if (link->peers) return RA_OK;
+    return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
+}
+
+/* What MPI may still look at stays. */
+static void free_link(struct link *link)
+{
+    pthread_mutex_destroy(&link->lock);
+    if (link->stuck) return;
+    mpi_host->free(link->flights);
+    mpi_host->free(link->peers);
+    mpi_host->free(link);
+}
+
+ra_status mpi_join(const void *where, double timeout, void **out, struct ra__place *place)
+{
+    int level;
+    MPI_Comm comm;
+    struct link *link = NULL;
+    RA__TRY(begin_mpi(&level));
+    RA__TRY(find_comm(where, &comm));
+    ra_status status = make_link(comm, timeout, level == MPI_THREAD_FUNNELED, &link);
+    if (status == RA_OK) status = make_comms(link, comm);
+    if (status == RA_OK) status = meet(link, place);
+    if (status == RA_OK) status = life_open(link);
+    if (status == RA_OK) {
+        *out = link;
+        return RA_OK;
+    }
+    had_failure = had_failure || status == RA_ERR_TIMEOUT;
+    if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI goes on making what was asked for */
+    if (link) free_link(link);
+    return status;
+}
+
+void mpi_close(void *opaque)
+{
+    struct link *link = opaque;
+    int ended = 0;
+    if (!link) return;
+    MPI_Finalized(&ended);
+    if (!ended) {
+        bool clean = !atomic_load(&link->failed) && life_farewell(link);
+        if (!clean) life_look(link); /* tells the others of an abort they have not heard of */
+        life_close(link);
+        clean = clean && !link->stuck;
+        if (clean) {
+            MPI_Comm_free(&link->data);
+            MPI_Comm_free(&link->words);
+        }
+        had_failure = had_failure || !clean;
+    }
+    free_link(link);
+}

@@ -1,0 +1,240 @@
+/* life.c - what ranks tell one another besides messages: that they live, that they failed, that they
+ * leave.
+ *
+ * Every rank sends a sign of life to every other four times in a timeout, from its polls while it works
+ * and from its waits. A rank that waits does not live by itself but by the one it waits for, so its sign
+ * carries how long ago that one showed life, and who it is: all who wait in a chain lose patience with
+ * the same rank at about the same time, and ranks that wait in a circle grow old together. */
+#include "transport/mpi/link.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/clock.h"
+
+enum { SIGNS_PER_TIMEOUT = 4 };
+
+/* ---- Telling --------------------------------------------------------------------------------- */
+
+/* A peer that has not taken the last note yet gets no new one: it will see the old one first anyway. */
+static void tell(struct link *link, int to, const struct note *note)
+{
+    struct peer *peer = &link->peers[to];
+    size_t bytes = note->kind == NOTE_FAILURE ? sizeof *note : offsetof(struct note, reason);
+    int done = 1;
+    if (to == link->rank) return;
+    if (peer->sending != MPI_REQUEST_NULL) MPI_Test(&peer->sending, &done, MPI_STATUS_IGNORE);
+    if (!done) return;
+    peer->note = *note;
+    MPI_Isend(&peer->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words, &peer->sending);
+}
+
+static void tell_all(struct link *link, const struct note *note)
+{
+    for (int i = 0; i < link->ranks; i++) tell(link, i, note);
+}
+
+/* Until all notes have left, or no longer than that. */
+static bool drain(struct link *link, double until)
+{
+    for (double since = ra__now();; mpi_nap(since)) {
+        bool all = true;
+        for (int i = 0; i < link->ranks; i++) {
+            int done = 1;
+            if (link->peers[i].sending != MPI_REQUEST_NULL)
+                MPI_Test(&link->peers[i].sending, &done, MPI_STATUS_IGNORE);
+            all = all && done;
+        }
+        if (all || ra__now() > until) return all;
+    }
+}
+
+/* The newest life of the rank that this one waits for. */
+static double life_awaited(const struct link *link)
+{
+    double life = link->peers[link->waits_for].life;
+    return life > link->waits_since ? life : link->waits_since;
+}
+
+static void show_life(struct link *link)
+{
+    double now = ra__now();
+    if (now - link->last_shown < link->timeout / SIGNS_PER_TIMEOUT) return;
+    link->last_shown = now;
+    struct note note = { .kind = NOTE_LIFE, .culprit = link->rank };
+    if (link->waits_for >= 0) {
+        const struct peer *peer = &link->peers[link->waits_for];
+        note.culprit = peer->culprit;
+        note.circle = peer->circle || peer->culprit == link->rank;
+        note.age = now - life_awaited(link);
+    }
+    tell_all(link, &note);
+}
+
+/* ---- Hearing --------------------------------------------------------------------------------- */
+
+static ra_status listen(struct link *link)
+{
+    return mpi_check(link,
+                     MPI_Irecv(&link->heard, sizeof link->heard, MPI_BYTE, MPI_ANY_SOURCE, TAG_NOTE,
+                               link->words, &link->listening),
+                     "a receive");
+}
+
+ra_status life_open(struct link *link)
+{
+    for (int i = 0; i < link->ranks; i++) {
+        link->peers[i].sending = MPI_REQUEST_NULL;
+        link->peers[i].culprit = i;
+    }
+    link->listening = MPI_REQUEST_NULL;
+    link->last_shown = ra__now();
+    link->waits_for = -1;
+    return listen(link);
+}
+
+static void set_failure(struct link *link, int rank, ra_status status, const char *reason)
+{
+    pthread_mutex_lock(&link->lock);
+    if (link->failure == RA_OK) {
+        link->failure = status;
+        link->failed_rank = rank;
+        snprintf(link->reason, sizeof link->reason, "%s", reason);
+        atomic_store(&link->failed, true);
+    }
+    pthread_mutex_unlock(&link->lock);
+}
+
+static void hear(struct link *link, int from)
+{
+    struct peer *peer = &link->peers[from];
+    struct note *note = &link->heard;
+    switch (note->kind) {
+    case NOTE_LIFE:
+        peer->life = ra__now() - note->age;
+        peer->culprit = note->culprit;
+        peer->circle = note->circle != 0;
+        break;
+    case NOTE_FAILURE:
+        note->reason[sizeof note->reason - 1] = '\0';
+        set_failure(link, from, (ra_status)note->status, note->reason);
+        break;
+    default: peer->left = true;
+    }
+}
+
+/* Tells the others of a failure of this rank, also of one that another of its threads asked for. */
+static void tell_failure(struct link *link)
+{
+    if (link->told || !atomic_load(&link->failed)) return;
+    link->told = true;
+    struct note note = { .kind = NOTE_FAILURE, .status = (int32_t)link->failure };
+    snprintf(note.reason, sizeof note.reason, "%.*s", (int)sizeof note.reason - 1, link->reason);
+    if (link->failed_rank != link->rank) return; /* they hear it from that one */
+    double limit = link->timeout / 2 < 0.5 ? link->timeout / 2 : 0.5;
+    drain(link, ra__now() + limit); /* signs of life that are still under way */
+    tell_all(link, &note);
+    drain(link, ra__now() + limit);
+}
+
+ra_status life_look(struct link *link)
+{
+    for (int arrived = 1; arrived && link->listening != MPI_REQUEST_NULL;) {
+        MPI_Status status;
+        ra_status result = mpi_check(link, MPI_Test(&link->listening, &arrived, &status),
+                                     "a test for notes");
+        if (result != RA_OK) return result;
+        if (!arrived) break;
+        hear(link, status.MPI_SOURCE);
+        result = listen(link);
+        if (result != RA_OK) return result;
+    }
+    if (atomic_load(&link->failed)) {
+        tell_failure(link);
+        return life_failure(link);
+    }
+    show_life(link);
+    return RA_OK;
+}
+
+/* ---- Failing --------------------------------------------------------------------------------- */
+
+ra_status life_failure(struct link *link)
+{
+    pthread_mutex_lock(&link->lock);
+    bool aborted = link->failure == RA_ERR_ABORTED;
+    ra_status status = aborted ? mpi_fail(RA_ERR_ABORTED,
+                                          "rank %d, hop %d: the group was aborted by rank %d: %s",
+                                          link->rank, link->hop, link->failed_rank, link->reason)
+                               : mpi_fail(RA_ERR_PEER, "rank %d, hop %d: rank %d failed: %s",
+                                          link->rank, link->hop, link->failed_rank, link->reason);
+    pthread_mutex_unlock(&link->lock);
+    return status;
+}
+
+void life_fail(struct link *link, ra_status status, const char *reason)
+{
+    set_failure(link, link->rank, status, reason);
+    if (pthread_equal(pthread_self(), atomic_load(&link->owner))) tell_failure(link);
+}
+
+void life_abort(void *opaque, ra_status status, const char *reason)
+{
+    life_fail(opaque, status, reason);
+}
+
+ra_status life_check(struct link *link, int rank, int hop)
+{
+    const struct peer *peer = &link->peers[rank];
+    if (ra__now() - life_awaited(link) < link->timeout) return RA_OK;
+    char reason[200];
+    if (peer->left)
+        snprintf(reason, sizeof reason, "hop %d: rank %d has left the group", hop, rank);
+    else if (peer->circle || peer->culprit == link->rank)
+        snprintf(
+            reason, sizeof reason,
+            "hop %d: ranks %d and %d have waited for one another for %.3g seconds; do all ranks "
+            "run the same plan?",
+            hop, link->rank, rank, link->timeout);
+    else
+        snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds",
+                 hop, peer->culprit, link->timeout);
+    life_fail(link, RA_ERR_TIMEOUT, reason);
+    return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
+}
+
+/* ---- Leaving --------------------------------------------------------------------------------- */
+
+/* A rank that has not left yet; -1 if all have. */
+static int still_there(const struct link *link)
+{
+    for (int i = 0; i < link->ranks; i++)
+        if (i != link->rank && !link->peers[i].left) return i;
+    return -1;
+}
+
+bool life_farewell(struct link *link)
+{
+    int peer;
+    const struct note note = { .kind = NOTE_FAREWELL };
+    if (!drain(link, ra__now() + link->timeout)) return false;
+    tell_all(link, &note);
+    link->last_shown = 1e300; /* nothing behind a farewell */
+    link->waits_since = ra__now();
+    for (double since = link->waits_since; (peer = still_there(link)) >= 0; mpi_nap(since)) {
+        link->waits_for = peer;
+        if (life_look(link) != RA_OK) return false;
+        if (still_there(link) == peer && ra__now() - life_awaited(link) > link->timeout)
+            return false;
+    }
+    return drain(link, ra__now() + link->timeout);
+}
+
+void life_close(struct link *link)
+{
+    double until = ra__now() + 0.05;
+    if (!mpi_withdraw(&link->listening, until)) link->stuck = true;
+    for (int i = 0; i < link->ranks; i++)
+        if (!mpi_withdraw(&link->peers[i].sending, until)) link->stuck = true;
+}

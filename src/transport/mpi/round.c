@@ -1,0 +1,258 @@
+/* round.c - the messages of a round.
+ *
+ * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, one at a time,
+ * each small enough for MPI's int counts. Receives are posted before anything is known of the other side,
+ * so nothing waits for a handshake; the word only tells whether the two sides mean the same. Words and
+ * pieces of one tag arrive in the order in which they were sent. */
+#include "transport/mpi/link.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/clock.h"
+
+/* Often enough to keep a network busy, seldom enough to cost nothing: asking takes about a
+ * microsecond. */
+#define LOOK_EVERY 50e-6
+
+/* How long a failed rank waits for MPI to give its buffers back. */
+#define WITHDRAW_LIMIT 0.05
+
+void mpi_nap(double since)
+{
+    /* Most waits are over soon; who waits longer leaves the core to others. */
+    if (ra__now() - since < 200e-6) return;
+    nanosleep(&(struct timespec){ 0, 50000 }, NULL);
+}
+
+bool mpi_withdraw(MPI_Request *request, double until)
+{
+    int done = *request == MPI_REQUEST_NULL;
+    if (!done) MPI_Cancel(request);
+    for (double since = ra__now(); !done; mpi_nap(since)) {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (!done && ra__now() > until) return false;
+    }
+    return true;
+}
+
+ra_status mpi_reserve(void *opaque, int messages)
+{
+    struct link *link = opaque;
+    if (messages <= link->capacity) return RA_OK;
+    struct flight *flights = mpi_host->alloc((size_t)messages * sizeof *flights);
+    if (!flights) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d messages", messages);
+    mpi_host->free(link->flights);
+    link->flights = flights;
+    link->capacity = messages;
+    return RA_OK;
+}
+
+/* ---- One message ----------------------------------------------------------------------------- */
+
+static bool is_done(const struct flight *flight)
+{
+    return flight->has_word && flight->moved == flight->message->bytes;
+}
+
+static ra_status start_piece(struct link *link, struct flight *flight)
+{
+    const struct ra__message *m = flight->message;
+    size_t left = m->bytes - flight->moved;
+    int count = (int)(left < link->piece_bytes ? left : link->piece_bytes), tag = m->tag & TAG_BITS;
+    char *data = (char *)m->data + flight->moved;
+    flight->in_piece = (size_t)count;
+    if (count == 0) return RA_OK;
+    return mpi_check(
+        link,
+        flight->is_send
+            ? MPI_Isend(data, count, MPI_BYTE, m->peer, tag, link->data, &flight->piece_request)
+            : MPI_Irecv(data, count, MPI_BYTE, m->peer, tag, link->data, &flight->piece_request),
+        flight->is_send ? "a send" : "a receive");
+}
+
+static ra_status start(struct link *link, struct ra__message *message, bool is_send)
+{
+    struct flight *flight = &link->flights[link->flying++];
+    struct word *word = &flight->word;
+    int tag = message->tag & TAG_BITS;
+    *flight = (struct flight){ .message = message,
+                               .is_send = is_send,
+                               .word = { message->tag, message->hop, message->bytes },
+                               .word_request = MPI_REQUEST_NULL,
+                               .piece_request = MPI_REQUEST_NULL };
+    message->from = link->rank;
+    RA__TRY(mpi_check(link,
+                      is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, message->peer, tag,
+                                          link->words, &flight->word_request)
+                              : MPI_Irecv(word, sizeof *word, MPI_BYTE, message->peer, tag,
+                                          link->words, &flight->word_request),
+                      is_send ? "a send" : "a receive"));
+    return start_piece(link, flight);
+}
+
+/* Do sender and receiver mean the same message? */
+static ra_status compare(struct link *link, const struct flight *flight)
+{
+    const struct ra__message *m = flight->message;
+    const struct word *word = &flight->word;
+    char reason[240];
+    if (word->tag == m->tag && word->bytes == m->bytes && !flight->cut_short) return RA_OK;
+    if (word->bytes != m->bytes)
+        snprintf(reason, sizeof reason, "hop %d: rank %d sends %zu bytes where rank %d expects %zu",
+                 m->hop, m->peer, (size_t)word->bytes, link->rank, m->bytes);
+    else
+        snprintf(reason, sizeof reason,
+                 "hop %d: rank %d sends a message of tag %#x where rank %d expects %#x; do all "
+                 "ranks run the same plan?",
+                 m->hop, m->peer, (unsigned)word->tag, link->rank, (unsigned)m->tag);
+    life_fail(link, RA_ERR_MISMATCH, reason);
+    return mpi_fail(RA_ERR_MISMATCH, "rank %d, %s", link->rank, reason);
+}
+
+static ra_status look_at_word(struct link *link, struct flight *flight)
+{
+    int done;
+    if (flight->has_word) return RA_OK;
+    RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
+    if (!done) return RA_OK;
+    flight->has_word = true;
+    return flight->is_send ? RA_OK : compare(link, flight);
+}
+
+static ra_status look_at_piece(struct link *link, struct flight *flight)
+{
+    int done, class = MPI_SUCCESS;
+    if (flight->piece_request == MPI_REQUEST_NULL) return RA_OK;
+    int code = MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE);
+    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
+    if (class == MPI_ERR_TRUNCATE) { /* the word, sent before it, tells how much came */
+        flight->cut_short = true;
+        return flight->has_word ? compare(link, flight) : RA_OK;
+    }
+    RA__TRY(mpi_check(link, code, "a test"));
+    if (!done) return RA_OK;
+    flight->moved += flight->in_piece;
+    return start_piece(link, flight);
+}
+
+/* ---- A round --------------------------------------------------------------------------------- */
+
+/* The first message that is not done; NULL if all are. */
+static const struct ra__message *pending(const struct link *link)
+{
+    for (int i = 0; i < link->flying; i++)
+        if (!is_done(&link->flights[i])) return link->flights[i].message;
+    return NULL;
+}
+
+static void withdraw(struct link *link)
+{
+    double until = ra__now() + WITHDRAW_LIMIT;
+    for (int i = 0; i < link->flying; i++) {
+        bool word = mpi_withdraw(&link->flights[i].word_request, until);
+        bool piece = mpi_withdraw(&link->flights[i].piece_request, until);
+        if (!word || !piece) link->stuck = true;
+    }
+    link->flying = 0;
+}
+
+/* Takes along everything that has arrived. */
+static ra_status look(struct link *link)
+{
+    link->last_look = ra__now();
+    for (int i = 0; i < link->flying; i++) {
+        struct flight *flight = &link->flights[i];
+        if (is_done(flight)) continue;
+        RA__TRY(look_at_word(link, flight));
+        RA__TRY(look_at_piece(link, flight));
+    }
+    return life_look(link);
+}
+
+/* Who calls must be allowed to call MPI. */
+static ra_status own_thread(struct link *link)
+{
+    pthread_t self = pthread_self();
+    if (pthread_equal(self, atomic_load(&link->owner))) return RA_OK;
+    if (link->funneled)
+        return mpi_fail(RA_ERR_UNSUPPORTED,
+                        "rank %d: MPI has MPI_THREAD_FUNNELED only, so the thread that made the "
+                        "group must use it",
+                        link->rank);
+    atomic_store(&link->owner, self);
+    return RA_OK;
+}
+
+ra_status mpi_poll(void *opaque)
+{
+    struct link *link = opaque;
+    if (link->ranks == 1 && !atomic_load(&link->failed)) return RA_OK;
+    if (!atomic_load(&link->failed) && ra__now() - link->last_look < LOOK_EVERY) return RA_OK;
+    RA__TRY(own_thread(link));
+    link->waits_for = -1;
+    return look(link);
+}
+
+/* Pieces of two such messages could change places. */
+static ra_status refuse_twins(const struct link *link, const struct ra__message *messages,
+                              int index)
+{
+    const struct ra__message *m = &messages[index];
+    for (int i = 0; m->bytes > link->piece_bytes && i < index; i++)
+        if (messages[i].peer == m->peer && ((messages[i].tag ^ m->tag) & TAG_BITS) == 0 &&
+            messages[i].bytes > link->piece_bytes)
+            return mpi_fail(RA_ERR_UNSUPPORTED,
+                            "rank %d, hop %d: two large messages of tag %#x with rank %d in one "
+                            "round",
+                            link->rank, m->hop, (unsigned)m->tag, m->peer);
+    return RA_OK;
+}
+
+static ra_status start_all(struct link *link, struct ra__message *messages, int count, bool is_send)
+{
+    for (int i = 0; i < count; i++) {
+        RA__TRY(refuse_twins(link, messages, i));
+        RA__TRY(start(link, &messages[i], is_send));
+    }
+    return RA_OK;
+}
+
+ra_status mpi_post(void *opaque, struct ra__round *round)
+{
+    struct link *link = opaque;
+    RA__TRY(own_thread(link));
+    link->hop = round->hop;
+    link->waits_for = -1;
+    RA__TRY(look(link));
+    RA__TRY(mpi_reserve(link, round->send_count + round->recv_count));
+    ra_status status = start_all(link, round->recvs, round->recv_count, false);
+    if (status == RA_OK) status = start_all(link, round->sends, round->send_count, true);
+    if (status == RA_OK) status = look(link);
+    if (status != RA_OK) withdraw(link);
+    return status;
+}
+
+ra_status mpi_wait(void *opaque, struct ra__round *round)
+{
+    struct link *link = opaque;
+    const struct ra__message *message, *newest = NULL;
+    double since = ra__now();
+    (void)round; /* one round is posted at a time, and its flights are here */
+    ra_status status = own_thread(link);
+    if (status == RA_OK) status = look(link);
+    while (status == RA_OK && (message = pending(link))) {
+        if (message != newest) link->waits_since = ra__now();
+        newest = message;
+        link->waits_for = message->peer;
+        mpi_nap(since);
+        status = look(link);
+        if (status == RA_OK && pending(link) == message)
+            status = life_check(link, message->peer, message->hop);
+    }
+    link->waits_for = -1;
+    if (status == RA_OK) link->flying = 0;
+    else withdraw(link);
+    return status;
+}
