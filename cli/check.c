@@ -12,6 +12,7 @@
 #include "oracle.h"
 #include "progress.h"
 #include "tally.h"
+#include "world.h"
 
 #define FULL_WORK 3e8 /* pairs x dims that take about a second */
 #define MASK_WORK 4.0 /* of asking who sees whom, against one pair and dim */
@@ -44,6 +45,19 @@ static void tallies_merge(struct tallies *into, const struct tallies *from)
     into->rows += from->rows;
     into->keys += from->keys;
     into->pairs += from->pairs;
+}
+
+/* Where ranks are processes, each compared what it has. */
+static int tallies_share(const struct engine *engine, struct tallies *all)
+{
+    if (!engine->joined) return EXIT_PASS;
+    struct tallies *theirs = malloc((size_t)engine->ranks * sizeof *theirs);
+    if (!theirs) return fault("out of memory: %d ranks", engine->ranks);
+    int status = world_share(all, theirs, sizeof *all);
+    *all = tallies_start(engine->trial);
+    for (int rank = 0; rank < engine->ranks && !status; rank++) tallies_merge(all, &theirs[rank]);
+    free(theirs);
+    return status;
 }
 
 /* ---- Where numbers come from ----------------------------------------------------------------- */
@@ -115,6 +129,7 @@ static int pack(struct checker *checker, enum tensor tensor)
 
 struct worker {
     struct checker *checker;
+    bool main_thread;
     struct oracle_row row;
     struct triple dk, dv; /* [key, dim] of one KV head, or of one key */
     float *got;
@@ -141,13 +156,20 @@ static void worker_close(struct worker *worker)
     free(worker->got);
 }
 
-static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t head)
+/* `with_keys`: the oracle's row is needed for its keys in any case. */
+static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t head,
+                        bool with_keys)
 {
     const struct engine *engine = w->checker->engine;
     const struct trial *t = engine->trial;
     struct tallies *found = &w->found;
     float lse;
+    int64_t local;
+    bool mine = engine_find(engine, TENSOR_OUT, query, &local) != NULL;
+    if (w->main_thread) world_poll();
+    if (!mine && !with_keys) return; /* another process's */
     oracle_compute(&w->checker->oracle, batch, query, head, &w->row);
+    if (!mine) return;
     engine_read(engine, TENSOR_OUT, batch, query, head, w->got);
     double score_terms = w->row.score_terms;
     tally_row(&found->tally[TALLY_OUT], w->got, &w->row.out, 0, t->value_dim, score_terms);
@@ -169,6 +191,8 @@ static void compare_key(struct worker *w, int64_t batch, int64_t key, int64_t kv
     const struct engine *engine = w->checker->engine;
     const struct trial *t = engine->trial;
     struct tallies *found = &w->found;
+    int64_t local;
+    if (!engine_find(engine, TENSOR_DK, key, &local)) return; /* another process's */
     engine_read(engine, TENSOR_DK, batch, key, kv_head, w->got);
     tally_row(&found->tally[TALLY_DK], w->got, &w->dk, index * t->dim, t->dim, found->score_terms);
     engine_read(engine, TENSOR_DV, batch, key, kv_head, w->got);
@@ -203,7 +227,7 @@ static void compare_unit(struct worker *w, int64_t unit)
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t query = slice; query < t->q_len; query += slices) {
-            compare_row(w, batch, query, head);
+            compare_row(w, batch, query, head, t->backward);
             if (t->backward) oracle_add_keys(&w->checker->oracle, &w->row, &w->dk, &w->dv);
         }
     if (!t->backward) return;
@@ -214,15 +238,15 @@ static void compare_unit(struct worker *w, int64_t unit)
 
 /* ---- All rows -------------------------------------------------------------------------------- */
 
-static void *work(void *context)
+static void compare_units(struct checker *checker, bool main_thread)
 {
-    struct checker *checker = context;
     const struct trial *t = checker->engine->trial;
     struct worker worker;
     if (worker_open(&worker, checker, t->backward ? t->k_len : 1)) {
         atomic_store(&checker->failed, 1);
     } else {
         int64_t unit;
+        worker.main_thread = main_thread;
         while ((unit = atomic_fetch_add(&checker->next, 1)) < checker->units) {
             compare_unit(&worker, unit);
             show_progress(checker, (double)unit / (double)checker->units);
@@ -232,6 +256,11 @@ static void *work(void *context)
     tallies_merge(&checker->all, &worker.found);
     pthread_mutex_unlock(&checker->lock);
     worker_close(&worker);
+}
+
+static void *work(void *context)
+{
+    compare_units(context, false);
     return NULL;
 }
 
@@ -248,7 +277,7 @@ static int compare_all(struct checker *checker)
     checker->slices = t->backward ? 1 : threads; /* sums over queries stay with one worker */
     checker->units = t->batch * t->kv_heads * checker->slices;
     while (started < threads - 1 && !pthread_create(&ids[started], NULL, work, checker)) started++;
-    work(checker);
+    compare_units(checker, true);
     for (int i = 0; i < started; i++) pthread_join(ids[i], NULL);
     return atomic_load(&checker->failed) ? EXIT_FAULT : EXIT_PASS;
 }
@@ -270,13 +299,15 @@ static int compare_sample(struct checker *checker)
     const struct trial *t = checker->engine->trial;
     struct worker w;
     int status = worker_open(&w, checker, 1);
+    w.main_thread = true;
     for (int i = 0; i < SAMPLED_ROWS && !status; i++) {
         compare_row(&w, i % t->batch, spread(i, SAMPLED_ROWS, t->q_len),
-                    (i * 5 + i / 3) % t->q_heads);
+                    (i * 5 + i / 3) % t->q_heads, false);
         show_progress(checker, (double)i / SAMPLED_ROWS);
         if (machine_interrupted()) status = fault("interrupted; nothing was written");
     }
-    for (int i = 0; i < SAMPLED_KEYS && t->backward && !status; i++) {
+    /* A key alone needs the output and LSE of all queries, which no process of several has. */
+    for (int i = 0; i < SAMPLED_KEYS && t->backward && !checker->engine->joined && !status; i++) {
         int64_t key = spread(i, SAMPLED_KEYS, t->k_len), kv_head = i * 3 % t->kv_heads;
         oracle_key(&checker->oracle, i % t->batch, key, kv_head, &w.row, &w.dk, &w.dv);
         w.found.score_terms = fmax(w.found.score_terms, w.row.score_terms);
@@ -296,7 +327,7 @@ static int compare_sinks(struct checker *checker)
     const struct engine *engine = checker->engine;
     struct oracle_row row;
     struct tally *tally = &checker->all.tally[TALLY_DSINKS];
-    if (!engine->dsinks) return EXIT_PASS;
+    if (!engine->dsinks || engine->joined) return EXIT_PASS; /* likewise */
     int status = oracle_row_open(&row, engine->trial);
     for (int64_t h = 0; h < engine->trial->q_heads && !status; h++) {
         struct number dsink = oracle_sink(&checker->oracle, h, &row);
@@ -310,17 +341,19 @@ static int compare_sinks(struct checker *checker)
 
 /* ---- Verdict --------------------------------------------------------------------------------- */
 
-static bool is_compared(const struct trial *trial, int tally)
+static bool is_compared(const struct engine *engine, bool sampled, int tally)
 {
-    if (tally == TALLY_DSINKS) return trial->backward && trial->sinks;
+    const struct trial *trial = engine->trial;
+    if (tally == TALLY_DSINKS) return trial->backward && trial->sinks && !engine->joined;
+    if (tally > TALLY_DQ && sampled && engine->joined) return false;
     return tally < TALLY_DQ || trial->backward;
 }
 
-static void judge(const struct trial *trial, const struct tallies *all, struct check *check)
+static void judge(const struct engine *engine, const struct tallies *all, struct check *check)
 {
     check->passed = true;
     for (int i = 0; i < TALLIES; i++) {
-        if (!is_compared(trial, i)) continue;
+        if (!is_compared(engine, check->sampled, i)) continue;
         const struct tally *tally = &all->tally[i];
         struct check_line *line = &check->lines[check->count++];
         *line = (struct check_line){ tally_names[i], tally->largest.error,
@@ -349,7 +382,8 @@ static int check_with(const struct engine *engine, bool sampled, struct check *c
     status = sampled ? compare_sample(&checker) : compare_all(&checker);
     if (!status) status = compare_sinks(&checker);
     if (!engine->setup.quiet) progress_end();
-    if (!status) judge(engine->trial, &checker.all, check);
+    if (!status) status = tallies_share(engine, &checker.all);
+    if (!status) judge(engine, &checker.all, check);
     for (int i = 0; i < TENSOR_COUNT; i++) free(checker.packed[i]);
     oracle_close(&checker.oracle);
     return status;
@@ -377,7 +411,8 @@ bool check_ones(const struct engine *engine, double *error)
     *error = row ? 0.0 : INFINITY;
     for (int64_t i = 0; row && i < t->batch * t->q_len * t->q_heads; i++) {
         int64_t head = i % t->q_heads, query = i / t->q_heads % t->q_len;
-        int64_t batch = i / t->q_heads / t->q_len;
+        int64_t batch = i / t->q_heads / t->q_len, local;
+        if (!engine_find(engine, TENSOR_OUT, query, &local)) continue; /* another process's */
         engine_read(engine, TENSOR_LSE, batch, query, head, &lse);
         engine_read(engine, TENSOR_OUT, batch, query, head, row);
         double expected = isinf(lse) && lse < 0 ? 0.0 : 1.0;

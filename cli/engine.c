@@ -1,4 +1,4 @@
-/* engine.c - runs a trial through the library on a ring of threads. */
+/* engine.c - runs a trial through the library, on the ranks of this process. */
 #include "engine.h"
 
 #include <inttypes.h>
@@ -11,7 +11,9 @@
 #include "order.h"
 #include "places.h"
 #include "progress.h"
+#include "shardfile.h"
 #include "text.h"
+#include "world.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -39,13 +41,15 @@ static int open_layouts(struct engine *engine)
     return library_failed(status);
 }
 
-/* All ranks live in this process, so together they must fit into the machine. */
+/* The ranks of this process must fit into the machine together. */
 static int check_machine(const struct engine *engine)
 {
-    double needed = engine->forecast.total_bytes, have = (double)machine_memory();
+    double needed = 0.0, have = (double)machine_memory();
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++)
+        needed += (double)engine->forecast.rank[rank].memory.total;
     if (needed <= have) return EXIT_PASS;
-    return refuse("%d rank%s %.0f bytes (%s) together; this machine has %s", engine->ranks,
-                  engine->ranks == 1 ? " needs" : "s need", needed, text_bytes(needed).s,
+    return refuse("%d rank%s %.0f bytes (%s) together; this machine has %s", engine->count,
+                  engine->count == 1 ? " needs" : "s need", needed, text_bytes(needed).s,
                   text_bytes(have).s);
 }
 
@@ -132,8 +136,10 @@ static int open_groups(struct engine *engine)
     options.threads = (int)engine->trial->threads;
     options.context = engine;
     if (engine->setup.trace) options.trace = on_trace;
-    ra_status status = ra_group_create(engine->trial->transport, engine->ranks, &options,
-                                       engine->groups);
+    ra_status status = engine->joined ? ra_group_join(engine->trial->transport, NULL, &options,
+                                                      &engine->groups[engine->first])
+                                      : ra_group_create(engine->trial->transport, engine->ranks,
+                                                        &options, engine->groups);
     if (status != RA_OK) memset(engine->groups, 0, (size_t)engine->ranks * sizeof *engine->groups);
     return library_failed(status);
 }
@@ -171,6 +177,11 @@ static ra_status fill_tensor(struct engine *engine, int rank, enum tensor tensor
         struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
         int status = data_fill_places(engine->trial, tensor, &shard, &r->views[tensor]);
         return status ? ra_transport_error(RA_ERR_MEMORY, "out of memory") : RA_OK;
+    }
+    if (inputs->files[tensor]) {
+        struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
+        return shardfile_read(inputs->files[tensor], engine->trial, tensor, &shard,
+                              &r->views[tensor]);
     }
     if (!inputs->data[tensor]) { /* only dlse may be missing: no gradient through the LSE */
         memset(r->views[tensor].data, 0,
@@ -227,17 +238,18 @@ struct reporter {
     int rank;
 };
 
-/* Work done over all ranks and both passes, weighed by FLOPs. */
+/* Work done over the ranks of this process and both passes, weighed by FLOPs. */
 static double overall(const struct engine *engine)
 {
-    double done = 0.0;
-    for (int rank = 0; rank < engine->ranks; rank++) {
+    double done = 0.0, all = 0.0;
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
         const struct forecast_rank *f = &engine->forecast.rank[rank];
         double part = (double)atomic_load(&engine->rank[rank].done) * 1e-6;
         done += engine->in_backward ? f->forward.flops + part * f->backward.flops
                                     : part * f->forward.flops;
+        all += f->forward.flops + f->backward.flops;
     }
-    return engine->forecast.flops > 0.0 ? done / engine->forecast.flops : 0.0;
+    return all > 0.0 ? done / all : 0.0;
 }
 
 static int on_progress(void *context, double done)
@@ -297,12 +309,12 @@ static ra_status body_backward(ra_group *group, void *context)
     return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
 }
 
-/* Runs a body on every rank; the seconds from the first start to the last end. */
+/* Runs a body on every rank of this process; the seconds from the first start to the last end. */
 static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
 {
     double start = machine_seconds();
     for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
-    ra_status status = ra_group_run(engine->groups, engine->ranks, body, engine);
+    ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, engine);
     *seconds = machine_seconds() - start;
     if (status != RA_OK && machine_interrupted()) return fault("interrupted; nothing was written");
     return library_failed(status);
@@ -315,7 +327,7 @@ static int open_ranks(struct engine *engine)
     engine->rank = calloc((size_t)engine->ranks, sizeof *engine->rank);
     engine->groups = calloc((size_t)engine->ranks, sizeof *engine->groups);
     if (!engine->rank || !engine->groups) return fault("out of memory: %d ranks", engine->ranks);
-    for (int rank = 0; rank < engine->ranks; rank++) {
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
         struct engine_rank *r = &engine->rank[rank];
         r->forward = r->backward = ra_stats_default();
         r->memory = ra_memory_default();
@@ -339,6 +351,9 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
 {
     *engine = (struct engine){ .setup = *setup, .trial = setup->trial };
     engine->ranks = (int)setup->trial->ranks;
+    engine->joined = world_runs(setup->trial);
+    engine->first = engine->joined ? world_rank() : 0;
+    engine->count = engine->joined ? 1 : engine->ranks;
     int status = forecast_open(&engine->forecast, setup->trial, setup->memory);
     if (!status) status = check_machine(engine);
     if (!status) status = terms_open(&engine->terms, setup->trial);
@@ -346,11 +361,41 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     if (!status) status = open_layouts(engine);
     if (!status) status = open_ranks(engine);
     if (!status) status = open_dsinks(engine);
+    if (engine->joined) status = world_agree(status); /* nobody waits for one that does not come */
     if (!status) status = open_groups(engine);
     double seconds;
     if (!status) status = run_body(engine, body_prepare, &seconds);
-    if (!status) engine->threads = ra_group_threads(engine->groups[0]);
+    if (!status) engine->threads = ra_group_threads(engine->groups[engine->first]);
     if (status) engine_close(engine);
+    return status;
+}
+
+/* What processes tell one another of a pass. */
+struct figures {
+    ra_stats forward, backward;
+    ra_memory memory;
+    size_t peak_rss;
+    double seconds;
+};
+
+/* Every process learns what the ranks of the others counted, and the time of the slowest. */
+static int share_figures(struct engine *engine, double *seconds)
+{
+    struct engine_rank *r = &engine->rank[engine->first];
+    if (!engine->joined) return EXIT_PASS;
+    struct figures mine = { r->forward, r->backward, r->memory, machine_peak_rss(), *seconds };
+    struct figures *all = malloc((size_t)engine->ranks * sizeof *all);
+    if (!all) return fault("out of memory: %d ranks", engine->ranks);
+    int status = world_share(&mine, all, sizeof mine);
+    for (int rank = 0; rank < engine->ranks && !status; rank++) {
+        r = &engine->rank[rank];
+        r->forward = all[rank].forward;
+        r->backward = all[rank].backward;
+        r->memory = all[rank].memory;
+        r->peak_rss = all[rank].peak_rss;
+        if (all[rank].seconds > *seconds) *seconds = all[rank].seconds;
+    }
+    free(all);
     return status;
 }
 
@@ -360,18 +405,37 @@ int engine_forward(struct engine *engine)
     progress_begin("attention", engine->setup.quiet);
     int status = run_body(engine, body_forward, &engine->forward_seconds);
     if (!engine->setup.quiet) progress_end();
-    return status;
+    return status ? status : share_figures(engine, &engine->forward_seconds);
+}
+
+/* [rank, head]; NULL if memory ran out or the others did not tell. */
+static float *collect_dsinks(const struct engine *engine, int64_t heads)
+{
+    size_t bytes = (size_t)heads * sizeof(float);
+    float *all = malloc((size_t)engine->ranks * bytes);
+    if (all && engine->joined && world_share(engine->rank[engine->first].dsinks, all, bytes)) {
+        free(all);
+        return NULL;
+    }
+    for (int rank = 0; all && !engine->joined && rank < engine->ranks; rank++)
+        memcpy(all + rank * heads, engine->rank[rank].dsinks, bytes);
+    return all;
 }
 
 /* A sink belongs to all queries, so its gradient is the sum over the ranks. */
-static void add_dsinks(struct engine *engine)
+static int add_dsinks(struct engine *engine)
 {
-    for (int64_t h = 0; engine->dsinks && h < engine->trial->q_heads; h++) {
+    int64_t heads = engine->trial->q_heads;
+    if (!engine->dsinks) return EXIT_PASS;
+    float *all = collect_dsinks(engine, heads);
+    if (!all) return fault("the gradients of the sinks could not be collected");
+    for (int64_t h = 0; h < heads; h++) {
         double sum = 0.0;
-        for (int rank = 0; rank < engine->ranks; rank++)
-            sum += (double)engine->rank[rank].dsinks[h];
+        for (int rank = 0; rank < engine->ranks; rank++) sum += (double)all[rank * heads + h];
         engine->dsinks[h] = (float)sum;
     }
+    free(all);
+    return EXIT_PASS;
 }
 
 int engine_backward(struct engine *engine)
@@ -380,8 +444,8 @@ int engine_backward(struct engine *engine)
     progress_begin("gradient ", engine->setup.quiet);
     int status = run_body(engine, body_backward, &engine->backward_seconds);
     if (!engine->setup.quiet) progress_end();
-    if (!status) add_dsinks(engine);
-    return status;
+    if (!status) status = add_dsinks(engine);
+    return status ? status : share_figures(engine, &engine->backward_seconds);
 }
 
 static void close_rank(struct engine_rank *r)
@@ -432,7 +496,7 @@ const struct view *engine_find(const struct engine *engine, enum tensor tensor, 
 {
     int side = tensor_of_keys(tensor);
     int64_t index = engine->indices ? engine->indices[position] : position;
-    for (int rank = 0; rank < engine->ranks; rank++) {
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
         const struct engine_rank *r = &engine->rank[rank];
         *local = find_in_runs(r->runs[side], r->run_counts[side], index);
         if (*local >= 0) return &r->views[tensor];

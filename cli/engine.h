@@ -1,4 +1,5 @@
-/* engine.h - runs a trial through the library on a ring of threads.
+/* engine.h - runs a trial through the library on a ring of threads, or, where ranks are processes, this
+ * process's part of it.
  *
  *     engine_open()      plans, allocates, fills every rank's shard
  *     engine_forward()   as often as you like
@@ -13,13 +14,16 @@
 #include "cli.h"
 #include "data.h"
 #include "forecast.h"
+#include "npy.h"
 #include "terms.h"
 #include "trace.h"
 #include "trial.h"
 
-/* Tensors from files: whole, packed, in the trial's dtype. NULL where there is none. */
+/* Tensors from files. Whole, packed, in the trial's dtype; or, where ranks are processes, open files of
+ * which each rank reads what it needs. NULL where there is none. */
 struct inputs {
     void *data[TENSOR_COUNT];
+    struct npy_file *files[TENSOR_COUNT];
 };
 
 struct engine_setup {
@@ -43,6 +47,7 @@ struct engine_rank {
     ra_plan *plan;
     ra_stats forward, backward;
     ra_memory memory;
+    size_t peak_rss; /* of its process, bytes */
     atomic_int done; /* millionths of the running pass */
 };
 
@@ -60,6 +65,8 @@ struct engine {
     ra_group **groups;
     struct engine_rank *rank;
     int ranks;
+    int first, count; /* ranks of this process: all, or one of those of other processes */
+    bool joined;      /* the latter */
     int threads;
     bool in_backward;
     double forward_seconds, backward_seconds; /* of the last pass, over all ranks */
@@ -70,7 +77,7 @@ int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
 void engine_close(struct engine *engine); /* accepts a half-opened one */
 
-/* The shard and the place in it where an original position lies. */
+/* The shard and the place in it where an original position lies; NULL where that is another process's. */
 const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
                                int64_t *local);
 
@@ -78,7 +85,7 @@ const struct view *engine_find(const struct engine *engine, enum tensor tensor, 
 void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
                  int64_t head, float *to);
 
-/* The whole tensor in original order, packed: *memory is to be freed, or NULL where the only shard is
+/* The whole tensor in original order, packed; not where ranks are processes. *memory is to be freed, or NULL where the only shard is
  * already that. */
 int engine_gather(const struct engine *engine, enum tensor tensor, const void **data,
                   void **memory);

@@ -118,7 +118,7 @@ static const struct flag {
     SET(VERB_RUN, DATA, "--dv", "FILE", SETS_TEXT, dv, "write the gradient of the values, f32"),
     SET(VERB_RUN, DATA, "--dsinks", "FILE", SETS_TEXT, dsinks,
         "write the gradient of the sinks, f32 [head]"),
-    TRIAL(SIZED, MACHINE, "--ring", "P", "ring", "ranks (1)"),
+    TRIAL(SIZED, MACHINE, "--ring", "P", "ring", "ranks (1; with --transport mpi all processes)"),
     TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
           "who computes what where: ring, allgather, ulysses, 2d, 2d:UxR or auto (ring)"),
@@ -129,8 +129,10 @@ static const struct flag {
     TRIAL(
         SIZED, MACHINE, "--partition", "NAME", "partition",
         "who owns which positions: contiguous, zigzag or striped, each with ;perdoc (contiguous)"),
-    TRIAL(SIZED, MACHINE, "--transport", "NAME", "transport",
-          "what carries bytes between ranks: local, threads of this process"),
+    TRIAL(
+        SIZED, MACHINE, "--transport", "NAME", "transport",
+        "what carries bytes between ranks: local, threads of this process, or mpi, processes that "
+        "mpirun or srun started (local)"),
     TRIAL(SIZED, MACHINE, "--device", "NAME", "device", "auto or cpu"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--kernel", "NAME", "kernel",
           "the kernel to use; `ringattn info` lists them (the fastest that works here)"),

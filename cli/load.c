@@ -121,33 +121,39 @@ static int convert(const struct trial *t, enum tensor tensor, struct npy *npy)
     return EXIT_PASS;
 }
 
-static int load_tensor(struct options *o, bool automatic, enum tensor tensor, struct inputs *inputs)
+static int load_tensor(struct options *o, bool automatic, bool in_parts, enum tensor tensor,
+                       struct inputs *inputs)
 {
     struct npy npy;
-    int status = npy_read(flag_names[tensor], path_of(o, tensor), &npy);
+    const char *flag = flag_names[tensor], *path = path_of(o, tensor);
+    int status = in_parts ? npy_open(flag, path, &npy, &inputs->files[tensor])
+                          : npy_read(flag, path, &npy);
     if (status) return status;
     status = add_axes(tensor, &npy);
     if (!status) take_shape(&o->trial, tensor, &npy);
     if (!status) status = check_shape(&o->trial, tensor, &npy);
     if (!status) status = take_dtype(&o->trial, automatic, tensor, &npy);
-    if (!status) status = convert(&o->trial, tensor, &npy);
+    if (!status && !in_parts) status = convert(&o->trial, tensor, &npy);
     if (status) free(npy.data);
     else inputs->data[tensor] = npy.data;
     return status;
 }
 
-int load_inputs(struct options *o, struct inputs *inputs)
+int load_inputs(struct options *o, bool in_parts, struct inputs *inputs)
 {
-    *inputs = (struct inputs){ { NULL } };
+    *inputs = (struct inputs){ .data = { NULL } };
     bool automatic = o->trial.dtype == DTYPE_AUTO;
     int status = check_flags(o);
     for (int i = TENSOR_Q; i <= TENSOR_DLSE && !status; i++)
-        if (path_of(o, i)) status = load_tensor(o, automatic, i, inputs);
+        if (path_of(o, i)) status = load_tensor(o, automatic, in_parts, i, inputs);
     return status;
 }
 
 void load_free(struct inputs *inputs)
 {
-    for (int i = 0; i < TENSOR_COUNT; i++) free(inputs->data[i]);
-    *inputs = (struct inputs){ { NULL } };
+    for (int i = 0; i < TENSOR_COUNT; i++) {
+        free(inputs->data[i]);
+        npy_close(inputs->files[i]);
+    }
+    *inputs = (struct inputs){ .data = { NULL } };
 }

@@ -6,6 +6,7 @@
 #include "machine.h"
 #include "text.h"
 #include "verbs.h"
+#include "world.h"
 
 static const struct verb verbs[] = {
     { .name = "run",
@@ -121,6 +122,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
         if (verb->bit != VERB_PLAN || options.mask)
             machine_catch_interrupts(); /* a file to remove */
         status = verb->run(&options);
+        world_close(status);
     }
     options_clear(&options);
     return status;

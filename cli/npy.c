@@ -281,6 +281,75 @@ static int read_data(const struct reading *r, struct npy *out)
     return status;
 }
 
+struct npy_file {
+    int descriptor;
+    size_t offset;
+    ra_dtype dtype;
+    char name[300], why[400];
+};
+
+int npy_open(const char *flag, const char *path, struct npy *out, struct npy_file **file)
+{
+    struct reading r = { .flag = flag, .path = path, .kind = NPY_OF_NUMBERS, .descriptor = -1 };
+    struct npy npy = { .axes = 0 };
+    struct npy_file *opened = malloc(sizeof *opened);
+    int status = opened ? read_open(&r, &npy) : fault("%s: out of memory", flag);
+    free(r.header);
+    if (status) {
+        if (r.descriptor >= 0) close(r.descriptor);
+        free(opened);
+        return status;
+    }
+    *opened = (struct npy_file){ r.descriptor, r.offset, npy.dtype, "", "" };
+    snprintf(opened->name, sizeof opened->name, "%s: %s", flag, path);
+    *out = npy;
+    *file = opened;
+    return EXIT_PASS;
+}
+
+void npy_close(struct npy_file *file)
+{
+    if (file) close(file->descriptor);
+    free(file);
+}
+
+/* Bytes at an offset into `to`; false with `why` set. */
+static bool read_bytes_at(struct npy_file *file, off_t at, size_t bytes, void *to)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t got = pread(file->descriptor, (char *)to + done, bytes - done, at + (off_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) {
+            snprintf(file->why, sizeof file->why, "%s %s", file->name,
+                     got < 0 ? strerror(errno) : "is cut short");
+            return false;
+        }
+        done += (size_t)got;
+    }
+    return true;
+}
+
+const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
+                        void *to)
+{
+    enum { CHUNK = 4096 };
+    size_t from_bytes = half_bytes(file->dtype), to_bytes = half_bytes(dtype);
+    off_t at = (off_t)(file->offset + (size_t)first * from_bytes);
+    char raw[CHUNK * sizeof(float)];
+    float values[CHUNK];
+    if (file->dtype == dtype)
+        return read_bytes_at(file, at, (size_t)count * from_bytes, to) ? NULL : file->why;
+    for (int64_t i = 0; i < count; i += CHUNK) {
+        int64_t some = count - i < CHUNK ? count - i : CHUNK;
+        if (!read_bytes_at(file, at + (off_t)((size_t)i * from_bytes), (size_t)some * from_bytes,
+                           raw))
+            return file->why;
+        half_to_float(file->dtype, raw, some, values);
+        half_from_float(dtype, values, some, (char *)to + (size_t)i * to_bytes);
+    }
+    return NULL;
+}
+
 int npy_read_kind(const char *flag, const char *path, enum npy_kind kind, struct npy *out)
 {
     struct reading r = { .flag = flag, .path = path, .kind = kind, .descriptor = -1 };
@@ -334,6 +403,22 @@ static int write_values(FILE *stream, const struct npy_output *o)
         if (machine_interrupted()) return fault("interrupted; nothing was written");
     }
     return EXIT_PASS;
+}
+
+int npy_write_room(struct outfile *file, const char *path, const struct npy_output *output,
+                   size_t *offset)
+{
+    int status = outfile_open(file, path);
+    off_t bytes = sizeof(float);
+    if (status) return status;
+    for (int i = 0; i < output->axes; i++) bytes *= (off_t)output->shape[i];
+    write_header(file->stream, output);
+    fflush(file->stream);
+    long at = ftell(file->stream);
+    if (at < 0 || ftruncate(fileno(file->stream), at + bytes))
+        return fault("%s: writing failed: %s", path, strerror(errno));
+    *offset = (size_t)at;
+    return outfile_finish(file);
 }
 
 int npy_write(struct outfile *file, const char *path, const struct npy_output *output)

@@ -36,6 +36,16 @@ struct npy {
 int npy_read_kind(const char *flag, const char *path, enum npy_kind kind, struct npy *out);
 int npy_read(const char *flag, const char *path, struct npy *out); /* NPY_OF_NUMBERS */
 
+/* A file of numbers that stays open, for its values to be read in parts; *out has no data. */
+struct npy_file;
+int npy_open(const char *flag, const char *path, struct npy *out, struct npy_file **file);
+void npy_close(struct npy_file *file); /* accepts NULL */
+
+/* So many values from the first-th on, converted to `dtype`; NULL, or a sentence that says what went
+ * wrong and stays as long as the file is open. */
+const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
+                        void *to);
+
 /* Writes header and values, converted to f32, but leaves the file uncommitted. */
 struct npy_output {
     ra_dtype dtype;
@@ -45,5 +55,9 @@ struct npy_output {
     const void *data;
 };
 int npy_write(struct outfile *file, const char *path, const struct npy_output *output);
+
+/* The same with all values 0, to be written by others: *offset is where they begin. */
+int npy_write_room(struct outfile *file, const char *path, const struct npy_output *output,
+                   size_t *offset);
 
 #endif

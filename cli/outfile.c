@@ -47,20 +47,25 @@ bool outfile_same(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino && !strcmp(name_a, name_b);
 }
 
-static char *temporary_name(const char *path)
+static char *temporary_name(const char *path, long process)
 {
     size_t capacity = strlen(path) + 40;
     char *name = malloc(capacity);
     const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash + 1 - path) : 0;
-    if (name)
-        snprintf(name, capacity, "%.*s.%s.%ld.part", folder, path, path + folder, (long)getpid());
+    if (name) snprintf(name, capacity, "%.*s.%s.%ld.part", folder, path, path + folder, process);
     return name;
+}
+
+int outfile_name(struct outfile *file, const char *path, long process)
+{
+    *file = (struct outfile){ .path = path, .temporary = temporary_name(path, process) };
+    return file->temporary ? EXIT_PASS : fault("%s: out of memory", path);
 }
 
 int outfile_open(struct outfile *file, const char *path)
 {
-    *file = (struct outfile){ .path = path, .temporary = temporary_name(path) };
+    *file = (struct outfile){ .path = path, .temporary = temporary_name(path, (long)getpid()) };
     if (!file->temporary) return fault("%s: out of memory", path);
     int descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) file->stream = fdopen(descriptor, "wb");

@@ -17,7 +17,10 @@ int outfile_check(const char *flag, const char *path);
 /* Do two paths name one file, in whatever spelling? It need not exist yet. */
 bool outfile_same(const char *a, const char *b);
 
+/* Several processes may write one file: the first of them opens it, the others then name it by that
+ * one's process id. Whoever discards it removes it. */
 int outfile_open(struct outfile *file, const char *path);
+int outfile_name(struct outfile *file, const char *path, long process);
 int outfile_finish(struct outfile *file); /* all bytes on disk, still under the other name */
 int outfile_commit(struct outfile *file); /* rename */
 void outfile_discard(

@@ -9,8 +9,8 @@
 static const struct {
     const char *kind, *name;
 } later[] = {
-    { "transport", "mpi" },    { "transport", "nccl" }, { "transport", "stream" },
-    { "partition", "custom" }, { "device", "cuda" },
+    { "transport", "nccl" }, { "transport", "stream" }, { "partition", "custom" },
+    { "device", "cuda" },
 };
 
 /* Up to the colon of "2d:2x4" or the semicolon of "zigzag;perdoc". */

@@ -15,6 +15,7 @@
 #include "store.h"
 #include "system.h"
 #include "text.h"
+#include "world.h"
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 
@@ -54,15 +55,20 @@ static void print_ranks_json(struct json *json, const struct engine *engine)
         json_real(json, NULL,
                   engine->rank[r].forward.wait_seconds + engine->rank[r].backward.wait_seconds);
     json_close(json, ']');
+    if (!engine->joined) return;
+    json_open(json, "peak_rss_bytes_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_whole(json, NULL, (int64_t)engine->rank[r].peak_rss);
+    json_close(json, ']');
 }
 
 static void print_json(const struct engine *engine, const struct run_report *report)
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
-    const ra_plan *plan = engine->rank[0].plan;
+    const ra_plan *plan = engine->rank[engine->first].plan;
     report_problem_json(&json, engine->trial, ra_plan_strategy(plan), ra_plan_why(plan));
-    json_text(&json, "kernel", ra_plan_kernel(engine->rank[0].plan));
+    json_text(&json, "kernel", ra_plan_kernel(plan));
     json_whole(&json, "threads", engine->threads);
     json_whole(&json, "pairs", report->pairs);
     json_whole(&json, "flops", (int64_t)report->flops);
@@ -97,8 +103,10 @@ static void print_check(const struct engine *engine, const struct run_report *re
                check->lines[i].error, check->lines[i].bound);
     if (check->sampled && check->keys)
         printf("           (dk and dv start from this run's own LSE and output, checked above)\n");
-    if (engine->dsinks)
+    if (engine->dsinks && !engine->joined)
         printf("           (dsinks of all rows, from this run's own LSE and output)\n");
+    if (engine->joined && check->sampled && engine->trial->backward)
+        printf("           (dk and dv need all queries and are not compared across processes)\n");
     if (!check->passed) printf("           %s\n", check->what);
 }
 
@@ -151,7 +159,7 @@ static int run_engine(const struct options *options, struct inputs *inputs)
                                   .memory = options->memory,
                                   .timeout = options->timeout,
                                   .trace = options->trace ? &trace : NULL,
-                                  .quiet = options->quiet };
+                                  .quiet = options->quiet || !world_first() };
     int status = engine_open(&engine, &setup);
     if (status) return status;
     if (inputs && (engine.ranks > 1 || engine.order) && !options->verify)
@@ -172,10 +180,14 @@ static int run_engine(const struct options *options, struct inputs *inputs)
 
 int verb_run(struct options *options)
 {
-    struct inputs inputs = { { NULL } };
+    struct inputs inputs = { .data = { NULL } };
     bool files = load_wanted(options);
     int status = store_check(options);
-    if (!status && files) status = load_inputs(options, &inputs);
+    if (!status) status = world_open(&options->trial, options->timeout);
+    if (!status && world_runs(&options->trial) && options->trace)
+        return refuse("--trace: a timeline over several processes is not in this version");
+    bool in_parts = world_runs(&options->trial) && !options->verify;
+    if (!status && files) status = load_inputs(options, in_parts, &inputs);
     if (!status) {
         status = trial_settle(&options->trial);
         if (!status) status = run_engine(options, files ? &inputs : NULL);

@@ -3,10 +3,13 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "npy.h"
 #include "outfile.h"
 #include "places.h"
+#include "shardfile.h"
+#include "world.h"
 
 enum { FILES = 7 };
 
@@ -77,17 +80,21 @@ int store_check(const struct options *o)
     return status;
 }
 
+static struct npy_output describe(const struct trial *t, enum tensor tensor)
+{
+    return (struct npy_output){
+        .dtype = tensor_dtype(t, tensor),
+        .axes = tensor == TENSOR_LSE ? 3 : 4,
+        .shape = { t->batch, tensor_length(t, tensor), tensor_heads(t, tensor),
+                   tensor_dim(t, tensor) },
+    };
+}
+
 static int write_tensor(const struct engine *engine, const struct target *target,
                         struct outfile *file)
 {
-    const struct trial *t = engine->trial;
+    struct npy_output output = describe(engine->trial, target->tensor);
     void *memory;
-    struct npy_output output = {
-        .dtype = tensor_dtype(t, target->tensor),
-        .axes = target->tensor == TENSOR_LSE ? 3 : 4,
-        .shape = { t->batch, tensor_length(t, target->tensor), tensor_heads(t, target->tensor),
-                   tensor_dim(t, target->tensor) },
-    };
     int status = engine_gather(engine, target->tensor, &output.data, &memory);
     if (status) return status;
     status = npy_write(file, target->path, &output);
@@ -112,17 +119,87 @@ static int write_target(const struct engine *engine, const struct target *target
     return write_tensor(engine, target, file);
 }
 
+static int write_all(const struct engine *engine, const struct target *targets,
+                     struct outfile *files)
+{
+    int status = EXIT_PASS;
+    for (int i = 0; i < FILES && !status; i++)
+        if (targets[i].path) status = write_target(engine, targets, i, &files[i]);
+    return status;
+}
+
+/* ---- Ranks that are processes: each writes its part ------------------------------------------- */
+
+/* What the first process tells the others of a file it made. */
+struct made {
+    int64_t process;
+    size_t offsets[FILES]; /* of the values */
+};
+
+/* The first process makes all files, of their full length. */
+static int make_files(const struct engine *engine, const struct target *targets,
+                      struct outfile *files, struct made *made)
+{
+    int status = EXIT_PASS;
+    made->process = (int64_t)getpid();
+    for (int i = 0; i < FILES && !status; i++) {
+        if (!targets[i].path || i == TRACE) continue;
+        struct npy_output output = describe(engine->trial, targets[i].tensor);
+        status = i == DSINKS
+                     ? write_dsinks(engine, targets[i].path, &files[i])
+                     : npy_write_room(&files[i], targets[i].path, &output, &made->offsets[i]);
+    }
+    return status;
+}
+
+static int write_parts(const struct engine *engine, const struct target *targets,
+                       struct outfile *files, const struct made *made)
+{
+    const struct engine_rank *r = &engine->rank[engine->first];
+    int status = EXIT_PASS;
+    for (int i = 0; i < DSINKS && !status; i++) {
+        enum tensor tensor = targets[i].tensor;
+        if (!targets[i].path) continue;
+        if (!world_first()) status = outfile_name(&files[i], targets[i].path, (long)made->process);
+        int side = tensor_of_keys(tensor);
+        struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
+        if (!status)
+            status = shardfile_write(files[i].temporary, made->offsets[i], engine->trial, tensor,
+                                     &shard, &r->views[tensor]);
+    }
+    return status;
+}
+
+static int write_together(const struct engine *engine, const struct target *targets,
+                          struct outfile *files)
+{
+    struct made mine = { .process = 0 }, *all = malloc((size_t)engine->ranks * sizeof *all);
+    int status = all ? EXIT_PASS : fault("out of memory: %d ranks", engine->ranks);
+    if (!status && world_first()) status = make_files(engine, targets, files, &mine);
+    status = world_agree(status);
+    if (!status) status = world_share(&mine, all, sizeof mine);
+    if (!status) status = world_agree(write_parts(engine, targets, files, &all[0]));
+    free(all);
+    return status;
+}
+
+static int commit_all(struct outfile *files)
+{
+    int status = EXIT_PASS;
+    for (int i = 0; i < FILES && !status; i++)
+        if (files[i].temporary) status = outfile_commit(&files[i]);
+    return status;
+}
+
 int store_results(const struct options *o, const struct engine *engine)
 {
     struct target targets[FILES];
     struct outfile files[FILES] = { { .path = NULL } };
-    int status = EXIT_PASS;
     list_targets(o, targets);
-    for (int i = 0; i < FILES && !status; i++) {
-        if (targets[i].path) status = write_target(engine, targets, i, &files[i]);
-    }
-    for (int i = 0; i < FILES && !status; i++)
-        if (files[i].temporary) status = outfile_commit(&files[i]);
+    int status = engine->joined ? write_together(engine, targets, files)
+                                : write_all(engine, targets, files);
+    if (!status && world_first()) status = commit_all(files);
+    if (engine->joined) status = world_agree(status);
     for (int i = 0; i < FILES; i++) outfile_discard(&files[i]);
     return status;
 }

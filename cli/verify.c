@@ -14,6 +14,7 @@
 #include "machine.h"
 #include "progress.h"
 #include "text.h"
+#include "world.h"
 
 /* What one case came to. */
 struct verdict {
@@ -37,14 +38,15 @@ __attribute__((format(printf, 2, 3))) static void find_fault(struct verdict *ver
 /* ---- One case -------------------------------------------------------------------------------- */
 
 /* A number for all bits of a tensor, in global order, so that it can be compared between ring
- * sizes. */
-static uint64_t digest(const struct engine *engine, enum tensor tensor)
+ * sizes; of those positions that belong to the ranks of `owner`. */
+static uint64_t digest(const struct engine *engine, const struct engine *owner, enum tensor tensor)
 {
     const struct trial *t = engine->trial;
     size_t bytes = (size_t)tensor_dim(t, tensor) * half_bytes(tensor_dtype(t, tensor));
     uint64_t sum = 1;
     for (int64_t position = 0; position < tensor_length(t, tensor); position++) {
         int64_t local;
+        if (!engine_find(owner, tensor, position, &local)) continue;
         const struct view *view = engine_find(engine, tensor, position, &local);
         for (int64_t i = 0; view && i < t->batch * tensor_heads(t, tensor); i++) {
             int64_t heads = tensor_heads(t, tensor);
@@ -62,11 +64,12 @@ struct digests {
     uint64_t of[TENSOR_COUNT];
 };
 
-static struct digests digest_all(const struct engine *engine)
+static struct digests digest_all(const struct engine *engine, const struct engine *owner)
 {
     struct digests digests = { { 0 } };
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
-        if (!tensor_is_backward(i) || engine->trial->backward) digests.of[i] = digest(engine, i);
+        if (!tensor_is_backward(i) || engine->trial->backward)
+            digests.of[i] = digest(engine, owner, i);
     return digests;
 }
 
@@ -82,6 +85,24 @@ static int run_once(struct engine *engine)
     int status = engine_forward(engine);
     if (!status && engine->trial->backward) status = engine_backward(engine);
     return status;
+}
+
+/* What the ranks sent, against what their plans say of any run. */
+static void check_traffic(const struct engine *engine, struct verdict *verdict)
+{
+    for (int rank = 0; rank < engine->ranks; rank++) {
+        const struct engine_rank *r = &engine->rank[rank];
+        const struct forecast_rank *f = &engine->forecast.rank[rank];
+        int64_t sent = r->forward.bytes_sent + r->backward.bytes_sent;
+        int64_t planned = f->forward.bytes_sent + f->backward.bytes_sent;
+        int64_t hops = r->forward.hops + r->backward.hops;
+        int64_t planned_hops = f->forward.hops + f->backward.hops;
+        if (sent != planned || hops != planned_hops)
+            find_fault(verdict,
+                       "rank %d sent %" PRId64 " bytes in %" PRId64 " hops, planned were %" PRId64
+                       " in %" PRId64,
+                       rank, sent, hops, planned, planned_hops);
+    }
 }
 
 /* Truth rule 4: what the ranks counted against the oracle's pairs and the formulas. */
@@ -106,6 +127,7 @@ static void check_counts(const struct engine *engine, struct verdict *verdict)
     if (sent != received)
         find_fault(verdict, "sent %" PRId64 " bytes but received %" PRId64, sent, received);
     if (t->ranks == 1 && sent) find_fault(verdict, "one rank alone sent %" PRId64 " bytes", sent);
+    check_traffic(engine, verdict);
 }
 
 /* Truth rule 1 on the same problem with V = ones. */
@@ -127,19 +149,20 @@ static int check_with_ones(const struct trial *trial, double timeout, struct ver
 }
 
 /* Truth rule 9: forward allgather gives the bits of one rank, whatever the ring and the threads. */
-static int check_one_rank(const struct trial *trial, double timeout, const struct digests *digests,
+static int check_one_rank(const struct engine *ring, const struct digests *digests,
                           struct verdict *verdict)
 {
-    struct trial alone = *trial;
+    struct trial alone = *ring->trial;
     struct engine engine;
     alone.ranks = alone.threads = 1;
+    strcpy(alone.transport, "local");
     alone.backward = false;
-    struct engine_setup setup = { .trial = &alone, .timeout = timeout, .quiet = true };
+    struct engine_setup setup = { .trial = &alone, .timeout = ring->setup.timeout, .quiet = true };
     int status = engine_open(&engine, &setup);
     if (status) return status;
     status = engine_forward(&engine);
     if (!status) {
-        struct digests of_one = digest_all(&engine);
+        struct digests of_one = digest_all(&engine, ring);
         for (int i = TENSOR_OUT; i <= TENSOR_LSE; i++)
             if (of_one.of[i] != digests->of[i])
                 find_fault(verdict, "allgather: %s has other bits than on one rank",
@@ -149,40 +172,55 @@ static int check_one_rank(const struct trial *trial, double timeout, const struc
     return status;
 }
 
-static int check_engine_results(struct engine *engine, struct digests *digests,
-                                struct verdict *verdict)
+static int check_engine_results(struct engine *engine, struct verdict *verdict)
 {
     int status = run_once(engine);
     if (status) return status;
-    *digests = digest_all(engine);
+    struct digests digests = digest_all(engine, engine);
     status = run_once(engine);
     if (status) return status;
-    struct digests again = digest_all(engine);
-    compare_digests(digests, &again, "in a second run", verdict);
+    struct digests again = digest_all(engine, engine);
+    compare_digests(&digests, &again, "in a second run", verdict);
     status = check_engine_fully(engine, &verdict->check);
     if (status) return status;
     verdict->worst = verdict->check.worst;
     if (!verdict->check.passed) find_fault(verdict, "%s", verdict->check.what);
     check_counts(engine, verdict);
-    return EXIT_PASS;
+    if (engine->ranks == 1 || strcmp(engine->trial->strategy, "allgather")) return EXIT_PASS;
+    return check_one_rank(engine, &digests, verdict);
+}
+
+/* Where ranks are processes, what one of them found wrong is wrong for all. */
+static int share_verdict(struct verdict *verdict)
+{
+    struct found {
+        bool passed;
+        char what[sizeof verdict->what];
+    } mine = { .passed = verdict->passed };
+    struct found *all = calloc((size_t)world_size(), sizeof *all);
+    if (!all) return fault("out of memory: %d ranks", world_size());
+    memcpy(mine.what, verdict->what, sizeof mine.what);
+    int status = world_share(&mine, all, sizeof mine);
+    for (int rank = 0; !status && rank < world_size(); rank++)
+        if (!all[rank].passed) find_fault(verdict, "%s", all[rank].what);
+    free(all);
+    return status;
 }
 
 /* Everything about one trial. One that does not run has failed too; why is in the exit status. */
 static int verify_trial(const struct trial *trial, double timeout, struct verdict *verdict)
 {
     struct engine engine;
-    struct digests digests;
     *verdict = (struct verdict){ .passed = true };
     struct engine_setup setup = { .trial = trial, .timeout = timeout, .quiet = true };
     int status = engine_open(&engine, &setup);
     if (!status) {
-        status = check_engine_results(&engine, &digests, verdict);
+        status = check_engine_results(&engine, verdict);
         engine_close(&engine);
     }
     bool ones = !trial->ones && !trial->sinks && trial->dropout <= 0.0;
     if (!status && ones) status = check_with_ones(trial, timeout, verdict);
-    if (!status && trial->ranks > 1 && !strcmp(trial->strategy, "allgather"))
-        status = check_one_rank(trial, timeout, &digests, verdict);
+    if (!status && world_runs(trial)) status = share_verdict(verdict);
     if (status) find_fault(verdict, "it did not run");
     return status;
 }
@@ -369,6 +407,7 @@ static int verify_text(const struct options *options, const char *text, struct r
     struct trial trial;
     struct verdict verdict;
     int status = trial_parse(&trial, text);
+    if (!status) status = world_open(&trial, options->timeout);
     if (!status && *options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
     if (!status && options->trial.threads) trial.threads = options->trial.threads;
     char *full = status ? NULL : trial_format(&trial);
