@@ -4,6 +4,7 @@
 #   tests/support                   helpers, linked to all of these
 #   tests/cli/run.sh                the command, from outside
 #   tests/bench/peers.sh            the comparison with rivals, from outside
+#   tests/mpi                       processes, started by a launcher of MPI
 #   tests/abi                       header, exported names, installed packages
 #   examples                        each program must run and exit 0
 #
@@ -98,6 +99,7 @@ ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
 foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/tests-mpi.cmake)
 
 if(TARGET peers)
     ringattn_test_script(bench/peers 120 sh ${tests}/bench/peers.sh ${PROJECT_BINARY_DIR})

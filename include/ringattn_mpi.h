@@ -14,7 +14,8 @@
  * calls MPI. Where MPI is not initialised yet, the library does that, and ends it when the process
  * exits; it never ends what it did not begin.
  *
- * ERRORS come back as ra_status, the library never lets MPI end the process. After a failure messages
+ * ERRORS come back as ra_status where MPI lets them: MPICH tells those of requests to the handler of
+ * MPI_COMM_WORLD, so a program that is to survive a lost peer sets MPI_ERRORS_RETURN there. After a failure messages
  * may be left that MPI cannot take back: the group's communicators are then not freed, and MPI_Finalize
  * may wait for ever, since a peer may be gone; end the process without it.
  *

@@ -14,7 +14,7 @@
 #include "ringattn_mpi.h"
 
 static bool began_mpi;   /* we did, so we end it */
-static bool had_failure; /* MPI_Finalize would wait for ranks that may be gone */
+static bool had_failure; /* a rank may be gone, and MPI_Finalize would wait for it */
 
 ra_status mpi_check(const struct link *link, int code, const char *what)
 {
@@ -49,6 +49,8 @@ static ra_status begin_mpi(int *level)
                           "MPI_Init_thread"));
         began_mpi = true;
         atexit(end_mpi);
+        /* Some MPI tells errors of requests to the world's handler, whatever communicator they are of. */
+        MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     }
     if (*level < MPI_THREAD_FUNNELED)
         return mpi_fail(RA_ERR_UNSUPPORTED,
@@ -62,6 +64,7 @@ static ra_status begin_mpi(int *level)
     return RA_OK;
 }
 
+/* Before anything of MPI is called: in a program of another family the names would be that one's. */
 static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
 {
     *comm = MPI_COMM_WORLD;
@@ -219,8 +222,8 @@ ra_status mpi_join(const void *where, double timeout, void **out, struct ra__pla
     int level;
     MPI_Comm comm;
     struct link *link = NULL;
-    RA__TRY(begin_mpi(&level));
     RA__TRY(find_comm(where, &comm));
+    RA__TRY(begin_mpi(&level));
     ra_status status = make_link(comm, timeout, level == MPI_THREAD_FUNNELED, &link);
     if (status == RA_OK) status = make_comms(link, comm);
     if (status == RA_OK) status = meet(link, place);
@@ -233,6 +236,15 @@ ra_status mpi_join(const void *where, double timeout, void **out, struct ra__pla
     if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI goes on making what was asked for */
     if (link) free_link(link);
     return status;
+}
+
+/* A farewell of the whole world shows that all are there, whatever happened before. */
+static void note_end(const struct link *link, bool clean)
+{
+    int world = 0;
+    MPI_Comm_size(MPI_COMM_WORLD, &world);
+    if (!clean) had_failure = true;
+    else if (link->ranks == world) had_failure = false;
 }
 
 void mpi_close(void *opaque)
@@ -250,7 +262,7 @@ void mpi_close(void *opaque)
             MPI_Comm_free(&link->data);
             MPI_Comm_free(&link->words);
         }
-        had_failure = had_failure || !clean;
+        note_end(link, clean);
     }
     free_link(link);
 }

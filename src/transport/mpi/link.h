@@ -30,7 +30,6 @@ struct flight {
         uint64_t bytes;
     } word;          /* sent, or received */
     bool has_word;   /* it has left, or arrived */
-    bool cut_short;  /* MPI says that more came than was expected; the word will tell */
     size_t moved;    /* bytes of pieces that are done */
     size_t in_piece; /* bytes of the one under way */
     MPI_Request word_request, piece_request;

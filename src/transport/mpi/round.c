@@ -1,9 +1,10 @@
 /* round.c - the messages of a round.
  *
  * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, one at a time,
- * each small enough for MPI's int counts. Receives are posted before anything is known of the other side,
- * so nothing waits for a handshake; the word only tells whether the two sides mean the same. Words and
- * pieces of one tag arrive in the order in which they were sent. */
+ * each small enough for MPI's int counts. The receiver asks for the first piece when the word has told it
+ * that the two sides mean the same: a message longer than its receive is an error that MPI may answer by
+ * ending the process. That costs one look between slices of work, long before the message is needed.
+ * Words and pieces of one tag arrive in the order in which they were sent. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -89,7 +90,7 @@ static ra_status start(struct link *link, struct ra__message *message, bool is_s
                               : MPI_Irecv(word, sizeof *word, MPI_BYTE, message->peer, tag,
                                           link->words, &flight->word_request),
                       is_send ? "a send" : "a receive"));
-    return start_piece(link, flight);
+    return is_send ? start_piece(link, flight) : RA_OK;
 }
 
 /* Do sender and receiver mean the same message? */
@@ -98,7 +99,7 @@ static ra_status compare(struct link *link, const struct flight *flight)
     const struct ra__message *m = flight->message;
     const struct word *word = &flight->word;
     char reason[240];
-    if (word->tag == m->tag && word->bytes == m->bytes && !flight->cut_short) return RA_OK;
+    if (word->tag == m->tag && word->bytes == m->bytes) return RA_OK;
     if (word->bytes != m->bytes)
         snprintf(reason, sizeof reason, "hop %d: rank %d sends %zu bytes where rank %d expects %zu",
                  m->hop, m->peer, (size_t)word->bytes, link->rank, m->bytes);
@@ -118,20 +119,16 @@ static ra_status look_at_word(struct link *link, struct flight *flight)
     RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     flight->has_word = true;
-    return flight->is_send ? RA_OK : compare(link, flight);
+    if (flight->is_send) return RA_OK;
+    RA__TRY(compare(link, flight));
+    return start_piece(link, flight);
 }
 
 static ra_status look_at_piece(struct link *link, struct flight *flight)
 {
-    int done, class = MPI_SUCCESS;
+    int done;
     if (flight->piece_request == MPI_REQUEST_NULL) return RA_OK;
-    int code = MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS) MPI_Error_class(code, &class);
-    if (class == MPI_ERR_TRUNCATE) { /* the word, sent before it, tells how much came */
-        flight->cut_short = true;
-        return flight->has_word ? compare(link, flight) : RA_OK;
-    }
-    RA__TRY(mpi_check(link, code, "a test"));
+    RA__TRY(mpi_check(link, MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     flight->moved += flight->in_piece;
     return start_piece(link, flight);

@@ -1,0 +1,34 @@
+# Tests of the mpi transport: programs that a launcher starts several of, and scripts that do so.
+
+ringattn_test_script(mpi/plugin 120 sh ${tests}/mpi/plugin.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})
+if(NOT TARGET ringattn_mpi)
+    return()
+endif()
+
+# ringattn_mpi_program(NAME LIBRARIES...): tests/mpi/NAME.c.
+function(ringattn_mpi_program name)
+    add_executable(test_mpi_${name} ${tests}/mpi/${name}.c)
+    target_link_libraries(test_mpi_${name} PRIVATE ${ARGN})
+    ringattn_flags(test_mpi_${name})
+    set_target_properties(test_mpi_${name} PROPERTIES
+        OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
+endfunction()
+
+set(mpi_launcher ${MPIEXEC_EXECUTABLE})
+ringattn_mpi_program(problems ringattn_static)
+foreach(processes 1 2 3 4 8)
+    ringattn_test_script(mpi/grid-${processes} 300
+        sh ${tests}/mpi/grid.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}" ${processes})
+endforeach()
+ringattn_test_script(mpi/faults 300 bash ${tests}/mpi/faults.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}")
+set(mpi_rows mpi/grid-1 mpi/grid-2 mpi/grid-3 mpi/grid-4 mpi/grid-8 mpi/faults)
+if(have_cmocka)
+    ringattn_mpi_program(link ${test_libraries})
+    ringattn_mpi_program(levels ${test_libraries} MPI::MPI_C)
+    ringattn_test_script(mpi/programs 120
+        sh ${tests}/mpi/programs.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}")
+    ringattn_test_script(mpi/families 180 sh ${tests}/mpi/families.sh ${PROJECT_BINARY_DIR})
+    list(APPEND mpi_rows mpi/programs mpi/families)
+endif()
+# They have more processes than there are cores, and some measure time.
+set_tests_properties(${mpi_rows} PROPERTIES RUN_SERIAL TRUE)

@@ -1,0 +1,26 @@
+#!/bin/sh
+# Patterns x strategies x partitions over processes, against the fp64 oracle; what was sent against what
+# was planned; the bits of allgather against those of one rank. RINGATTN_LONG=1 leaves nothing out.
+# usage: grid.sh BUILD LAUNCHER PROCESSES
+set -eu
+build=$1 launcher=$2 processes=$3
+. "$(dirname "$0")/launch.sh"
+step=3
+[ "${RINGATTN_LONG:-0}" != 1 ] || step=1
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+"$build/tests/mpi/problems" "$processes" "$step" >"$dir/problems"
+[ -s "$dir/problems" ] || fail "no problems"
+set --
+while IFS= read -r line; do set -- "$@" "$line"; done <"$dir/problems"
+launch "$processes" "$build/ringattn" verify "$@" >"$dir/said" 2>"$dir/complaints" ||
+    { cat "$dir/complaints"; grep -A8 FAILED "$dir/said" || true; fail "verify on $processes processes"; }
+passed=$(grep -c '^passed' "$dir/said")
+[ "$passed" -eq $# ] || fail "$passed of $# passed"
+
+# In pieces, as messages of gigabytes are.
+RINGATTN_MPI_PIECE=777 launch "$processes" "$build/ringattn" verify \
+    "causal n=67 h=4/2 d=16 ring=$processes zigzag backward mpi threads=1" >"$dir/said" 2>&1 ||
+    { cat "$dir/said"; fail "messages in pieces"; }
+echo "$processes processes: $passed problems agree with the oracle"
