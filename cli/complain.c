@@ -5,13 +5,14 @@
 
 void (*before_complaint)(void);
 
+/* In one piece: several processes may complain at the same time. */
 static void complain(const char *format, va_list args)
 {
+    char text[4096];
     if (before_complaint) before_complaint();
     fflush(stdout);
-    fputs("ringattn: ", stderr);
-    vfprintf(stderr, format, args);
-    fputc('\n', stderr);
+    vsnprintf(text, sizeof text, format, args);
+    fprintf(stderr, "ringattn: %s\n", text);
 }
 
 int refuse(const char *format, ...)

@@ -115,5 +115,7 @@ static ra_status reduce(ra_state *state, const struct ra__rank *rank)
 ra_status ra_state_reduce(ra_state *state, ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    return ra__tell_others(group, reduce(state, &group->rank));
+    ra_status status = reduce(state, &group->rank);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return ra__tell_others(group, status);
 }

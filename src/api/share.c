@@ -31,11 +31,15 @@ static ra_status share(const struct ra__rank *rank, const void *mine, void *all,
 ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes)
 {
     if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
-    return ra__tell_others(group, share(&group->rank, mine, all, bytes));
+    ra_status status = share(&group->rank, mine, all, bytes);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return ra__tell_others(group, status);
 }
 
 ra_status ra_group_poll(ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
-    return group->rank.transport->poll(group->rank.link);
+    ra_status status = group->rank.transport->poll(group->rank.link);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return status;
 }

@@ -207,6 +207,12 @@ void ra__exec_destroy(struct ra__exec *exec); /* accepts a half-made one */
 ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
                        const struct ra__io *io);
 
+/* A call that used the link has ended well. */
+static inline void ra__rank_rest(const struct ra__rank *rank)
+{
+    if (rank->transport->rest) rank->transport->rest(rank->link);
+}
+
 /* Sends `mine` to every other rank and receives the same number of bytes from each: entry i of
  * `theirs` comes from the i-th of the others. `messages` has room for 2 (ranks - 1). */
 ra_status ra__exec_share(const struct ra__rank *rank, struct ra__message *messages, int tag,

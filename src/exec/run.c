@@ -161,6 +161,7 @@ ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
     ra__exec_set_terms(exec);
     ra_status status = run_program(exec);
     if (status != RA_OK) return give_up(exec, status);
+    ra__rank_rest(exec->rank);
     if (io->progress) io->progress(io->context, 1.0);
     exec->home = exec->io = NULL;
     exec->stats.pairs = atomic_load(&exec->pairs);

@@ -59,6 +59,9 @@ struct ra__transport {
     /* Called often while this rank works: shows the others that it lives, lets messages make
      * progress, and fails if the group was aborted. Cheap. */
     ra_status (*poll)(void *link);
+    /* This rank's call is over: until its next one it shows no life, and nobody shall miss that. NULL
+     * where only waits look for life. */
+    void (*rest)(void *link);
     /* Ends the group: every rank's next call fails with this reason. Any thread, any time. */
     void (*abort)(void *link, ra_status status, const char *reason);
     /* Accepts NULL; safe after a failed post. */

@@ -4,7 +4,11 @@
  * Every rank sends a sign of life to every other four times in a timeout, from its polls while it works
  * and from its waits. A rank that waits does not live by itself but by the one it waits for, so its sign
  * carries how long ago that one showed life, and who it is: all who wait in a chain lose patience with
- * the same rank at about the same time, and ranks that wait in a circle grow old together. */
+ * the same rank at about the same time, and ranks that wait in a circle grow old together.
+ *
+ * Who works looks out too: a rank that was in a call and fell silent is lost, however long it may still
+ * take until somebody waits for it. Who leaves a call says so. A rank that was away itself (stopped, or
+ * its process not run) judges nobody by the time it missed. */
 #include "transport/mpi/link.h"
 
 #include <stddef.h>
@@ -13,7 +17,7 @@
 
 #include "core/clock.h"
 
-enum { SIGNS_PER_TIMEOUT = 4 };
+enum { SIGNS_PER_TIMEOUT = 4, CHECKS_PER_TIMEOUT = 16 };
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
@@ -54,7 +58,8 @@ static bool drain(struct link *link, double until)
 static double life_awaited(const struct link *link)
 {
     double life = link->peers[link->waits_for].life;
-    return life > link->waits_since ? life : link->waits_since;
+    double floor = link->waits_since > link->back ? link->waits_since : link->back;
+    return life > floor ? life : floor;
 }
 
 static void show_life(struct link *link)
@@ -70,6 +75,39 @@ static void show_life(struct link *link)
         note.age = now - life_awaited(link);
     }
     tell_all(link, &note);
+    link->resting = false;
+}
+
+void life_rest(void *opaque)
+{
+    struct link *link = opaque;
+    if (link->resting || atomic_load(&link->failed)) return;
+    drain(link, ra__now() + link->timeout / SIGNS_PER_TIMEOUT); /* this one must not be left out */
+    tell_all(link, &(struct note){ .kind = NOTE_REST });
+    link->resting = true;
+}
+
+static ra_status lost(struct link *link, int rank, int hop)
+{
+    char reason[200];
+    snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds", hop,
+             rank, link->timeout);
+    life_fail(link, RA_ERR_TIMEOUT, reason);
+    return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
+}
+
+/* Fails if a rank that was in a call has fallen silent. */
+static ra_status look_out(struct link *link)
+{
+    double now = ra__now();
+    if (now - link->last_check < link->timeout / CHECKS_PER_TIMEOUT) return RA_OK;
+    link->last_check = now;
+    for (int i = 0; i < link->ranks; i++) {
+        const struct peer *peer = &link->peers[i];
+        double heard = peer->heard > link->back ? peer->heard : link->back;
+        if (peer->active && now - heard > link->timeout) return lost(link, i, link->hop);
+    }
+    return RA_OK;
 }
 
 /* ---- Hearing --------------------------------------------------------------------------------- */
@@ -89,7 +127,8 @@ ra_status life_open(struct link *link)
         link->peers[i].culprit = i;
     }
     link->listening = MPI_REQUEST_NULL;
-    link->last_shown = ra__now();
+    link->last_shown = link->last_look = ra__now();
+    link->resting = true;
     link->waits_for = -1;
     return listen(link);
 }
@@ -110,6 +149,8 @@ static void hear(struct link *link, int from)
 {
     struct peer *peer = &link->peers[from];
     struct note *note = &link->heard;
+    peer->heard = ra__now();
+    peer->active = note->kind == NOTE_LIFE;
     switch (note->kind) {
     case NOTE_LIFE:
         peer->life = ra__now() - note->age;
@@ -120,7 +161,8 @@ static void hear(struct link *link, int from)
         note->reason[sizeof note->reason - 1] = '\0';
         set_failure(link, from, (ra_status)note->status, note->reason);
         break;
-    default: peer->left = true;
+    case NOTE_FAREWELL: peer->left = true; break;
+    default: break;
     }
 }
 
@@ -140,6 +182,9 @@ static void tell_failure(struct link *link)
 
 ra_status life_look(struct link *link)
 {
+    double now = ra__now();
+    if (now - link->last_look > link->timeout / SIGNS_PER_TIMEOUT) link->back = now;
+    link->last_look = now;
     for (int arrived = 1; arrived && link->listening != MPI_REQUEST_NULL;) {
         MPI_Status status;
         ra_status result = mpi_check(link, MPI_Test(&link->listening, &arrived, &status),
@@ -155,7 +200,7 @@ ra_status life_look(struct link *link)
         return life_failure(link);
     }
     show_life(link);
-    return RA_OK;
+    return look_out(link);
 }
 
 /* ---- Failing --------------------------------------------------------------------------------- */
@@ -187,19 +232,18 @@ void life_abort(void *opaque, ra_status status, const char *reason)
 ra_status life_check(struct link *link, int rank, int hop)
 {
     const struct peer *peer = &link->peers[rank];
+    bool circle = peer->circle || peer->culprit == link->rank;
     if (ra__now() - life_awaited(link) < link->timeout) return RA_OK;
+    if (!peer->left && !circle) return lost(link, peer->culprit, hop);
     char reason[200];
     if (peer->left)
         snprintf(reason, sizeof reason, "hop %d: rank %d has left the group", hop, rank);
-    else if (peer->circle || peer->culprit == link->rank)
+    else
         snprintf(
             reason, sizeof reason,
             "hop %d: ranks %d and %d have waited for one another for %.3g seconds; do all ranks "
             "run the same plan?",
             hop, link->rank, rank, link->timeout);
-    else
-        snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds",
-                 hop, peer->culprit, link->timeout);
     life_fail(link, RA_ERR_TIMEOUT, reason);
     return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
 }

@@ -36,7 +36,7 @@ struct flight {
 };
 
 /* What ranks tell one another besides messages. */
-enum note_kind { NOTE_LIFE, NOTE_FAILURE, NOTE_FAREWELL };
+enum note_kind { NOTE_LIFE, NOTE_REST, NOTE_FAILURE, NOTE_FAREWELL };
 
 struct note {
     int32_t kind;
@@ -48,6 +48,8 @@ struct note {
 };
 
 struct peer {
+    double heard;     /* when a note of it came */
+    bool active;      /* it is in a call, and will go on sending them */
     double life;      /* when it, or whom it waits for, last showed life */
     int culprit;      /* who that is */
     bool circle;      /* it waits for a rank that waits for it */
@@ -72,7 +74,10 @@ struct link {
     struct note heard;
     MPI_Request listening;
     double last_shown;
-    int waits_for; /* -1: works */
+    double last_check; /* when it was seen that nobody is missing */
+    double back;       /* when this rank came back from wherever it did not listen */
+    bool resting;      /* the others do not wait for our notes */
+    int waits_for;     /* -1: works */
     double waits_since;
 
     pthread_mutex_t lock; /* guards the next three */
@@ -105,6 +110,7 @@ ra_status mpi_poll(void *link);
 ra_status life_open(struct link *link);
 /* Takes along notes, and sends some when it is time to. */
 ra_status life_look(struct link *link);
+void life_rest(void *link);
 /* Fails once nobody who could end a wait for `peer` has shown life for the timeout. */
 ra_status life_check(struct link *link, int peer, int hop);
 /* This rank fails for all; the first failure counts. Its own thread tells the others. */

@@ -33,6 +33,7 @@ static const struct ra__transport transport = {
     .post = mpi_post,
     .wait = mpi_wait,
     .poll = mpi_poll,
+    .rest = life_rest,
     .abort = life_abort,
     .close = mpi_close,
 };

@@ -158,7 +158,6 @@ static void withdraw(struct link *link)
 /* Takes along everything that has arrived. */
 static ra_status look(struct link *link)
 {
-    link->last_look = ra__now();
     for (int i = 0; i < link->flying; i++) {
         struct flight *flight = &link->flights[i];
         if (is_done(flight)) continue;

@@ -1,0 +1,170 @@
+#!/bin/bash
+# Processes that die, stop, disagree, or cannot read or write: the others end in time with a sentence that
+# says who and where, exit status 3 (2 for a wrong input), and leave no file behind.
+# usage: faults.sh BUILD LAUNCHER [REPETITIONS]
+# RINGATTN_LONG=1: 100 random repetitions of death and stopping.
+set -eu
+build=$1 launcher=$2
+root=$(cd "$(dirname "$0")/../.." && pwd)
+. "$(dirname "$0")/launch.sh"
+repetitions=${3:-1}
+[ "${RINGATTN_LONG:-0}" != 1 ] || repetitions=50 # of each of two
+processes=4 timeout=1
+
+# How to tell the launcher to let the others live.
+case $("$launcher" --version 2>&1) in
+*"Open MPI"*) survive="--enable-recovery" family=openmpi ;;
+*) survive="-disable-auto-cleanup" family=mpich ;;
+esac
+
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+export RINGATTN_PLUGINS="$build" RINGATTN_THREADS=1
+
+# Each process tells its id and, if it lives so long, when and how it ended.
+cat >rank.sh <<'END'
+rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${PMIX_RANK:-}}}
+"$@" &
+echo $! >"pid.$rank"
+code=0
+wait $! || code=$?
+echo "$(date +%s.%N) $code" >"end.$rank"
+exit $code
+END
+
+now() { date +%s.%N; }
+since() { awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f", b - a }'; }
+
+nothing_left()
+{
+    left=$(find "$dir" -name '*out.npy*')
+    [ -z "$left" ] || fail "$1: left behind: $left"
+}
+
+# MPI_Init has no timeout: a rank that dies in there leaves the others to the launcher. Who has used the
+# CPU for two tenths of a second is past it.
+wait_until_all_work()
+{
+    for _ in $(seq 400); do
+        working=0
+        for file in pid.*; do
+            [ -s "$file" ] || continue
+            ticks=$(awk '{ print $14 }' "/proc/$(cat "$file")/stat" 2>/dev/null) || continue
+            if [ "${ticks:-0}" -ge 20 ]; then working=$((working + 1)); fi
+        done
+        [ $working -lt $processes ] || return 0
+        sleep 0.05
+    done
+    fail "the processes do not begin to work"
+}
+
+# strike SIGNAL: a random rank, at a random moment of a long run; the launcher lets the others live. All
+# of them must end by themselves, name it, and not be late.
+strike()
+{
+    rm -f pid.* end.* said
+    victim=$((RANDOM % processes)) delay=$((RANDOM % 3)).$((RANDOM % 10))
+    timeout 60 "$launcher" $survive -np $processes sh rank.sh "$build/ringattn" run --tokens 32768 \
+        --transport mpi --timeout $timeout --out out.npy \
+        >/dev/null 2>said &
+    job=$!
+    wait_until_all_work
+    sleep "$delay"
+    struck=$(now)
+    kill -"$1" "$(cat pid.$victim)"
+    for _ in $(seq 300); do
+        ended=0
+        for rank in $(seq 0 $((processes - 1))); do
+            if [ "$rank" != $victim ] && [ -s "end.$rank" ]; then ended=$((ended + 1)); fi
+        done
+        [ $ended -eq $((processes - 1)) ] && break
+        sleep 0.05
+    done
+    kill -KILL "$(cat pid.$victim)" 2>/dev/null || true
+    wait $job || true
+    what="$1 of rank $victim after $delay s"
+    [ $ended -eq $((processes - 1)) ] || { cat said; fail "$what: $ended of $((processes - 1)) others ended"; }
+    for rank in $(seq 0 $((processes - 1))); do
+        [ "$rank" != $victim ] || continue
+        read -r at code <"end.$rank"
+        [ "$code" = 3 ] || { cat said; fail "$what: rank $rank ended with status $code"; }
+        grep -Eq "ringattn: rank $rank, hop [0-9]+: .*(rank $victim|not all)" said ||
+            { cat said; fail "$what: rank $rank does not say so"; }
+        late=$(since "$struck" "$at")
+        # A rank may begin to wait a moment after the other fell silent, on a busy machine.
+        awk -v late="$late" -v limit=$((2 * timeout + 4)) 'BEGIN { exit !(late < limit) }' ||
+            { cat said; fail "$what: rank $rank took $late s"; }
+    done
+    nothing_left "$what"
+}
+
+# The launcher may end the others itself; its own words count then.
+strike_plainly()
+{
+    rm -f pid.* end.* said
+    timeout 60 "$launcher" -np $processes sh rank.sh "$build/ringattn" run --tokens 32768 \
+        --transport mpi --timeout $timeout --out out.npy >/dev/null 2>said &
+    job=$!
+    wait_until_all_work
+    sleep 0.2
+    kill -KILL "$(cat pid.1)"
+    code=0
+    wait $job || code=$?
+    [ $code -ne 0 ] && [ $code -ne 124 ] || { cat said; fail "the launcher ended with status $code"; }
+    nothing_left "KILL, and the launcher ends the rest"
+}
+
+# expect STATUS WORDS ARGUMENTS...: what processes end with, together, as the launcher tells it.
+expect()
+{
+    status=$1 words=$2 code=0
+    shift 2
+    timeout 60 "$launcher" "$@" >/dev/null 2>said || code=$?
+    [ $code -eq "$status" ] || { cat said; fail "status $code instead of $status: $*"; }
+    grep -q "$words" said || { cat said; fail "not said: $words"; }
+    nothing_left "$*"
+}
+
+for _ in $(seq "$repetitions"); do
+    strike STOP
+    strike KILL
+done
+strike_plainly
+echo "$repetitions times stopped and killed: the others end in time and say so"
+
+# Ranks that mean different things.
+run="run --transport mpi --out out.npy --timeout 5 --ring 2"
+a="-np 1 $build/ringattn $run"
+expect 3 "rank [01], hop 0: rank [01] was given another number of queries" $a --tokens 64 : $a --tokens 65
+expect 3 "was given another dtype" $a --tokens 64 : $a --tokens 64 --dtype bf16
+expect 3 "was given another pattern" $a --tokens 64 : $a --tokens 64 --pattern causal
+expect 3 "was given another partition" $a --tokens 64 : $a --tokens 64 --partition striped
+expect 2 "needs as many processes; there are 2" -np 2 "$build/ringattn" run --transport mpi --ring 3
+# A module that says it is of another version when it meets the others.
+if command -v mpicc.$family >/dev/null; then
+    mkdir other
+    cp "$root"/src/transport/mpi/*.c other
+    sed -i 's/RA__VERSION/"9.9.9"/' other/join.c
+    mpicc.$family -std=c11 -D_GNU_SOURCE -fPIC -shared -I"$root/src" -I"$root/include" other/*.c \
+        -o other/libringattn_mpi.so
+    expect 3 "rank [01] has another library version (.*9.9.9" $a --tokens 64 : \
+        -np 1 env RINGATTN_PLUGINS="$dir/other" "$build/ringattn" $run --tokens 64
+fi
+echo "ranks that disagree are told about what"
+
+# Files.
+"$build/ringattn" run --tokens 300 --heads 4 --dim 32 --out in.npy >/dev/null
+head -c 5000 in.npy >cut.npy
+files="--k in.npy --v in.npy --transport mpi --timeout 5"
+expect 2 "cut.npy should have .* bytes by its header but has 5000" -np 3 "$build/ringattn" run --q cut.npy \
+    $files --out out.npy
+mkdir small
+if mount -t tmpfs -o size=64k tmpfs small 2>/dev/null; then
+    trap 'umount "$dir/small"; rm -rf "$dir"' EXIT
+    expect 3 "writing failed: No space left on device" -np 3 "$build/ringattn" run --q in.npy $files \
+        --out small/out.npy
+    echo "wrong files and full disks ($family)"
+else
+    echo "wrong files ($family); a full disk was not tried: no right to mount one"
+fi
