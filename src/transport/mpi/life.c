@@ -208,12 +208,16 @@ ra_status life_look(struct link *link)
 ra_status life_failure(struct link *link)
 {
     pthread_mutex_lock(&link->lock);
-    bool aborted = link->failure == RA_ERR_ABORTED;
-    ra_status status = aborted ? mpi_fail(RA_ERR_ABORTED,
-                                          "rank %d, hop %d: the group was aborted by rank %d: %s",
-                                          link->rank, link->hop, link->failed_rank, link->reason)
-                               : mpi_fail(RA_ERR_PEER, "rank %d, hop %d: rank %d failed: %s",
-                                          link->rank, link->hop, link->failed_rank, link->reason);
+    ra_status status = link->failure;
+    if (status == RA_ERR_ABORTED)
+        mpi_host->set_error("rank %d, hop %d: the group was aborted by rank %d: %s", link->rank,
+                            link->hop, link->failed_rank, link->reason);
+    else if (status == RA_ERR_TIMEOUT &&
+             link->failed_rank == link->rank) /* found while it worked */
+        mpi_host->set_error("rank %d, %s", link->rank, link->reason);
+    else
+        status = mpi_fail(RA_ERR_PEER, "rank %d, hop %d: rank %d failed: %s", link->rank, link->hop,
+                          link->failed_rank, link->reason);
     pthread_mutex_unlock(&link->lock);
     return status;
 }
