@@ -114,7 +114,7 @@ static void print_people(const struct engine *engine, const struct run_report *r
                          char *problem)
 {
     const struct trial *t = engine->trial;
-    const ra_plan *plan = engine->rank[0].plan;
+    const ra_plan *plan = engine->rank[engine->first].plan;
     system_print(t);
     printf("problem    %s\n", problem);
     printf("ranks      %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", engine->ranks,

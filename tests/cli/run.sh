@@ -17,7 +17,9 @@ cd "$work/files" || exit 1
 
 passed=0
 failed=0
-unset RINGATTN_KERNEL RINGATTN_PIN RINGATTN_THREADS
+unset RINGATTN_KERNEL RINGATTN_PIN RINGATTN_PLUGINS RINGATTN_THREADS
+# A world of one may be root's, in a container.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 # ---- Helpers ---------------------------------------------------------------------------------------
 
@@ -148,7 +150,6 @@ refused "from 1 to 4096" plan --ring 4097
 refused "from 1 to 1024" run --threads 1025
 refused "verify takes no --tokens" verify --tokens 5
 refused "plan takes no --out" plan --out x.npy
-refused "--transport: the transport mpi is not in this version" run --transport mpi
 refused "--transport: the transport nccl is not in this version" run --transport nccl
 refused "--transport: the transport stream is not in this version" run --transport stream
 refused "--transport: there is no transport" run --transport pigeon
@@ -403,7 +404,19 @@ says '"system": null'
 ok verify system=hilbertringattention n=20 h=1 d=4 ring=2
 says "passed  full n=20 h=1 d=4 order=hilbert ring=2"
 refused "--system: \"nonsense\" is not known" run --system nonsense
-refused "it needs" run --system distributedringattention
+# With MPI a process alone is a world of one; without, what needs it is refused.
+if [ -f "$(dirname "$ringattn")/libringattn_mpi.so" ]; then
+    ok run --system distributedringattention --tokens 64
+    says "ranks      1 (ring, contiguous, mpi)"
+    refused "a ring of 4 over mpi needs as many processes; there is 1" run --transport mpi --ring 4
+    refused "--trace: a timeline over several processes" run --transport mpi --tokens 64 --trace t.json
+    refused "a ring of 2 over mpi" verify causal n=20 ring=2 mpi
+    ok verify "causal n=20 h=2 d=8 mpi"
+    ok run --tokens 20 --heads 2 --dim 8 --transport mpi --out mpi-out.npy
+else
+    refused "it needs" run --system distributedringattention
+    refused "--transport: the transport mpi cannot be used here: libringattn_mpi.so was not found" run --transport mpi
+fi
 ok info --systems
 says "HilbertRingAttention"
 says "BlockSparseRingAttention"
@@ -583,7 +596,7 @@ ok verify "full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch s
     "causal n=20 h=2 d=8 alibi=0.5,1 bias=maskheads"
 says "passed  full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4"
 says "dsinks error"
-refused "the transport mpi is not in this version" verify causal mpi
+refused "the transport nccl is not in this version" verify causal nccl
 ok verify "causal n=64 h=4/2 d=8 ring=4 ulysses backward" "full n=61 h=4 d=8 ring=6 zigzag 2d:2x3 backward"
 says "ring=6 zigzag 2d:2x3"
 refused "order=backwards: " verify causal order=backwards

@@ -16,12 +16,6 @@ static const char *const turns[] = {
     "n=5 h=2 d=16 backward",    "n=67 h=4/1 d=16 bf16 backward",
 };
 
-/* Documents of the samples end at a length of their own. */
-static int fits(const char *sample)
-{
-    return !strstr(sample, "docs=") && !strstr(sample, "bitmap=");
-}
-
 static void print(int index, int ranks, const char *sample, const char *strategy,
                   const char *partition)
 {
@@ -50,7 +44,7 @@ int main(int argc, char **argv)
         char samples[1024];
         snprintf(samples, sizeof samples, "%s", pattern.samples);
         for (char *at = strtok(samples, " "); at; at = strtok(NULL, " "))
-            if (fits(at)) index = print_sample(index, ranks, step, at);
+            index = print_sample(index, ranks, step, at);
     }
     return 0;
 }
