@@ -14,7 +14,13 @@ function(ringattn_mpi_program name)
         OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
 endfunction()
 
+# Debian has mpicc.mpich beside mpirun.mpich; CMake finds the system's own launcher for both.
 set(mpi_launcher ${MPIEXEC_EXECUTABLE})
+if(MPI_C_COMPILER MATCHES "mpicc(\\.[a-z]+)$")
+    find_program(RINGATTN_MPIRUN mpirun${CMAKE_MATCH_1})
+    mark_as_advanced(RINGATTN_MPIRUN)
+    set(mpi_launcher ${RINGATTN_MPIRUN})
+endif()
 ringattn_mpi_program(problems ringattn_static)
 foreach(processes 1 2 3 4 8)
     ringattn_test_script(mpi/grid-${processes} 300

@@ -5,7 +5,7 @@
 #          check_layers.sh --self-test   sees that good includes pass and each kind of bad one does not
 #
 # A file of src/ names others as "layer/file.h" (seen from src/), or by bare name in its own folder;
-# the public headers are open to all. cli/, bench/ and examples/ see the public headers and their own;
+# the public headers are open to all. A folder inside src/transport is a plug-in, and its own affair. cli/, bench/ and examples/ see the public headers and their own;
 # bench/ also sees cli/, whose engine, files and words it works with. Tests may look everywhere.
 set -eu
 
@@ -57,6 +57,9 @@ check()
         target = name
         sub(/\/.*/, "", target)
         if (!((layer, target) in allowed)) refuse("src/" layer " may include only: " may[layer])
+        else if (match(name, /^transport\/[^\/]+\//) &&
+                 index(folder "/", "src/" substr(name, 1, RLENGTH)) != 1)
+            refuse("a plug-in is opened at run time and its headers are its own")
     }
     function check_outside() {
         if (exists(folder "/" name) || exists(part[1] "/" name)) return
@@ -97,7 +100,8 @@ try()
         mkdir -p "$tree/src/$layer"
         echo "/* nothing */" >"$tree/src/$layer/$layer.h"
     done
-    mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa"
+    mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa" \
+        "$tree/src/transport/plug"
     echo "/* nothing */" | tee "$tree/include/ringattn.h" >"$tree/cli/cli.h"
     printf '/* one */\n%s\n' "#include $3" >"$tree/$2"
     status=0
@@ -127,6 +131,8 @@ self_test()
     try 0 src/plan/x.c '"plan.h"'
     try 0 src/kernel/cpu/isa/x.c '"kernel/kernel.h"'
     try 0 src/exec/x.c '"transport/transport.h"'
+    try 0 src/transport/plug/x.c '"transport/transport.h"'
+    try 0 src/transport/plug/x.c '"transport/plug/x.h"'
     try 0 src/api/x.c '"exec/exec.h"'
     try 0 cli/x.c '"cli.h"'
     try 0 bench/x.c '"cli/cli.h"'
@@ -141,6 +147,9 @@ self_test()
     try 1 src/transport/x.list '"device/device.h"'
     try 1 src/transport/x.c '<plan/plan.h>'
     try 1 src/exec/x.c '"api/api.h"'
+    try 1 src/exec/x.c '"transport/plug/x.h"'
+    try 1 src/transport/x.c '"transport/plug/x.h"'
+    try 1 src/transport/plug/x.c '"exec/exec.h"'
     try 1 src/api/x.c '"../../cli/cli.h"'
     try 1 src/api/x.c '"cli/cli.h"'
     try 1 src/api/x.c '"cli.h"'

@@ -9,7 +9,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$(dirname "$0")/launch.sh"
 repetitions=${3:-1}
 [ "${RINGATTN_LONG:-0}" != 1 ] || repetitions=50 # of each of two
-processes=4 timeout=1
+processes=4 timeout=2
 
 # How to tell the launcher to let the others live.
 case $("$launcher" --version 2>&1) in
@@ -56,6 +56,7 @@ wait_until_all_work()
         [ $working -lt $processes ] || return 0
         sleep 0.05
     done
+    cat said
     fail "the processes do not begin to work"
 }
 
@@ -102,7 +103,7 @@ strike()
             { cat said; fail "$what: rank $rank does not say so"; }
         late=$(since "$struck" "$at")
         # A rank may begin to wait a moment after the other fell silent, on a busy machine.
-        awk -v late="$late" -v limit=$((2 * timeout + 4)) 'BEGIN { exit !(late < limit) }' ||
+        awk -v late="$late" -v limit=$((timeout + 4)) 'BEGIN { exit !(late < limit) }' ||
             { cat said; fail "$what: rank $rank took $late s"; }
     done
     nothing_left "$what"
