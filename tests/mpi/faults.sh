@@ -147,9 +147,11 @@ echo "$repetitions times stopped and killed: the others end in time and say so"
 run="run --transport mpi --out out.npy --timeout 5 --ring 2"
 a="-np 1 $build/ringattn $run"
 expect 3 "rank [01], hop 0: rank [01] was given another number of queries" $a --tokens 64 : $a --tokens 65
-expect 3 "was given another dtype" $a --tokens 64 : $a --tokens 64 --dtype bf16
-expect 3 "was given another pattern" $a --tokens 64 : $a --tokens 64 --pattern causal
-expect 3 "was given another partition" $a --tokens 64 : $a --tokens 64 --partition striped
+if [ "${RINGATTN_LONG:-0}" = 1 ]; then # fault/mismatch walks all fields in one process
+    expect 3 "was given another dtype" $a --tokens 64 : $a --tokens 64 --dtype bf16
+    expect 3 "was given another pattern" $a --tokens 64 : $a --tokens 64 --pattern causal
+    expect 3 "was given another partition" $a --tokens 64 : $a --tokens 64 --partition striped
+fi
 expect 2 "needs as many processes; there are 2" -np 2 "$build/ringattn" run --transport mpi --ring 3
 # A module that says it is of another version when it meets the others.
 if command -v mpicc.$family >/dev/null; then
