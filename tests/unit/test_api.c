@@ -382,6 +382,53 @@ static void groups_know_themselves(void **state)
     ra_group_destroy(groups[0]);
 }
 
+static void wrong_joins_are_refused(void **state)
+{
+    (void)state;
+    ra_group *group = KEPT;
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_join(NULL, NULL, NULL, &group));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_join("local", NULL, NULL, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "\"pigeons\" is not known; there are local, custom, mpi",
+                 ra_group_join("pigeons", NULL, NULL, &group));
+    assert_fails(RA_ERR_UNSUPPORTED, "transport local: there is nothing to join",
+                 ra_group_join("local", NULL, NULL, &group));
+    assert_ptr_equal(group, KEPT);
+}
+
+/* What the ranks told one another is there in the order of ranks, also that of this one. */
+static ra_status share_squares(ra_group *group, void *context)
+{
+    enum { MOST = 4 };
+    int rank = ra_group_rank(group), ranks = ra_group_ranks(group);
+    int mine[2] = { rank, rank * rank }, all[MOST][2];
+    (void)context;
+    ra_status status = ra_group_share(group, mine, all, sizeof mine);
+    for (int i = 0; i < ranks && status == RA_OK; i++)
+        if (all[i][0] != i || all[i][1] != i * i)
+            status = ra_transport_error(RA_ERR_SYSTEM, "a share lies elsewhere");
+    return status == RA_OK ? ra_group_poll(group) : status;
+}
+
+static void ranks_share_bytes(void **state)
+{
+    (void)state;
+    ra_group *groups[4];
+    for (int ranks = 1; ranks <= 4; ranks++) {
+        assert_ok(ra_group_create_local(ranks, NULL, groups));
+        assert_ok(ra_group_run(groups, ranks, share_squares, NULL));
+        for (int i = 0; i < ranks; i++) ra_group_destroy(groups[i]);
+    }
+    assert_ok(ra_group_create_local(1, NULL, groups));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_share(NULL, groups, groups, 1));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_share(groups[0], NULL, groups, 1));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_share(groups[0], groups, NULL, 1));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_group_poll(NULL));
+    ra_group_abort(groups[0], "enough");
+    assert_fails(RA_ERR_ABORTED, "enough", ra_group_poll(groups[0]));
+    ra_group_destroy(groups[0]);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
 static void threads_come_from_the_environment(void **state)
 {
     (void)state;
@@ -955,6 +1002,8 @@ int main(void)
         cmocka_unit_test(wrong_custom_groups_are_refused),
         cmocka_unit_test(wrong_runs_of_groups_are_refused),
         cmocka_unit_test(groups_know_themselves),
+        cmocka_unit_test(wrong_joins_are_refused),
+        cmocka_unit_test(ranks_share_bytes),
         cmocka_unit_test(threads_come_from_the_environment),
         cmocka_unit_test(pinning_from_the_environment),
         cmocka_unit_test(wrong_problems_are_refused),
