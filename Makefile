@@ -8,7 +8,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
 configure = cmake --preset $(1) -B $(2) $(call generator,$(2)) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
 compile   = cmake --build $(1) --parallel $(JOBS)
-product   = --target ringattn ringattn_shared ringattn_static
+product   = --target ringattn_product
 counted   = --target ringattn_perf
 
 .PHONY: all demo test check perf perf-baseline peers install format clean help

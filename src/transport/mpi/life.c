@@ -31,7 +31,9 @@ static void tell(struct link *link, int to, const struct note *note)
     if (peer->sending != MPI_REQUEST_NULL) MPI_Test(&peer->sending, &done, MPI_STATUS_IGNORE);
     if (!done) return;
     peer->note = *note;
-    MPI_Isend(&peer->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words, &peer->sending);
+    if (MPI_Isend(&peer->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words, &peer->sending) !=
+        MPI_SUCCESS)
+        peer->sending = MPI_REQUEST_NULL; /* a peer that cannot be told is missed by and by */
 }
 
 static void tell_all(struct link *link, const struct note *note)
