@@ -1,0 +1,43 @@
+#!/bin/sh
+# Files that processes read and write in parts hold the same bytes as those of one process with as many
+# ranks: in any partition and order, converted or not, forward and backward.
+# usage: files.sh BUILD LAUNCHER
+set -eu
+build=$1 launcher=$2
+. "$(dirname "$0")/launch.sh"
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+cd "$dir"
+export RINGATTN_THREADS=1
+
+# Inputs are outputs of small runs.
+for seed in 1 2 3 4; do
+    "$build/ringattn" run --tokens 101 --batch 2 --heads 4 --dim 16 --seed $seed --out in$seed.npy >/dev/null
+done
+"$build/ringattn" run --tokens 101 --batch 2 --heads 4 --dim 16 --lse dlse.npy >/dev/null
+
+# same FLAGS...
+same()
+{
+    set -- run --q in1.npy --k in2.npy --v in3.npy --dout in4.npy --dlse dlse.npy --backward "$@" \
+        --out out.npy --lse lse.npy --dq dq.npy --dk dk.npy --dv dv.npy
+    "$build/ringattn" "$@" --ring 3 >/dev/null
+    mkdir -p local
+    mv out.npy lse.npy dq.npy dk.npy dv.npy local
+    launch 3 "$build/ringattn" "$@" --transport mpi >said 2>&1 || { cat said; fail "$*"; }
+    for file in out lse dq dk dv; do cmp local/$file.npy $file.npy || fail "$file of $*"; done
+    [ -z "$(find . -name '.*.part')" ] || fail "a temporary file is left: $*"
+    rm out.npy lse.npy dq.npy dk.npy dv.npy
+}
+
+same --pattern causal --partition striped
+same --pattern causal --partition zigzag --order hilbert --dtype bf16
+same --pattern dilated:16/1,32/2 --strategy allgather --dtype f16
+
+# The figures of all ranks, told by the first process only.
+launch 3 "$build/ringattn" run --tokens 90 --heads 2 --dim 16 --transport mpi --json >said
+[ "$(grep -c '"version"' said)" -eq 1 ] || fail "not one report"
+grep -q '"bytes_sent_per_rank": \[15360, 15360, 15360\]' said || { cat said; fail "bytes sent"; }
+grep -q '"peak_rss_bytes_per_rank": \[[0-9]*, [0-9]*, [0-9]*\]' said || { cat said; fail "memory of processes"; }
+grep -q '"verified": true' said || { cat said; fail "not verified"; }
+echo "files in parts have the bytes of whole ones"
