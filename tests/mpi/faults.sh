@@ -13,7 +13,7 @@ processes=4 timeout=2
 
 # How to tell the launcher to let the others live.
 case $("$launcher" --version 2>&1) in
-*"Open MPI"*) survive="--enable-recovery" family=openmpi ;;
+*"Open MPI"* | *OpenRTE* | *prte*) survive="--enable-recovery" family=openmpi ;;
 *) survive="-disable-auto-cleanup" family=mpich ;;
 esac
 
