@@ -178,16 +178,24 @@ static int run_engine(const struct options *options, struct inputs *inputs)
     return status;
 }
 
+/* Joins the others where ranks are processes, and opens or reads the files. */
+static int prepare(struct options *options, bool files, struct inputs *inputs)
+{
+    int status = world_open(&options->trial, options->timeout);
+    if (status) return status;
+    bool together = world_runs(&options->trial);
+    if (together && options->trace)
+        status = refuse("--trace: a timeline over several processes is not in this version");
+    if (!status && files) status = load_inputs(options, together && !options->verify, inputs);
+    return together ? world_agree(status) : status;
+}
+
 int verb_run(struct options *options)
 {
     struct inputs inputs = { .data = { NULL } };
     bool files = load_wanted(options);
     int status = store_check(options);
-    if (!status) status = world_open(&options->trial, options->timeout);
-    if (!status && world_runs(&options->trial) && options->trace)
-        return refuse("--trace: a timeline over several processes is not in this version");
-    bool in_parts = world_runs(&options->trial) && !options->verify;
-    if (!status && files) status = load_inputs(options, in_parts, &inputs);
+    if (!status) status = prepare(options, files, &inputs);
     if (!status) {
         status = trial_settle(&options->trial);
         if (!status) status = run_engine(options, files ? &inputs : NULL);

@@ -9,6 +9,7 @@
 
 static struct {
     ra_group *group; /* NULL: this process alone */
+    bool agreed;     /* that something failed: all come to world_close() */
     char transport[24];
 } world;
 
@@ -34,6 +35,15 @@ static int join(const struct trial *trial, double timeout)
     return EXIT_PASS;
 }
 
+static int check_width(const struct trial *trial)
+{
+    if (trial->ranks == world_size()) return EXIT_PASS;
+    if (!world_first()) return EXIT_USAGE; /* the first one says so */
+    return refuse("a ring of %" PRId64 " over %s needs as many processes; there %s %d%s",
+                  trial->ranks, trial->transport, world_size() == 1 ? "is" : "are", world_size(),
+                  world_size() == 1 ? " (start it with mpirun -np P)" : "");
+}
+
 int world_open(struct trial *trial, double timeout)
 {
     ra_part part;
@@ -43,17 +53,13 @@ int world_open(struct trial *trial, double timeout)
     int status = world.group ? EXIT_PASS : join(trial, timeout);
     if (status) return status;
     if (!trial->ranks) trial->ranks = world_size();
-    if (trial->ranks == world_size()) return EXIT_PASS;
-    if (!world_first()) return EXIT_USAGE; /* the first one says so */
-    return refuse("a ring of %" PRId64 " over %s needs as many processes; there %s %d%s",
-                  trial->ranks, name, world_size() == 1 ? "is" : "are", world_size(),
-                  world_size() == 1 ? " (start it with mpirun -np P)" : "");
+    return world_agree(check_width(trial));
 }
 
 void world_close(int status)
 {
     if (!world.group) return;
-    if (status > EXIT_CHECK) ra_group_abort(world.group, "it gave up");
+    if (status > EXIT_CHECK && !world.agreed) ra_group_abort(world.group, "it gave up");
     ra_group_destroy(world.group);
     world.group = NULL;
 }
@@ -73,6 +79,7 @@ int world_agree(int status)
     int shared = world_share(&status, all, sizeof status), worst = shared ? shared : status;
     for (int i = 0; !shared && i < world_size(); i++)
         if (all[i] > worst) worst = all[i];
+    world.agreed = !shared && worst > EXIT_CHECK;
     free(all);
     return worst;
 }

@@ -248,6 +248,7 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
             status = life_check(link, message->peer, message->hop);
     }
     link->waits_for = -1;
+    if (!pending(link)) status = RA_OK; /* what happened behind it is told by the next call */
     if (status == RA_OK) link->flying = 0;
     else withdraw(link);
     return status;
