@@ -90,7 +90,6 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
         return ra__fail(RA_ERR_MEMORY, "group: %zu bytes", sizeof *group);
     }
     group->rank = *rank;
-    group->rank.crowded = (int64_t)local_ranks * options->threads > ra__cores() / 2;
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;
@@ -104,6 +103,7 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
         ra_group_destroy(group);
         return status;
     }
+    group->rank.crowded = (int64_t)place->sharers * threads > ra__cores() / 2;
     ra__log(group, RA_LOG_INFO, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
             rank->transport->name, threads);
     if (place->turn == 0 && place->sharers * threads > ra__cores())
