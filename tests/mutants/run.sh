@@ -3,7 +3,7 @@
 # usage: run.sh [-m] [NAME...]     only these mutants; -m prints the table of docs/TESTING.md
 #
 # JOBS=2 is the number of compilers at a time.
-# Works on a copy of the tree. A test runs until its first failure, or 60 seconds. Exits with 1 if a
+# Works on a copy of the tree. A test runs until its first failure, or 300 seconds. Exits with 1 if a
 # mutant survives, changes nothing or does not compile, or if the tests fail without any. A mutant of a
 # kernel that this machine cannot run is skipped.
 set -eu
@@ -42,7 +42,7 @@ compile() {
 # passes KIND/NAME: runs the test, and stops it at its first failure: the rest would only cost time.
 # Leaves its exit status in $ended.
 passes() {
-    timeout 60 "$build/tests/$1" >"$log" 2>&1 </dev/null &
+    timeout 300 "$build/tests/$1" >"$log" 2>&1 </dev/null &
     pid=$!
     while kill -0 $pid 2>/dev/null; do
         if grep -q '^\[  FAILED  \]' "$log"; then
