@@ -57,6 +57,7 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     options.kernel = *trial->kernel ? trial->kernel : NULL;
     options.backward = trial->backward;
     options.bias = trial->bias != NULL;
+    options.transport = trial->transport;
     options.latency = trial->latency;
     options.bandwidth = trial->bandwidth;
     options.memory = (size_t)memory;

@@ -438,14 +438,15 @@ typedef struct ra_plan_options {
     int threads;   /* only without a group: threads there would be; 0 = 1 */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
     /* What "auto" predicts with, the same on every rank; 0 = what is usual for the transport. */
-    double latency;   /* seconds of a round of messages, however small */
-    double bandwidth; /* bytes per second that a rank sends, and receives at the same time */
-    double flops;     /* per second and rank */
+    double latency;        /* seconds of a round of messages, however small */
+    double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
+    double flops;          /* per second and rank */
+    const char *transport; /* only without a group: the transport there would be; NULL = "local" */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
 {
     ra_plan_options o = {
-        sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0
+        sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, NULL
     };
     return o;
 }

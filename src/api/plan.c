@@ -147,8 +147,9 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
 static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
                                  struct ra__plan_input *input)
 {
-    const ra_group *group = plan->group;
-    struct ra__choice choice = { .transport = group ? group->rank.transport->name : "local",
+    const char *usual = options->transport ? options->transport : "local";
+    struct ra__choice choice = { .transport = plan->group ? plan->group->rank.transport->name
+                                                          : usual,
                                  .kernel = plan->kernel,
                                  .why = plan->why };
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, options, input));

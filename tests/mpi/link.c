@@ -116,6 +116,24 @@ static void tags_decide(void **state)
     }
 }
 
+/* Also within one round, where all are under way at once, in one piece or in several. */
+static void messages_of_one_tag_keep_their_order(void **state)
+{
+    enum { TWINS = 4, ROUNDS = 100, BYTES = 3000 };
+    static char out[TWINS][BYTES], in[TWINS][BYTES];
+    (void)state;
+    for (int round = 0; round < ROUNDS; round++) {
+        struct talk talk;
+        for (int i = 0; i < TWINS; i++) {
+            fill(out[i], BYTES, round + 50 * i);
+            talk.sends[i] = message(1, 43, out[i], BYTES);
+            talk.recvs[i] = message(0, 43, in[i], BYTES);
+        }
+        if (self < 2) assert_ok(post_and_wait(&talk, self == 0 ? TWINS : 0, self == 1 ? TWINS : 0));
+        for (int i = 0; i < TWINS && self == 1; i++) expect_bytes(in[i], BYTES, round + 50 * i);
+    }
+}
+
 /* Large enough for every protocol that MPI has, both ways at once, and nothing at all. */
 static void any_size_arrives(void **state)
 {
@@ -313,6 +331,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
     const struct CMUnitTest tests[] = {
         TEST(tags_decide),
+        TEST(messages_of_one_tag_keep_their_order),
         TEST(any_size_arrives),
         TEST(shares_are_in_the_order_of_ranks),
         TEST(long_work_is_waited_for),

@@ -28,7 +28,9 @@ struct flight {
     struct word {
         int32_t tag, hop;
         uint64_t bytes;
-    } word;          /* sent, or received */
+    } word;                     /* sent, or received */
+    const struct flight *after; /* to be done before this one is begun; NULL: nothing */
+    bool begun;
     bool has_word;   /* it has left, or arrived */
     size_t moved;    /* bytes of pieces that are done */
     size_t in_piece; /* bytes of the one under way */

@@ -4,7 +4,9 @@
  * each small enough for MPI's int counts. The receiver asks for the first piece when the word has told it
  * that the two sides mean the same: a message longer than its receive is an error that MPI may answer by
  * ending the process. That costs one look between slices of work, long before the message is needed.
- * Words and pieces of one tag arrive in the order in which they were sent. */
+ * Words and pieces of one tag arrive in the order in which they were sent; of two messages of a round with
+ * one tag and peer, the second is begun when the first is done, on both sides, so they cannot change
+ * places. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -73,24 +75,43 @@ static ra_status start_piece(struct link *link, struct flight *flight)
         flight->is_send ? "a send" : "a receive");
 }
 
-static ra_status start(struct link *link, struct ra__message *message, bool is_send)
+static ra_status start(struct link *link, struct flight *flight)
+{
+    const struct ra__message *m = flight->message;
+    struct word *word = &flight->word;
+    int tag = m->tag & TAG_BITS;
+    flight->begun = true;
+    RA__TRY(mpi_check(link,
+                      flight->is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, m->peer, tag,
+                                                  link->words, &flight->word_request)
+                                      : MPI_Irecv(word, sizeof *word, MPI_BYTE, m->peer, tag,
+                                                  link->words, &flight->word_request),
+                      flight->is_send ? "a send" : "a receive"));
+    return flight->is_send ? start_piece(link, flight) : RA_OK;
+}
+
+/* The last message before this one that it could be taken for; NULL if there is none. */
+static const struct flight *find_twin(const struct link *link, const struct flight *flight)
+{
+    const struct ra__message *m = flight->message;
+    for (const struct flight *other = flight; other-- > link->flights;)
+        if (other->is_send == flight->is_send && other->message->peer == m->peer &&
+            ((other->message->tag ^ m->tag) & TAG_BITS) == 0)
+            return other;
+    return NULL;
+}
+
+static ra_status add(struct link *link, struct ra__message *message, bool is_send)
 {
     struct flight *flight = &link->flights[link->flying++];
-    struct word *word = &flight->word;
-    int tag = message->tag & TAG_BITS;
     *flight = (struct flight){ .message = message,
                                .is_send = is_send,
                                .word = { message->tag, message->hop, message->bytes },
                                .word_request = MPI_REQUEST_NULL,
                                .piece_request = MPI_REQUEST_NULL };
     message->from = link->rank;
-    RA__TRY(mpi_check(link,
-                      is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, message->peer, tag,
-                                          link->words, &flight->word_request)
-                              : MPI_Irecv(word, sizeof *word, MPI_BYTE, message->peer, tag,
-                                          link->words, &flight->word_request),
-                      is_send ? "a send" : "a receive"));
-    return is_send ? start_piece(link, flight) : RA_OK;
+    flight->after = find_twin(link, flight);
+    return flight->after ? RA_OK : start(link, flight);
 }
 
 /* Do sender and receiver mean the same message? */
@@ -161,6 +182,8 @@ static ra_status look(struct link *link)
     for (int i = 0; i < link->flying; i++) {
         struct flight *flight = &link->flights[i];
         if (is_done(flight)) continue;
+        if (!flight->begun && !is_done(flight->after)) continue;
+        if (!flight->begun) RA__TRY(start(link, flight));
         RA__TRY(look_at_word(link, flight));
         RA__TRY(look_at_piece(link, flight));
     }
@@ -191,27 +214,9 @@ ra_status mpi_poll(void *opaque)
     return look(link);
 }
 
-/* Pieces of two such messages could change places. */
-static ra_status refuse_twins(const struct link *link, const struct ra__message *messages,
-                              int index)
+static ra_status add_all(struct link *link, struct ra__message *messages, int count, bool is_send)
 {
-    const struct ra__message *m = &messages[index];
-    for (int i = 0; m->bytes > link->piece_bytes && i < index; i++)
-        if (messages[i].peer == m->peer && ((messages[i].tag ^ m->tag) & TAG_BITS) == 0 &&
-            messages[i].bytes > link->piece_bytes)
-            return mpi_fail(RA_ERR_UNSUPPORTED,
-                            "rank %d, hop %d: two large messages of tag %#x with rank %d in one "
-                            "round",
-                            link->rank, m->hop, (unsigned)m->tag, m->peer);
-    return RA_OK;
-}
-
-static ra_status start_all(struct link *link, struct ra__message *messages, int count, bool is_send)
-{
-    for (int i = 0; i < count; i++) {
-        RA__TRY(refuse_twins(link, messages, i));
-        RA__TRY(start(link, &messages[i], is_send));
-    }
+    for (int i = 0; i < count; i++) RA__TRY(add(link, &messages[i], is_send));
     return RA_OK;
 }
 
@@ -223,8 +228,8 @@ ra_status mpi_post(void *opaque, struct ra__round *round)
     link->waits_for = -1;
     RA__TRY(look(link));
     RA__TRY(mpi_reserve(link, round->send_count + round->recv_count));
-    ra_status status = start_all(link, round->recvs, round->recv_count, false);
-    if (status == RA_OK) status = start_all(link, round->sends, round->send_count, true);
+    ra_status status = add_all(link, round->recvs, round->recv_count, false);
+    if (status == RA_OK) status = add_all(link, round->sends, round->send_count, true);
     if (status == RA_OK) status = look(link);
     if (status != RA_OK) withdraw(link);
     return status;
