@@ -304,6 +304,14 @@ static ra_status take_shares(struct ra__exec *exec, struct ra__bound *bound)
     return RA_OK;
 }
 
+/* Can threads, all as busy, take whole batch items of one query each? */
+static bool takes_wide_jobs(const struct ra__exec *exec, int64_t queries, int threads)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    return queries == 1 && shape->kv_heads > 1 && shape->batch % threads == 0 &&
+           exec->kernel->wide && exec->kernel->wide(shape);
+}
+
 /* `threads` may pull on the jobs of this program at once. */
 static ra_status bind_program(struct ra__exec *exec, const struct ra__program *program, int threads,
                               struct ra__bound *bound)
@@ -314,7 +322,9 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     int64_t queries = input->q_layout->count[input->rank];
     bool backward = program == &exec->plan->backward;
     int rows = backward ? exec->kernel->backward_rows : exec->kernel->rows;
-    bound->cut = ra__cut_for(&input->shape, rows, input->shape.q_heads, queries, threads);
+    bound->cut = !backward && takes_wide_jobs(exec, queries, threads)
+                     ? ra__cut_wide(&input->shape)
+                     : ra__cut_for(&input->shape, rows, input->shape.q_heads, queries, threads);
     bound->each = ra__cut_for(&input->shape, rows, 1, queries, threads);
     bound->most_keys = most_keys(program);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));

@@ -24,6 +24,7 @@ static void fold_job(const struct slice *slice, int64_t offset, int64_t count, s
                   .batch = lane.batch,
                   .head = lane.head,
                   .heads = lane.heads,
+                  .kv_heads = 1,
                   .q_count = count,
                   .q_pos = q + shift,
                   .q_pos_step = step,

@@ -89,6 +89,7 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
         .batch = job->lane.batch,
         .head = exec->plan->input.first_head + job->lane.head,
         .heads = job->lane.heads,
+        .kv_heads = job->lane.kv_heads,
         .q_count = job->count,
         .q_pos = ra__job_position(job),
         .q_pos_step = job->row->q_step,
@@ -119,7 +120,8 @@ void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, s
     job->count = ra__cut_at(cut, job->row->q_count, chunk % per_row, &job->offset);
 }
 
-void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)
+static void forward_lane(struct ra__exec *exec, const struct ra__step *step,
+                         const struct ra__job *job)
 {
     const struct ra__shape *shape = &exec->plan->input.shape;
     struct ra__forward_job forward = {
@@ -135,6 +137,40 @@ void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const s
     };
     exec->kernel->forward(&forward, workspace_of(exec, job->thread));
     atomic_fetch_add_explicit(&exec->pairs, forward.pairs, memory_order_relaxed);
+}
+
+/* Do rows of this tensor, with all their KV heads, follow one another? */
+static bool is_dense(const ra_tensor *tensor, int kv_heads, int numbers)
+{
+    return tensor->head_stride == numbers && tensor->position_stride == kv_heads * numbers;
+}
+
+/* May the kernel take all KV heads of a job at once? Only a run knows. */
+static bool is_wide(const struct ra__exec *exec, const struct ra__step *step,
+                    const struct ra__job *job)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    if (step->from != RA__SLOT_OWN || exec->io->bias.data || exec->terms.alibi ||
+        exec->terms.see_from)
+        return false;
+    for (int i = 0; i < job->run_count; i++)
+        if (job->runs[i].row_step != 1) return false;
+    return is_dense(&exec->io->k, shape->kv_heads, shape->dim) &&
+           is_dense(&exec->io->v, shape->kv_heads, shape->value_dim);
+}
+
+void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)
+{
+    const struct ra__lane *all = &job->lane;
+    if (all->kv_heads == 1 || is_wide(exec, step, job)) {
+        forward_lane(exec, step, job);
+        return;
+    }
+    struct ra__job one = *job;
+    one.lane.kv_heads = 1;
+    one.lane.heads = all->heads / all->kv_heads;
+    for (int i = 0; i < all->kv_heads; i++, one.lane.kv_head++, one.lane.head += one.lane.heads)
+        forward_lane(exec, step, &one);
 }
 
 void ra__job_backward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)

@@ -15,6 +15,7 @@
  * thread is left with a large job when the others have none. */
 struct ra__cut {
     int heads;           /* per job */
+    int kv_heads;        /* per job: 1 or all */
     int head_chunks;     /* jobs per KV head */
     int64_t queries;     /* per job */
     int64_t front, fine; /* but of the first `front` queries of a row only `fine` per job */
@@ -28,7 +29,7 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, int rows
     enum { JOBS_PER_THREAD = 2, FINE_JOBS_PER_THREAD = 4, PARTS = 4, FEWEST_QUERIES = 16 };
     int group = shape->q_heads / shape->kv_heads;
     int most = heads < rows ? heads : rows;
-    struct ra__cut cut = { .heads = group < most ? group : most };
+    struct ra__cut cut = { .heads = group < most ? group : most, .kv_heads = 1 };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
     cut.queries = cut.fine = rows / cut.heads;
     if (threads == 1) return cut;
@@ -39,6 +40,16 @@ static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, int rows
     cut.fine = ra__min(cut.queries, ra__max(cut.queries / PARTS, FEWEST_QUERIES));
     cut.front = cut.fine * ra__min(ra__ceil_div(FINE_JOBS_PER_THREAD * threads, lanes), PARTS);
     return cut;
+}
+
+/* One query, and all heads of a batch item: keys are read once, as they lie. */
+static inline struct ra__cut ra__cut_wide(const struct ra__shape *shape)
+{
+    return (struct ra__cut){ .heads = shape->q_heads,
+                             .kv_heads = shape->kv_heads,
+                             .head_chunks = 1,
+                             .queries = 1,
+                             .fine = 1 };
 }
 
 /* The chunks of queries of a row of q_count. */
@@ -65,7 +76,8 @@ static inline int64_t ra__cut_at(const struct ra__cut *cut, int64_t q_count, int
 /* One slice of work: which batch item, which heads. */
 struct ra__lane {
     int64_t batch;
-    int kv_head, head, heads; /* query heads head .. head + heads - 1 read kv_head */
+    int kv_head, kv_heads;
+    int head, heads; /* query heads head .. head + heads - 1 read these, as many each */
 };
 
 static inline bool ra__all_heads(const struct ra__shape *shape, ra_run heads)
@@ -77,8 +89,9 @@ static inline bool ra__all_heads(const struct ra__shape *shape, ra_run heads)
 static inline int64_t ra__lanes(const struct ra__shape *shape, const struct ra__cut *cut,
                                 ra_run heads)
 {
-    return shape->batch *
-           (ra__all_heads(shape, heads) ? shape->kv_heads * cut->head_chunks : (int)heads.count);
+    return shape->batch * (ra__all_heads(shape, heads)
+                               ? shape->kv_heads / cut->kv_heads * cut->head_chunks
+                               : (int)heads.count);
 }
 
 static inline struct ra__lane ra__lane_at(const struct ra__shape *shape, const struct ra__cut *cut,
@@ -87,14 +100,16 @@ static inline struct ra__lane ra__lane_at(const struct ra__shape *shape, const s
     int group = shape->q_heads / shape->kv_heads;
     if (!ra__all_heads(shape, heads)) {
         int head = (int)(heads.start + index % heads.count * heads.step);
-        return (struct ra__lane){ index / heads.count, head / group, head, 1 };
+        return (struct ra__lane){ index / heads.count, head / group, 1, head, 1 };
     }
     int chunk = (int)(index % cut->head_chunks);
     int64_t rest = index / cut->head_chunks;
-    struct ra__lane lane = { .batch = rest / shape->kv_heads,
-                             .kv_head = (int)(rest % shape->kv_heads) };
+    int per_item = shape->kv_heads / cut->kv_heads;
+    struct ra__lane lane = { .batch = rest / per_item,
+                             .kv_head = (int)(rest % per_item) * cut->kv_heads,
+                             .kv_heads = cut->kv_heads };
     lane.head = lane.kv_head * group + chunk * cut->heads;
-    lane.heads = (int)ra__min(cut->heads, group - chunk * cut->heads);
+    lane.heads = (int)ra__min(cut->heads, group * cut->kv_heads - chunk * cut->heads);
     return lane;
 }
 

@@ -54,15 +54,20 @@ struct ra__column {
 
 /* The queries and keys of a job: one batch item, one KV head, `heads` consecutive query heads that
  * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
- * or kernel->backward_rows. */
+ * or kernel->backward_rows.
+ *
+ * Forward, a job of one query may take all KV heads of a batch item where kernel->wide(shape) says so, their
+ * keys and values lie side by side, rows of runs with row_step 1 behind one another, and no bias, slope or
+ * mask comes to the scores. */
 struct ra__view {
     const struct ra__shape *shape;
     int64_t batch;
     int head, heads; /* the first query head; how many */
+    int kv_heads;    /* that they read: 1, or, one query head each, all of a shape that is wide() */
     int64_t q_count;
     int64_t q_pos, q_pos_step; /* query i sits at position q_pos + i q_pos_step */
     struct ra__matrix q;       /* row i, head h at data + i row_stride + h head_stride */
-    struct ra__matrix k, v;    /* a block; rows as the runs count them; head_stride unused */
+    struct ra__matrix k, v;    /* a block; rows as the runs count them */
     const struct ra__key_run *runs;
     int run_count;
     const struct ra__terms *terms; /* NULL = none */
@@ -118,6 +123,7 @@ struct ra__kernel {
     ra_dtype weights;     /* what p and ds are rounded to, if not f32 */
     int rows;             /* most query rows x heads in one job */
     int backward_rows;    /* the same backward */
+    bool (*wide)(const struct ra__shape *shape); /* see struct ra__view; NULL = never */
     size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
     void (*forward)(struct ra__forward_job *job, void *workspace); /* workspace: aligned to 64 */
     void (*backward)(struct ra__backward_job *job, void *workspace);

@@ -281,6 +281,7 @@ static struct ra__view view_of(const struct job_world *w, const struct piece *pi
                              .batch = w->batch,
                              .head = w->head + piece->head,
                              .heads = piece->heads,
+                             .kv_heads = 1,
                              .q_count = piece->count,
                              .q_pos = p->q_pos + piece->from * p->q_pos_step,
                              .q_pos_step = p->q_pos_step,

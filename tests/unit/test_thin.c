@@ -228,6 +228,131 @@ static void state_is_carried_from_job_to_job(void **state)
     for_every_kernel_and_dtype(check_state);
 }
 
+/* ---- Several KV heads ------------------------------------------------------------------------ */
+
+/* One query of several KV heads whose keys and values lie side by side. */
+enum { KV_HEADS = 5, KEYS = 1100, MOST_DIM = 64 };
+
+struct side {
+    struct ra__shape shape;
+    float q[KV_HEADS * MOST_DIM], *k, *v;
+    float m[KV_HEADS], l[KV_HEADS], lse[KV_HEADS];
+    float acc[KV_HEADS * MOST_DIM], out[KV_HEADS * MOST_DIM];
+};
+
+static float *some_numbers(int64_t count, float *to)
+{
+    for (int64_t i = 0; i < count; i++)
+        to[i] = (float)((i * 2654435761u >> 7) % 4001) / 1000.0f - 2.0f;
+    return to;
+}
+
+static struct side side_make(int dim, int value_dim)
+{
+    struct side s = { .shape = { .dtype = RA_F32,
+                                 .batch = 1,
+                                 .q_len = 1,
+                                 .k_len = KEYS,
+                                 .q_heads = KV_HEADS,
+                                 .kv_heads = KV_HEADS,
+                                 .dim = dim,
+                                 .value_dim = value_dim,
+                                 .scale = 0.3f } };
+    some_numbers(KV_HEADS * dim, s.q);
+    s.k = some_numbers(KEYS * KV_HEADS * dim, job_allocate(KEYS * KV_HEADS * dim, sizeof(float)));
+    s.v = some_numbers(KEYS * KV_HEADS * value_dim,
+                       job_allocate(KEYS * KV_HEADS * value_dim, sizeof(float)));
+    return s;
+}
+
+/* Some runs for `kv_heads` KV heads from `head` on, from and to the state or not. */
+static void side_run(struct side *s, const struct ra__kernel *kernel, void *workspace, int head,
+                     int kv_heads, struct ra__forward_job job)
+{
+    const int dim = s->shape.dim, value_dim = s->shape.value_dim;
+    job.view = (struct ra__view){
+        .shape = &s->shape,
+        .head = head,
+        .heads = kv_heads,
+        .kv_heads = kv_heads,
+        .q_count = 1,
+        .q_pos = 700,
+        .q_pos_step = 1,
+        .q = { s->q + head * dim, KV_HEADS * dim, dim },
+        .k = { s->k + head * dim, KV_HEADS * dim, dim },
+        .v = { s->v + head * value_dim, KV_HEADS * value_dim, value_dim },
+        .runs = job.view.runs,
+        .run_count = job.view.run_count,
+    };
+    job.m = (struct ra__column){ s->m + head, KV_HEADS };
+    job.l = (struct ra__column){ s->l + head, KV_HEADS };
+    job.lse = (struct ra__column){ s->lse + head, KV_HEADS };
+    job.acc = s->acc + head * value_dim;
+    job.acc_row_stride = KV_HEADS * value_dim;
+    job.out = (struct ra__matrix){ s->out + head * value_dim, KV_HEADS * value_dim, value_dim };
+    memset(workspace, 0xff, kernel->workspace(&s->shape, false));
+    kernel->forward(&job, workspace);
+    assert_int_equal(job.pairs % kv_heads, 0);
+}
+
+/* Runs whose rows follow one another, in two jobs with the state between them. */
+static void side_stages(struct side *s, const struct ra__kernel *kernel, void *workspace, int head,
+                        int kv_heads)
+{
+    static const struct ra__key_run own[] = {
+        { 0, 1, 0, 1, 1100, JOB_FULL },  { 0, 1, 0, 1, 1100, JOB_CAUSAL },
+        { 7, 1, 3, 1, 901, { 301, 2 } }, { 40, 1, 590, 1, 1, JOB_FULL },
+        { 3, 1, 257, 1, 254, JOB_FULL }, { 4, 1, 2000, 1, 80, JOB_CAUSAL },
+    };
+    enum { CUT = 2 };
+    struct ra__forward_job job = { .view = { .runs = own, .run_count = CUT }, .first = true };
+    side_run(s, kernel, workspace, head, kv_heads, job);
+    job = (struct ra__forward_job){
+        .view = { .runs = own + CUT, .run_count = TEST_COUNT(own) - CUT }, .last = true
+    };
+    side_run(s, kernel, workspace, head, kv_heads, job);
+}
+
+static void expect_numbers(const float *got, const float *want, int count, const char *what)
+{
+    for (int i = 0; i < count; i++)
+        if (!same(got[i], want[i]))
+            fail_msg("%s %d is %a, not %a", what, i, (double)got[i], (double)want[i]);
+}
+
+static void check_side(const struct ra__kernel *kernel, struct side *s)
+{
+    assert_true(kernel->wide(&s->shape));
+    void *workspace = aligned_alloc(64, (kernel->workspace(&s->shape, false) + 63) / 64 * 64);
+    assert_non_null(workspace);
+    for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1);
+    struct side together = *s;
+    memset(together.out, 0xff, sizeof together.out);
+    memset(together.lse, 0xff, sizeof together.lse);
+    side_stages(&together, kernel, workspace, 0, KV_HEADS);
+    expect_numbers(together.out, s->out, KV_HEADS * s->shape.value_dim, "output");
+    expect_numbers(together.lse, s->lse, KV_HEADS, "lse");
+    expect_numbers(together.acc, s->acc, KV_HEADS * s->shape.value_dim, "sum");
+    free(workspace);
+}
+
+static void kv_heads_together_give_the_bits_of_each_alone(void **state)
+{
+    (void)state;
+    const int dims[][2] = { { 64, 64 }, { 19, 32 }, { 32, 64 } };
+    for (const struct job_kind *on = job_kinds; on->kernel; on++)
+        for (int n = 0; n < 2 * TEST_COUNT(dims) && on->kernel->wide; n++) {
+            struct side s = side_make(dims[n / 2][0], dims[n / 2][1]);
+            if (on->dtype != RA_F32)
+                assert_false(on->kernel->wide(&(struct ra__shape){
+                    .dtype = on->dtype, .q_heads = 2, .kv_heads = 2, .value_dim = 64 }));
+            if (n % 2) s.v[(300 * KV_HEADS + 2) * s.shape.value_dim] = NAN; /* of one head */
+            if (on->dtype == RA_F32) check_side(on->kernel, &s);
+            free(s.k);
+            free(s.v);
+        }
+}
+
 int main(void)
 {
     job_find_kinds();
@@ -236,6 +361,7 @@ int main(void)
         cmocka_unit_test(numbers_that_are_not_finite_show_in_the_same_rows),
         cmocka_unit_test(terms_give_the_same_bits),
         cmocka_unit_test(state_is_carried_from_job_to_job),
+        cmocka_unit_test(kv_heads_together_give_the_bits_of_each_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include "kernel/cpu/vector/rows.h"
 #include "kernel/cpu/vector/terms.h"
 #include "kernel/cpu/vector/thin.h"
+#include "kernel/cpu/vector/wide.h"
 #include "kernel/state.h"
 
 enum {
@@ -39,6 +40,7 @@ struct forward {
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
+    float *sums;         /* of several KV heads in a block: [THIN_ROWS][value_dim] */
     float *scores;       /* [GEMM_ROWS][LINE] */
     grain *p;            /* rows: [GEMM_ROWS][GRAIN_LINE]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
@@ -56,6 +58,7 @@ static struct forward forward_make(const struct ra__shape *shape, struct arena *
     f.m = carve(arena, FORWARD_ROWS, sizeof(float));
     f.l = carve(arena, FORWARD_ROWS, sizeof(float));
     f.acc = carve(arena, FORWARD_ROWS * f.value_dim, sizeof(float));
+    f.sums = carve(arena, THIN_ROWS * f.value_dim, sizeof(float));
     for (int n = 0; n < WINDOW; n++) {
         f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
         f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
@@ -301,6 +304,16 @@ static void fold_thin(struct forward *f, const struct key_block *block)
     }
 }
 
+/* The same for several KV heads, whose rows all see the same lanes. */
+static void fold_wide(struct forward *f, const struct key_block *block)
+{
+    const struct ra__view *view = &f->job->view;
+    const struct group g = { 0, f->rows, block->seen, lanes_whole(block->seen) };
+    wide_score(view, block, f->q, f->scores);
+    soften_group(f, &g);
+    wide_gather(view, block, f->p, f->sums, f->acc);
+}
+
 /* Blocks [first, end), which have a panel each, for one part of the rows after the other. While a part
  * works on one, the keys of the next are called if they are to be packed then. */
 static void fold_window(struct forward *f, const struct ra__key_run *run, struct span keys,
@@ -317,7 +330,8 @@ static void fold_window(struct forward *f, const struct ra__key_run *run, struct
                                                     : part.end == f->rows;
             f->ahead = ahead_of(view, run, at + BLOCK, packs ? end : 0);
             if (lanes_none(block.seen)) continue;
-            if (is_thin(f)) fold_thin(f, &block);
+            if (view->kv_heads > 1) fold_wide(f, &block);
+            else if (is_thin(f)) fold_thin(f, &block);
             else fold_block(f, &block, part);
             ra__breathe(view);
         }
