@@ -123,6 +123,26 @@ static void plans_decode_backward(void **state)
     }
 }
 
+/* One query whose KV heads, side by side in memory, are read together where nothing comes to the scores,
+ * and one after the other where something does. Against the oracle. */
+static void one_query_of_many_kv_heads(void **state)
+{
+    (void)state;
+    static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
+    ra_part kernel;
+    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+        for (int t = 0; t < TEST_COUNT(terms); t++)
+            for (int ranks = 1; ranks <= 2; ranks++) {
+                struct lab lab;
+                lab_open(&lab, "causal n=1 nk=700 h=5 d=19 dv=32 b=2 %s %s ring=%d kernel=%s",
+                         walk_dtype(&kernel, 0), terms[t], ranks, kernel.name);
+                lab_run(&lab);
+                expect_lab(&lab);
+                lab_close(&lab);
+            }
+    expect_forget();
+}
+
 /* ---- States, token by token ------------------------------------------------------------------ */
 
 /* Keys come one by one and stay with rank (key / 3) mod ranks; every rank keeps one state. */
@@ -261,6 +281,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_decode_what_one_pass_computes),
         cmocka_unit_test(plans_decode_backward),
+        cmocka_unit_test(one_query_of_many_kv_heads),
         cmocka_unit_test(states_decode_what_one_pass_computes),
         cmocka_unit_test(a_cache_grows),
     };
