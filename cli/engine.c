@@ -258,6 +258,7 @@ static int on_progress(void *context, double done)
     struct engine *engine = reporter->engine;
     atomic_store(&engine->rank[reporter->rank].done, (int)(done * 1e6));
     if (!engine->setup.quiet) progress_update(overall(engine));
+    if (engine->joined) world_poll(); /* others may be done, and wait for this process there */
     return machine_interrupted();
 }
 
@@ -365,6 +366,7 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     if (!status) status = open_groups(engine);
     double seconds;
     if (!status) status = run_body(engine, body_prepare, &seconds);
+    if (engine->joined) status = world_agree(status); /* some read their files for longer */
     if (!status) engine->threads = ra_group_threads(engine->groups[engine->first]);
     if (status) engine_close(engine);
     return status;

@@ -107,6 +107,8 @@ static void print_check(const struct engine *engine, const struct run_report *re
         printf("           (dsinks of all rows, from this run's own LSE and output)\n");
     if (engine->joined && check->sampled && engine->trial->backward)
         printf("           (dk and dv need all queries and are not compared across processes)\n");
+    if (engine->joined && engine->dsinks)
+        printf("           (dsinks need all queries and are not compared across processes)\n");
     if (!check->passed) printf("           %s\n", check->what);
 }
 

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "half.h"
+#include "world.h"
 
 /* Positions that lie side by side in the file and in the shard. */
 struct stretch {
@@ -67,6 +68,7 @@ ra_status shardfile_read(struct npy_file *file, const struct trial *trial, enum 
             const char *why = npy_read_at(file, (b * length + s.position) * width, s.count * width,
                                           view->dtype, view_row(view, b, s.local, 0));
             if (why) return ra_transport_error(RA_ERR_SYSTEM, why);
+            world_poll();
         }
     return RA_OK;
 }
@@ -97,6 +99,7 @@ static bool write_stretches(int descriptor, size_t offset, const struct trial *t
                        (off_t)((b * length + s.position) * width) * (off_t)sizeof *values;
             half_to_float(view->dtype, view_row(view, b, s.local, 0), s.count * width, values);
             good = write_at(descriptor, values, (size_t)(s.count * width) * sizeof *values, at);
+            world_poll();
         }
     free(values);
     return good;

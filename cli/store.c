@@ -144,10 +144,12 @@ static int make_files(const struct engine *engine, const struct target *targets,
     made->process = (int64_t)getpid();
     for (int i = 0; i < FILES && !status; i++) {
         if (!targets[i].path || i == TRACE) continue;
+        if (i == DSINKS) {
+            status = write_dsinks(engine, targets[i].path, &files[i]);
+            continue;
+        }
         struct npy_output output = describe(engine->trial, targets[i].tensor);
-        status = i == DSINKS
-                     ? write_dsinks(engine, targets[i].path, &files[i])
-                     : npy_write_room(&files[i], targets[i].path, &output, &made->offsets[i]);
+        status = npy_write_room(&files[i], targets[i].path, &output, &made->offsets[i]);
     }
     return status;
 }

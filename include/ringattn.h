@@ -647,7 +647,7 @@ typedef struct ra_part {
     const char *why;     /* the reason for the two above, as a sentence */
     const char *samples; /* ways to write it, small enough for tests, with a space between */
     unsigned dtypes;     /* that a kernel takes: bits 1 << ra_dtype; 0 for other kinds */
-    int joins; /* 1: a transport whose ranks are processes, for ra_group_join(); 0 otherwise */
+    int64_t joins; /* 1: a transport whose ranks are processes, for ra_group_join(); 0 otherwise */
 } ra_part;
 static inline ra_part ra_part_default(void)
 {

@@ -262,8 +262,8 @@ void ra_group_destroy(ra_group *group)
 {
     if (!group) return;
     ra__pool_destroy(group->rank.pool);
+    group->rank.transport->close(group->rank.link); /* first: it may know the buffers */
     ra__buffers_destroy(group->rank.buffers);
-    group->rank.transport->close(group->rank.link);
     ra__free(group);
 }
 

@@ -113,13 +113,15 @@ static ra_status make_comms(struct link *link, MPI_Comm comm)
 struct card {
     char version[32];
     char host[96];
+    uint64_t piece_bytes;
     cpu_set_t cores;
 };
 
-static struct card my_card(void)
+static struct card my_card(const struct link *link)
 {
     struct card card;
     memset(&card, 0, sizeof card);
+    card.piece_bytes = link->piece_bytes;
     snprintf(card.version, sizeof card.version, "%s", RA__VERSION);
     gethostname(card.host, sizeof card.host - 1);
     if (sched_getaffinity(0, sizeof card.cores, &card.cores)) CPU_ZERO(&card.cores);
@@ -143,6 +145,11 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
                             "rank %d, hop 0: rank %d has another library version (%.20s here, "
                             "%.20s there)",
                             link->rank, i, mine->version, cards[i].version);
+        if (cards[i].piece_bytes != mine->piece_bytes)
+            return mpi_fail(RA_ERR_MISMATCH,
+                            "rank %d, hop 0: rank %d has another RINGATTN_MPI_PIECE (%zu here, %zu "
+                            "there)",
+                            link->rank, i, (size_t)mine->piece_bytes, (size_t)cards[i].piece_bytes);
         if (i == link->rank || !share_cores(mine, &cards[i])) continue;
         place->sharers++;
         place->turn += i < link->rank;
@@ -153,14 +160,16 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
 static ra_status meet(struct link *link, struct ra__place *place)
 {
     MPI_Request request;
-    struct card mine = my_card(), *cards = mpi_host->alloc((size_t)link->ranks * sizeof *cards);
+    struct card *cards = mpi_host->alloc(((size_t)link->ranks + 1) * sizeof *cards), *mine;
     if (!cards) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
+    mine = cards + link->ranks;
+    *mine = my_card(link);
     ra_status status = mpi_check(link,
-                                 MPI_Iallgather(&mine, sizeof mine, MPI_BYTE, cards, sizeof mine,
+                                 MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, cards, sizeof *mine,
                                                 MPI_BYTE, link->words, &request),
                                  "MPI_Iallgather");
     if (status == RA_OK) status = wait_for_all(link, &request, "join the group");
-    if (status == RA_ERR_TIMEOUT) return status; /* MPI may still write to the cards */
+    if (status == RA_ERR_TIMEOUT) return status; /* MPI may still read and write the cards */
     if (status == RA_OK) status = read_cards(link, cards, place);
     mpi_host->free(cards);
     return status;
@@ -168,11 +177,12 @@ static ra_status meet(struct link *link, struct ra__place *place)
 
 /* ---- Joining and leaving --------------------------------------------------------------------- */
 
-/* RINGATTN_MPI_PIECE makes pieces smaller than MPI needs them, to see that they come together again. */
+/* Small enough that one arrives well within any timeout, for that is a sign of life; RINGATTN_MPI_PIECE
+ * makes them smaller still, to see that they come together again. */
 static ra_status find_piece_bytes(size_t *bytes)
 {
     const char *text = getenv("RINGATTN_MPI_PIECE");
-    *bytes = (size_t)1 << 30;
+    *bytes = (size_t)64 << 20;
     if (!text || !*text) return RA_OK;
     char *end;
     long long number = strtoll(text, &end, 10);

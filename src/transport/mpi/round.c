@@ -43,6 +43,7 @@ bool mpi_withdraw(MPI_Request *request, double until)
 ra_status mpi_reserve(void *opaque, int messages)
 {
     struct link *link = opaque;
+    if (atomic_load(&link->failed)) return life_failure(link); /* MPI may still hold flights */
     if (messages <= link->capacity) return RA_OK;
     struct flight *flights = mpi_host->alloc((size_t)messages * sizeof *flights);
     if (!flights) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d messages", messages);
@@ -139,6 +140,7 @@ static ra_status look_at_word(struct link *link, struct flight *flight)
     if (flight->has_word) return RA_OK;
     RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
+    link->waits_since = ra__now();
     flight->has_word = true;
     if (flight->is_send) return RA_OK;
     RA__TRY(compare(link, flight));
@@ -151,6 +153,7 @@ static ra_status look_at_piece(struct link *link, struct flight *flight)
     if (flight->piece_request == MPI_REQUEST_NULL) return RA_OK;
     RA__TRY(mpi_check(link, MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
+    link->waits_since = ra__now(); /* who sends lives, however long it takes */
     flight->moved += flight->in_piece;
     return start_piece(link, flight);
 }
@@ -241,8 +244,8 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
     const struct ra__message *message, *newest = NULL;
     double since = ra__now();
     (void)round; /* one round is posted at a time, and its flights are here */
-    ra_status status = own_thread(link);
-    if (status == RA_OK) status = look(link);
+    RA__TRY(own_thread(link));
+    ra_status status = look(link);
     while (status == RA_OK && (message = pending(link))) {
         if (message != newest) link->waits_since = ra__now();
         newest = message;
