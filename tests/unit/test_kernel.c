@@ -609,7 +609,7 @@ static void nan_goes_to_the_rows_that_see_it_and_no_further(void **state)
         }
 }
 
-/* The same where many rows share packed blocks: those of a poisoned block are packed anew. */
+/* The same where many rows share packed blocks: in a poisoned one each has values of its own. */
 static void nan_spoils_no_block_for_other_rows(void **state)
 {
     (void)state;

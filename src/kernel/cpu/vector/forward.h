@@ -221,7 +221,7 @@ static void gather_group(const struct forward *f, const struct group *g)
 static void fold_apart(struct forward *f, struct part part)
 {
     const struct ra__view *view = &f->job->view;
-    struct panel *panel = f->panel;
+    const struct panel *panel = f->panel;
     for (int row = part.row; row < part.end; row++) {
         struct group g = group_at(f, row, 1);
         if (lanes_none(g.hull)) continue;
@@ -231,7 +231,6 @@ static void fold_apart(struct forward *f, struct part part)
                     panel->v);
         gather_group(f, &g);
     }
-    panel->block.run = NULL; /* its values are those of one row */
 }
 
 static void fold_groups(struct forward *f, struct part part)
