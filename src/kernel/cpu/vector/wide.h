@@ -60,8 +60,8 @@ static void wide_gather(const struct ra__view *view, const struct key_block *blo
     for (int lane = block->seen.from; lane < block->seen.to; lane++) {
         const float *values = (const float *)thin_row(&v, lane);
         for (int head = 0; head < view->kv_heads; head++)
-            add_weighted(grain_all(p + (head * LINE + lane) / PER_GRAIN), values + head * numbers,
-                         numbers, row_of(sums, head, numbers));
+            add_weighted(grain_all(p + head * GRAIN_LINE + lane / PER_GRAIN),
+                         values + head * numbers, numbers, row_of(sums, head, numbers));
     }
     for (int i = 0; i < all; i += LANES)
         vec_store(acc + i, vec_add(vec_load(acc + i), vec_load(sums + i)));
