@@ -7,16 +7,6 @@ struct attend_work {
     const struct ra__step *step;
 };
 
-static ra_status tick(void *context)
-{
-    return ra__exec_tick(((struct attend_work *)context)->exec);
-}
-
-static ra_status post_held(void *context)
-{
-    return ra__exec_post_held(((struct attend_work *)context)->exec);
-}
-
 /* The turn that holds the index-th job of the step. */
 static const struct ra__turn *find_turn(const struct attend_work *work, int64_t index)
 {
@@ -66,13 +56,12 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     if (exec->bound == &exec->backward) return ra__exec_attend_backward(exec, step);
     const struct ra__turn *last = &exec->bound->turns[step->first_row + step->row_count - 1];
     struct attend_work work = { .exec = exec, .step = step };
-    struct ra__work deal = {
+    struct ra__deal deal = {
         .body = forward_item,
-        .tick = tick,
-        .aside = post_held,
+        .posts = true,
         .context = &work,
         .items = last->jobs_before + ra__bound_jobs(&exec->plan->input.shape, exec->bound,
                                                     &exec->bound->program->rows[last->row]),
     };
-    return ra__pool_run(exec->rank->pool, &deal);
+    return ra__exec_deal(exec, &deal);
 }

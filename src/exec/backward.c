@@ -21,16 +21,6 @@ static struct backward_work make_work(struct ra__exec *exec, const struct ra__st
     return (struct backward_work){ exec, &exec->backward, step, shape->batch * shape->kv_heads };
 }
 
-static ra_status tick(void *context)
-{
-    return ra__exec_tick(((struct backward_work *)context)->exec);
-}
-
-static ra_status post_held(void *context)
-{
-    return ra__exec_post_held(((struct backward_work *)context)->exec);
-}
-
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
 /* Where rows of keys are counted for each KV head apart: in a slot whose rows are of one KV head. */
@@ -293,15 +283,14 @@ ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step 
     find_reach(&work);
     lay_out(&work, work.bound->chunks[step - work.bound->program->steps]);
     ra__tasks_order(&exec->tasks);
-    struct ra__work deal = {
+    struct ra__deal deal = {
         .body = backward_item,
-        .tick = tick,
         .ready = task_ready,
-        .aside = post_held,
+        .posts = true,
         .context = &work,
         .items = exec->tasks.count * work.lanes,
     };
     for (int64_t i = 0; i < deal.items && exec->tasks.chunks > 1; i++)
         atomic_store_explicit(&exec->done[i], false, memory_order_relaxed);
-    return ra__pool_run(exec->rank->pool, &deal);
+    return ra__exec_deal(exec, &deal);
 }

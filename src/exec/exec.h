@@ -245,6 +245,17 @@ struct ra__io ra__exec_share_io(const struct ra__exec *exec, const struct ra__io
 void ra__exec_set_terms(struct ra__exec *exec);
 void ra__exec_sum_sinks(struct ra__exec *exec);
 
+/* Work in pieces on all threads of the rank, as struct ra__work of the pool says; between its items the
+ * calling thread ticks. `posts`: it posts the round that is held while the others begin. */
+struct ra__deal {
+    void (*body)(void *context, int64_t item, int thread);
+    bool (*ready)(void *context, int64_t item); /* NULL: items are independent */
+    bool posts;
+    void *context;
+    int64_t items;
+};
+ra_status ra__exec_deal(struct ra__exec *exec, const struct ra__deal *deal);
+
 /* body(exec, context, first, count) for all of `rows` rows, some at a time, on all threads; a row has
  * about `row_bytes` bytes to be moved. */
 typedef void ra__sweep_fn(struct ra__exec *exec, const void *context, int64_t first, int64_t count);

@@ -8,8 +8,6 @@ struct sweep_work {
     int64_t rows, rows_per_item;
 };
 
-static ra_status tick(void *context) { return ra__exec_tick(((struct sweep_work *)context)->exec); }
-
 static void sweep_item(void *context, int64_t item, int thread)
 {
     const struct sweep_work *work = context;
@@ -24,9 +22,8 @@ ra_status ra__exec_sweep(struct ra__exec *exec, int64_t rows, size_t row_bytes, 
     enum { ITEM_BYTES = 128 << 10 }; /* tens of microseconds: less is not worth a thread */
     struct sweep_work work = { exec, body, context, rows,
                                ra__max(ITEM_BYTES / ra__max((int64_t)row_bytes, 1), 1) };
-    return ra__pool_run(exec->rank->pool,
-                        &(struct ra__work){ .body = sweep_item,
-                                            .tick = tick,
-                                            .context = &work,
-                                            .items = ra__ceil_div(rows, work.rows_per_item) });
+    return ra__exec_deal(exec,
+                         &(struct ra__deal){ .body = sweep_item,
+                                             .context = &work,
+                                             .items = ra__ceil_div(rows, work.rows_per_item) });
 }
