@@ -494,7 +494,7 @@ typedef struct ra_memory {
     size_t travel;    /* blocks of K and V on their way, or gathered; what ranks swap */
     size_t state;     /* running softmax of rows that span hops */
     size_t gradient;  /* f32 sums of dQ, dK, dV, here and on their way */
-    size_t workspace; /* of the kernel, over the threads of this rank; does not grow with n */
+    size_t workspace; /* of the kernel, over the threads of this rank; has a bound, whatever n is */
     size_t
         bookkeeping; /* the plan itself: steps, rows, messages, its copies of what it was given */
     size_t total;

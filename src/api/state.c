@@ -55,7 +55,8 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     state->bytes = bytes;
     state->rows = s->batch * s->q_len * s->q_heads;
     state->data = ra__alloc(NULL, RA__FOR_STATE, bytes);
-    state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, false));
+    struct ra__extent most = { s->q_len * (s->q_heads / s->kv_heads), s->k_len };
+    state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, most, false));
     if (!state->data || !state->workspace)
         return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
     return ra_state_init(state);

@@ -76,10 +76,26 @@ static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memo
         add_bytes(tally, &memory->gradient, bytes_of(tally, sizeof(float), &home, 1));
 }
 
+/* No job of a program exceeds this, however its rows are cut. */
+static struct ra__extent largest_job(const struct ra__shape *shape,
+                                     const struct ra__program *program)
+{
+    int64_t queries = 0, keys = 0;
+    for (int i = 0; i < program->row_count; i++)
+        queries = ra__max(queries, program->rows[i].q_count);
+    for (int i = 0; i < program->key_count; i++) keys = ra__max(keys, program->keys[i].count);
+    int heads = shape->q_heads; /* of one query a job may take all */
+    if (queries > 1) heads /= shape->kv_heads;
+    return (struct ra__extent){ queries * heads, keys };
+}
+
 static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra__kernel *kernel)
 {
-    size_t bytes = kernel->workspace(&plan->input.shape, false);
-    size_t backward = plan->input.backward ? kernel->workspace(&plan->input.shape, true) : 0;
+    const struct ra__shape *shape = &plan->input.shape;
+    size_t bytes = kernel->workspace(shape, largest_job(shape, &plan->forward), false);
+    size_t backward = plan->input.backward
+                          ? kernel->workspace(shape, largest_job(shape, &plan->backward), true)
+                          : 0;
     if (backward > bytes) bytes = backward;
     return (bytes + 63) / 64 * 64;
 }

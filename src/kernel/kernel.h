@@ -2,7 +2,7 @@
  *
  * A kernel folds keys into the running softmax (m, l, acc) of some query rows, or, backward, adds to
  * dQ, dK and dV. It never allocates, fails, logs or knows ranks; its scratch memory is announced by
- * `workspace` at plan time and does not grow with the sequence.
+ * `workspace` at plan time, for the largest job there will be, and has a bound whatever that is.
  *
  * Arithmetic every kernel keeps to:
  *   - Sums are f32 for every dtype. A kernel may round the weights p, and ds backward, to `weights`
@@ -113,6 +113,19 @@ struct ra__backward_job {
     int64_t pairs;
 };
 
+/* What no job exceeds: its rows, q_count x heads, and the keys of each of its runs. */
+struct ra__extent {
+    int64_t rows, keys;
+};
+
+static inline struct ra__extent ra__view_extent(const struct ra__view *view)
+{
+    struct ra__extent extent = { view->q_count * view->heads, 0 };
+    for (int i = 0; i < view->run_count; i++)
+        extent.keys = ra__max(extent.keys, view->runs[i].count);
+    return extent;
+}
+
 struct ra__kernel {
     const char *name;
     const char *summary;
@@ -124,7 +137,8 @@ struct ra__kernel {
     int rows;             /* most query rows x heads in one job */
     int backward_rows;    /* the same backward */
     bool (*wide)(const struct ra__shape *shape); /* see struct ra__view; NULL = never */
-    size_t (*workspace)(const struct ra__shape *shape, bool backward); /* bytes, per thread */
+    /* Bytes, per thread, for jobs up to `most`; a job uses no more than its own extent asks for. */
+    size_t (*workspace)(const struct ra__shape *shape, struct ra__extent most, bool backward);
     void (*forward)(struct ra__forward_job *job, void *workspace); /* workspace: aligned to 64 */
     void (*backward)(struct ra__backward_job *job, void *workspace);
 };

@@ -7,9 +7,9 @@
 #include "kernel/state.h"
 
 /* Everything is read in place, so no scratch memory; a job is one query of up to 64 heads. */
-static size_t workspace(const struct ra__shape *shape, bool backward)
+static size_t workspace(const struct ra__shape *shape, struct ra__extent most, bool backward)
 {
-    (void)shape, (void)backward;
+    (void)shape, (void)most, (void)backward;
     return 0;
 }
 

@@ -143,14 +143,30 @@ static void make_terms(struct job_world *w)
     if (terms & JOB_ORDER) make_order(w);
 }
 
-static void *workspace_make(const struct ra__kernel *kernel, const struct ra__shape *shape)
+enum { GUARD = 4096 }; /* bytes behind a workspace that stay as they are */
+
+/* No larger than the job needs, full of NaN, should somebody read what nobody wrote. */
+static void make_workspace(struct job_world *w)
 {
-    size_t forward = kernel->workspace(shape, false), backward = kernel->workspace(shape, true);
-    size_t bytes = forward > backward ? forward : backward;
-    void *memory = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    assert_non_null(memory);
-    memset(memory, 0xff, bytes); /* NaN, should somebody read what nobody wrote */
-    return memory;
+    const struct ra__kernel *kernel = w->plan.kernel;
+    struct ra__view view = { .q_count = w->plan.q_count,
+                             .heads = w->plan.heads,
+                             .runs = w->plan.runs };
+    view.run_count = w->plan.run_count;
+    struct ra__extent most = ra__view_extent(&view);
+    size_t forward = kernel->workspace(&w->shape, most, false);
+    size_t backward = kernel->workspace(&w->shape, most, true);
+    w->workspace_bytes = ((forward > backward ? forward : backward) + 63) / 64 * 64;
+    w->workspace = aligned_alloc(64, w->workspace_bytes + GUARD);
+    assert_non_null(w->workspace);
+    memset(w->workspace, 0xff, w->workspace_bytes + GUARD);
+}
+
+static void check_guard(const struct job_world *w)
+{
+    const unsigned char *guard = (const unsigned char *)w->workspace + w->workspace_bytes;
+    for (int i = 0; i < GUARD; i++)
+        if (guard[i] != 0xff) fail_msg("%s: byte %d behind the workspace was written", w->name, i);
 }
 
 static void make_name(struct job_world *w)
@@ -241,13 +257,14 @@ struct job_world job_make(const struct job_plan *plan)
     if (plan->terms) make_terms(&w);
     make_tensors(&w);
     make_wants(&w);
-    w.workspace = workspace_make(plan->kernel, &w.shape);
+    make_workspace(&w);
     make_name(&w);
     return w;
 }
 
 void job_free(struct job_world *w)
 {
+    check_guard(w);
     void *all[] = { w->q.data,     w->k.data,     w->v.data,    w->dout.data, w->out.data,
                     w->m,          w->l,          w->acc,       w->lse,       w->delta,
                     w->dq,         w->dk,         w->dv,        w->want_out,  w->want_lse,

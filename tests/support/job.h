@@ -97,6 +97,7 @@ struct job_world {
     int64_t want_pairs;
     double reach; /* the same with terms, about */
     void *workspace;
+    size_t workspace_bytes; /* behind them nobody may write */
     char name[200];
 };
 

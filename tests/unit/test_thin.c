@@ -72,7 +72,7 @@ static void expect_same(struct job_world *w, const struct result *want, const ch
 /* Like job_run_piece(), with nothing left in the workspace that a row could mistake for its own. */
 static void run_piece(struct job_world *w, int64_t from, int queries, int head, int heads)
 {
-    memset(w->workspace, 0xff, w->plan.kernel->workspace(&w->shape, false));
+    memset(w->workspace, 0xff, w->workspace_bytes);
     job_run_piece(w, from, ra__min(queries, QUERIES - from), head, heads);
 }
 
@@ -290,7 +290,7 @@ static void side_run(struct side *s, const struct ra__kernel *kernel, void *work
     job.acc = s->acc + head * value_dim;
     job.acc_row_stride = KV_HEADS * value_dim;
     job.out = (struct ra__matrix){ s->out + head * value_dim, KV_HEADS * value_dim, value_dim };
-    memset(workspace, 0xff, kernel->workspace(&s->shape, false));
+    memset(workspace, 0xff, kernel->workspace(&s->shape, ra__view_extent(&job.view), false));
     kernel->forward(&job, workspace);
     assert_int_equal(job.pairs % kv_heads, 0);
 }
@@ -323,7 +323,8 @@ static void expect_numbers(const float *got, const float *want, int count, const
 static void check_side(const struct ra__kernel *kernel, struct side *s)
 {
     assert_true(kernel->wide(&s->shape));
-    void *workspace = aligned_alloc(64, (kernel->workspace(&s->shape, false) + 63) / 64 * 64);
+    const struct ra__extent most = { KV_HEADS, KEYS };
+    void *workspace = aligned_alloc(64, (kernel->workspace(&s->shape, most, false) + 63) / 64 * 64);
     assert_non_null(workspace);
     for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1);
     struct side together = *s;

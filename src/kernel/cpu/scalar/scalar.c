@@ -25,9 +25,9 @@ struct row {
     float *dq; /* where the row's gradient goes, in the job */
 };
 
-static size_t workspace(const struct ra__shape *shape, bool backward)
+static size_t workspace(const struct ra__shape *shape, struct ra__extent most, bool backward)
 {
-    (void)backward;
+    (void)most, (void)backward;
     return sizeof(float) * (2 * (size_t)shape->dim + 3 * (size_t)shape->value_dim) +
            sizeof(struct ra__score) * BLOCK;
 }

@@ -41,31 +41,33 @@ struct backward {
     struct terms terms;
 };
 
-static struct backward backward_make(const struct ra__shape *shape, struct arena *arena)
+static struct backward backward_make(const struct ra__shape *shape, struct ra__extent most,
+                                     struct arena *arena)
 {
+    const int64_t rows = ra__min(most.rows, ROWS), group = ra__min(rows, GROUP);
     struct backward b = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
     const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
-    b.q = carve(arena, (ROWS + GEMM_PAD) * dim, sizeof(grain));
-    b.dout = carve(arena, (ROWS + GEMM_PAD) * value_dim, sizeof(grain));
+    b.q = carve(arena, (rows + GEMM_PAD) * dim, sizeof(grain));
+    b.dout = carve(arena, (rows + GEMM_PAD) * value_dim, sizeof(grain));
     b.qt = carve(arena, b.dim * ROWS / PER_GRAIN, sizeof(grain));
     b.doutt = carve(arena, b.value_dim * ROWS / PER_GRAIN, sizeof(grain));
-    b.dq = carve(arena, ROWS * b.dim, sizeof(float));
-    b.shift = carve(arena, ROWS, sizeof(float));
-    b.delta = carve(arena, ROWS, sizeof(float));
+    b.dq = carve(arena, rows * b.dim, sizeof(float));
+    b.shift = carve(arena, rows, sizeof(float));
+    b.delta = carve(arena, rows, sizeof(float));
     b.k = carve(arena, BLOCK / PER_GRAIN * in_strips(b.dim), sizeof(grain));
     b.kt = carve(arena, BLOCK * dim, sizeof(grain));
     b.vt = carve(arena, BLOCK * value_dim, sizeof(grain));
     b.dkt = carve(arena, LINE * b.dim, sizeof(float));
     b.dvt = carve(arena, LINE * b.value_dim, sizeof(float));
-    b.s = carve(arena, GROUP * LINE, sizeof(float));
-    b.dp = carve(arena, GROUP * LINE, sizeof(float));
+    b.s = carve(arena, group * LINE, sizeof(float));
+    b.dp = carve(arena, group * LINE, sizeof(float));
     const bool fits = PER_GRAIN == 1;
     b.p = fits ? (void *)b.s : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
     b.ds = fits ? (void *)b.dp : carve(arena, GROUP * BLOCK / PER_GRAIN, sizeof(grain));
     b.ds_rows = fits ? (void *)b.dp : carve(arena, GROUP * GRAIN_LINE, sizeof(grain));
-    b.spans = carve(arena, ROWS, sizeof(struct span));
-    b.seen = carve(arena, ROWS, sizeof(struct lanes));
-    b.terms = terms_make(arena, ROWS, true);
+    b.spans = carve(arena, rows, sizeof(struct span));
+    b.seen = carve(arena, rows, sizeof(struct lanes));
+    b.terms = terms_make(arena, rows, true);
     return b;
 }
 
@@ -342,7 +344,8 @@ static void backward(struct ra__backward_job *job, void *workspace)
 {
     const struct ra__view *view = &job->view;
     const struct ra__shape *shape = view->shape;
-    struct backward b = backward_make(shape, &(struct arena){ .base = workspace });
+    struct backward b = backward_make(shape, ra__view_extent(view),
+                                      &(struct arena){ .base = workspace });
     b.job = job;
     b.rows = (int)view->q_count * view->heads;
     terms_begin(&b.terms, view);

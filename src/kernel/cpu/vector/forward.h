@@ -51,23 +51,32 @@ struct forward {
     struct terms terms;
 };
 
-static struct forward forward_make(const struct ra__shape *shape, struct arena *arena)
+/* Blocks that stay packed at a time: one part of the rows needs one, and no run has more than it is
+ * long, wherever it begins. */
+static inline int64_t panels_for(struct ra__extent most)
 {
+    return most.rows > ROWS ? ra__min(WINDOW, (most.keys + BLOCK - 2) / BLOCK + 1) : 1;
+}
+
+static struct forward forward_make(const struct ra__shape *shape, struct ra__extent most,
+                                   struct arena *arena)
+{
+    const int64_t rows = ra__min(most.rows, FORWARD_ROWS);
     struct forward f = { .value_dim = padded(shape->value_dim) };
-    f.q = carve(arena, (FORWARD_ROWS + GEMM_PAD) * grains(shape->dim), sizeof(grain));
-    f.m = carve(arena, FORWARD_ROWS, sizeof(float));
-    f.l = carve(arena, FORWARD_ROWS, sizeof(float));
-    f.acc = carve(arena, FORWARD_ROWS * f.value_dim, sizeof(float));
+    f.q = carve(arena, (rows + GEMM_PAD) * grains(shape->dim), sizeof(grain));
+    f.m = carve(arena, rows, sizeof(float));
+    f.l = carve(arena, rows, sizeof(float));
+    f.acc = carve(arena, rows * f.value_dim, sizeof(float));
     f.sums = carve(arena, THIN_ROWS * f.value_dim, sizeof(float));
-    for (int n = 0; n < WINDOW; n++) {
+    for (int n = 0; n < panels_for(most); n++) {
         f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
         f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
     }
     f.scores = carve(arena, GEMM_ROWS * LINE, sizeof(float));
     f.p = PER_GRAIN == 1 ? (void *)f.scores : carve(arena, GEMM_ROWS * GRAIN_LINE, sizeof(grain));
-    f.spans = carve(arena, FORWARD_ROWS, sizeof(struct span));
-    f.seen = carve(arena, FORWARD_ROWS, sizeof(struct lanes));
-    f.terms = terms_make(arena, FORWARD_ROWS, false);
+    f.spans = carve(arena, rows, sizeof(struct span));
+    f.seen = carve(arena, rows, sizeof(struct lanes));
+    f.terms = terms_make(arena, rows, false);
     return f;
 }
 
@@ -389,7 +398,8 @@ static void forward(struct ra__forward_job *job, void *workspace)
 {
     const struct ra__view *view = &job->view;
     const struct ra__shape *shape = view->shape;
-    struct forward f = forward_make(shape, &(struct arena){ .base = workspace });
+    struct forward f = forward_make(shape, ra__view_extent(view),
+                                    &(struct arena){ .base = workspace });
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
     f.abreast = view->crowded ? GEMM_CROWDED : GEMM_ROWS;

@@ -40,7 +40,7 @@ struct terms {
 };
 
 /* Carves what any problem may need; terms_begin() says what a job does need. */
-static struct terms terms_make(struct arena *arena, int rows, bool backward)
+static struct terms terms_make(struct arena *arena, int64_t rows, bool backward)
 {
     struct terms t = { .at = carve(arena, BLOCK, sizeof(int64_t)) };
     t.partly = carve(arena, rows, sizeof(bool));

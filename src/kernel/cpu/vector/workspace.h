@@ -5,11 +5,11 @@
 #include "kernel/cpu/vector/backward.h"
 #include "kernel/cpu/vector/forward.h"
 
-static size_t workspace(const struct ra__shape *shape, bool backward)
+static size_t workspace(const struct ra__shape *shape, struct ra__extent most, bool backward)
 {
     struct arena arena = { NULL, 0 };
-    if (backward) backward_make(shape, &arena);
-    else forward_make(shape, &arena);
+    if (backward) backward_make(shape, most, &arena);
+    else forward_make(shape, most, &arena);
     return arena.used;
 }
 
