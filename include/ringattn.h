@@ -492,7 +492,7 @@ typedef struct ra_memory {
     size_t size;      /* by ra_memory_default() */
     size_t shard;     /* the caller's tensors of this rank */
     size_t travel;    /* blocks of K and V on their way, or gathered; what ranks swap */
-    size_t state;     /* running softmax of rows that span hops */
+    size_t state;     /* running softmax of rows that span hops, and of stretches of keys */
     size_t gradient;  /* f32 sums of dQ, dK, dV, here and on their way */
     size_t workspace; /* of the kernel, over the threads of this rank; has a bound, whatever n is */
     size_t

@@ -59,7 +59,14 @@ static int64_t count_queries(const struct ra__plan_input *input)
     return input->shape.batch * input->q_layout->count[input->rank] * input->shape.q_heads;
 }
 
-/* m, l, acc of rows that span hops; dQ and delta of a backward plan; LSE and once more delta in a team. */
+/* Rows of the states that stretches of keys leave. */
+static int64_t count_parts(const struct ra__plan_input *input)
+{
+    int stretches = ra__split_for(&input->shape).stretches;
+    return stretches > 1 ? stretches * count_queries(input) : 0;
+}
+
+/* m, l, acc of rows that span hops, and of stretches of keys; dQ and delta of a backward plan; LSE and once more delta in a team. */
 static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
 {
     const struct ra__plan_input *input = &plan->input;
@@ -67,7 +74,9 @@ static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memo
     int64_t state[] = { s->batch, plan->state_rows, s->q_heads, s->value_dim + 2 };
     int64_t queries = count_queries(input), home = count_queries(&plan->home);
     int64_t sums[] = { queries, s->dim + 1 };
+    int64_t parts[] = { count_parts(input), s->value_dim + 2 };
     add_bytes(tally, &memory->state, bytes_of(tally, sizeof(float), state, RA__COUNT(state)));
+    add_bytes(tally, &memory->state, bytes_of(tally, sizeof(float), parts, RA__COUNT(parts)));
     if (input->backward)
         add_bytes(tally, &memory->gradient, bytes_of(tally, sizeof(float), sums, RA__COUNT(sums)));
     if (plan->team.size == 1) return;
@@ -100,19 +109,20 @@ static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra_
     return (bytes + 63) / 64 * 64;
 }
 
-/* The most key runs of a row that repeats: room to move them along. */
-static int most_keys(const struct ra__program *program)
+/* The most key runs of a row that repeats, or is split: room to move them along, and to cut them. */
+static int most_keys(const struct ra__program *program, bool split)
 {
     int most = 0;
     for (int r = 0; r < program->row_count; r++)
-        if (program->rows[r].repeat > 1 && program->rows[r].key_count > most)
+        if ((split || program->rows[r].repeat > 1) && program->rows[r].key_count > most)
             most = program->rows[r].key_count;
     return most;
 }
 
 static size_t count_moved(const struct ra__plan *plan, int threads)
 {
-    return (size_t)most_keys(&plan->forward) * (size_t)threads;
+    bool split = ra__split_for(&plan->input.shape).stretches > 1;
+    return (size_t)most_keys(&plan->forward, split) * (size_t)threads;
 }
 
 /* What bind_program, prepare_hello and take_scratch will take. */
@@ -191,6 +201,8 @@ static ra_status take_buffers(struct ra__exec *exec)
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->m));
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows, &exec->l));
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows * s->value_dim, &exec->acc));
+    RA__TRY(take_floats(exec, RA__FOR_STATE, count_parts(&plan->input) * (s->value_dim + 2),
+                        &exec->parts));
     rows = count_queries(&plan->input);
     if (plan->team.size > 1) RA__TRY(take_floats(exec, RA__FOR_TRAVEL, rows, &exec->lse));
     if (plan->input.backward) {
@@ -320,12 +332,16 @@ static ra_status take_shares(struct ra__exec *exec, struct ra__bound *bound)
     return RA_OK;
 }
 
-/* Can threads, all as busy, take whole batch items of one query each? */
-static bool takes_wide_jobs(const struct ra__exec *exec, int64_t queries, int threads)
+/* Can threads, all about as busy, take all heads of one query at once, with all its keys or a stretch? */
+static bool takes_wide_jobs(const struct ra__exec *exec, const struct ra__split *split,
+                            int64_t queries, int threads)
 {
-    const struct ra__shape *shape = &exec->plan->input.shape;
-    return queries == 1 && shape->kv_heads > 1 && shape->batch % threads == 0 &&
-           exec->kernel->wide && exec->kernel->wide(shape);
+    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__shape *shape = &input->shape;
+    if (queries != 1 || shape->kv_heads == 1) return false;
+    if (!exec->kernel->wide || !exec->kernel->wide(shape)) return false;
+    int64_t at_hand = ra__max(split->stretches / input->ranks, 1);
+    return shape->batch % threads == 0 || shape->batch * at_hand >= 2 * (int64_t)threads;
 }
 
 /* `threads` may pull on the jobs of this program at once. */
@@ -338,11 +354,12 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     int64_t queries = input->q_layout->count[input->rank];
     bool backward = program == &exec->plan->backward;
     int rows = backward ? exec->kernel->backward_rows : exec->kernel->rows;
-    bound->cut = !backward && takes_wide_jobs(exec, queries, threads)
+    bound->split = ra__split_for(&input->shape);
+    bound->cut = !backward && takes_wide_jobs(exec, &bound->split, queries, threads)
                      ? ra__cut_wide(&input->shape)
                      : ra__cut_for(&input->shape, rows, input->shape.q_heads, queries, threads);
     bound->each = ra__cut_for(&input->shape, rows, 1, queries, threads);
-    bound->most_keys = most_keys(program);
+    bound->most_keys = most_keys(program, bound->split.stretches > 1);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
     RA__TRY(take_array(exec, program->round_count, sizeof *bound->rounds, (void **)&bound->rounds));
@@ -460,7 +477,7 @@ static void give_buffers(struct ra__exec *exec)
 {
     struct ra__buffers *pool = exec->rank->buffers;
     for (int i = 0; i < RA__SLOTS; i++) ra__buffers_give(pool, exec->account, exec->slots[i]);
-    void *buffers[] = { exec->m,     exec->l,   exec->acc,        exec->dq,
+    void *buffers[] = { exec->m,     exec->l,   exec->acc,        exec->parts,    exec->dq,
                         exec->delta, exec->lse, exec->home_delta, exec->workspace };
     for (int i = 0; i < RA__COUNT(buffers); i++) ra__buffers_give(pool, exec->account, buffers[i]);
 }

@@ -8,6 +8,7 @@
 #include "core/pool.h"
 #include "device/device.h"
 #include "exec/job.h"
+#include "exec/split.h"
 #include "exec/tasks.h"
 #include "kernel/kernel.h"
 #include "plan/plan.h"
@@ -85,10 +86,11 @@ struct ra__bound {
     struct ra__round *rounds;
     struct ra__cut cut;       /* of rows with all heads into jobs */
     struct ra__cut each;      /* of rows with other heads: one head per job */
+    struct ra__split split;   /* forward, of keys */
     struct ra__turn *turns;   /* forward, [row]: those of a step in the order of its rows, sorted */
     struct ra__share *shares; /* backward, [row] */
     int *chunks;              /* backward, [step]: of the keys and queries of an ATTEND */
-    int most_keys;            /* of a row that repeats */
+    int most_keys;            /* of a row that repeats; where keys are split, of any */
 };
 
 struct ra__exec {
@@ -101,16 +103,18 @@ struct ra__exec {
 
     void *slots[RA__SLOTS];
     float *m, *l, *acc; /* state of rows that span hops: [batch, query, head(, value_dim)] */
+    float *parts;       /* states of stretches, [stretch] of each: all m, all l, all acc */
     float *dq, *delta;  /* backward sums: [batch, query, head, dim] and [batch, query, head] */
     float *lse;         /* teams: that of the share, [batch, query, head] */
     float *home_delta;  /* teams: delta of the caller's queries, all heads */
     char *workspace;    /* kernel scratch, one part per thread */
     size_t workspace_bytes;
-    struct ra__key_run *moved; /* forward: keys of a family's row, [thread][most_keys] */
-    double *dsinks;            /* [q_heads] sums of a backward run */
-    struct ra__tasks tasks;    /* of the backward step under way */
-    atomic_bool *done;         /* [task][lane] of it, where tasks wait */
-    struct ra__range *reach;   /* [kv_head]: the rows of its keys */
+    struct ra__key_run
+        *moved;     /* forward: keys of a job that are not as in the program, [thread][most_keys] */
+    double *dsinks; /* [q_heads] sums of a backward run */
+    struct ra__tasks tasks;  /* of the backward step under way */
+    atomic_bool *done;       /* [task][lane] of it, where tasks wait */
+    struct ra__range *reach; /* [kv_head]: the rows of its keys */
     struct ra__bound forward, backward;
 
     struct ra__hello hello;
@@ -147,6 +151,7 @@ struct ra__job {
     struct ra__lane lane;
     const struct ra__key_run *runs; /* the keys they meet */
     int run_count;
+    int stretch; /* of its keys, where they are split */
     int thread;
 };
 
@@ -194,6 +199,9 @@ void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, s
 void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job);
 void ra__job_backward(struct ra__exec *exec, const struct ra__step *step,
                       const struct ra__job *job);
+
+/* Merges the states that the stretches of a job left, and ends its rows where they end. */
+void ra__job_merge(struct ra__exec *exec, const struct ra__job *job);
 
 /* Bytes by purpose that ra__exec_create would allocate, with the plan's own and the caller's. */
 ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,

@@ -1,6 +1,8 @@
 /* job.c - one job: where the numbers of its queries and keys lie, and the call of the kernel. */
 #include "exec/exec.h"
 
+#include "kernel/state.h"
+
 /* K and V of one KV head, in the caller's tensors or in a slot. */
 struct block {
     struct ra__matrix k, v;
@@ -57,6 +59,46 @@ static float *sums_at(const struct ra__exec *exec, const struct ra__job *job, fl
     int64_t rows = input->q_layout->count[input->rank];
     int64_t at = (job->lane.batch * rows + first_row(job)) * input->shape.q_heads + job->lane.head;
     return data ? data + at * width : NULL;
+}
+
+/* The states of the rows of a job. */
+struct state {
+    struct ra__column m, l;
+    float *acc;
+    int64_t acc_row_stride;
+};
+
+static struct state state_in(const struct ra__exec *exec, const struct ra__job *job, float *m,
+                             float *l, float *acc)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    return (struct state){ column_at(exec, job, m), column_at(exec, job, l),
+                           sums_at(exec, job, acc, shape->value_dim),
+                           (int64_t)shape->q_heads * shape->value_dim * job->row->q_row_step };
+}
+
+/* Those that stay from hop to hop. */
+static struct state state_of(const struct ra__exec *exec, const struct ra__job *job)
+{
+    return state_in(exec, job, exec->m, exec->l, exec->acc);
+}
+
+/* Those of one stretch of the keys. */
+static struct state part_of(const struct ra__exec *exec, const struct ra__job *job, int stretch)
+{
+    const struct ra__plan_input *input = &exec->plan->input;
+    const struct ra__shape *shape = &input->shape;
+    int64_t rows = shape->batch * input->q_layout->count[input->rank] * shape->q_heads;
+    int64_t all = exec->bound->split.stretches * rows, first = stretch * rows;
+    return state_in(exec, job, exec->parts + first, exec->parts + all + first,
+                    exec->parts + 2 * all + first * shape->value_dim);
+}
+
+static struct ra__state_row state_row(const struct state *state, int64_t query, int head, int width)
+{
+    return (struct ra__state_row){ state->m.data + query * state->m.row_stride + head,
+                                   state->l.data + query * state->l.row_stride + head,
+                                   state->acc + query * state->acc_row_stride + head * width };
 }
 
 static struct ra__bias bias_at(const struct ra__exec *exec, const struct ra__job *job)
@@ -123,15 +165,16 @@ void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, s
 static void forward_lane(struct ra__exec *exec, const struct ra__step *step,
                          const struct ra__job *job)
 {
-    const struct ra__shape *shape = &exec->plan->input.shape;
+    const bool split = exec->bound->split.stretches > 1;
+    const struct state state = split ? part_of(exec, job, job->stretch) : state_of(exec, job);
     struct ra__forward_job forward = {
         .view = make_view(exec, step, job),
-        .first = job->row->first,
-        .last = job->row->last,
-        .m = column_at(exec, job, exec->m),
-        .l = column_at(exec, job, exec->l),
-        .acc = sums_at(exec, job, exec->acc, shape->value_dim),
-        .acc_row_stride = (int64_t)shape->q_heads * shape->value_dim * job->row->q_row_step,
+        .first = split || job->row->first,
+        .last = !split && job->row->last,
+        .m = state.m,
+        .l = state.l,
+        .acc = state.acc,
+        .acc_row_stride = state.acc_row_stride,
         .out = queries_at(exec, job, &exec->io->out),
         .lse = column_at(exec, job, exec->io->lse),
     };
@@ -171,6 +214,38 @@ void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const s
     one.lane.heads = all->heads / all->kv_heads;
     for (int i = 0; i < all->kv_heads; i++, one.lane.kv_head++, one.lane.head += one.lane.heads)
         forward_lane(exec, step, &one);
+}
+
+/* Rows that begin and end here need no other state than that of their first stretch. */
+static void merge_row(const struct ra__exec *exec, const struct ra__job *job, int64_t query,
+                      int head)
+{
+    const struct ra__shape *shape = &exec->plan->input.shape;
+    const struct ra__plan_row *row = job->row;
+    const bool here = row->first && row->last;
+    const struct state home = here ? part_of(exec, job, 0) : state_of(exec, job);
+    const struct ra__state_row into = state_row(&home, query, head, shape->value_dim);
+    if (row->first && !here) ra__state_clear_row(into, shape->value_dim);
+    for (int stretch = here ? 1 : 0; stretch < exec->bound->split.stretches; stretch++) {
+        const struct state part = part_of(exec, job, stretch);
+        ra__state_merge_row(into, state_row(&part, query, head, shape->value_dim),
+                            shape->value_dim);
+    }
+    if (!row->last) return;
+    const struct ra__view view = { .head = exec->plan->input.first_head + job->lane.head,
+                                   .terms = exec->has_terms ? &exec->terms : NULL };
+    const struct ra__matrix out = queries_at(exec, job, &exec->io->out);
+    const struct ra__column lse = column_at(exec, job, exec->io->lse);
+    int64_t at = query * out.row_stride + head * out.head_stride;
+    ra__state_finish_row(into, shape->value_dim, ra__sink(&view, head), shape->dtype,
+                         (char *)out.data + at * (int64_t)ra__dtype_bytes(shape->dtype),
+                         lse.data ? lse.data + query * lse.row_stride + head : NULL);
+}
+
+void ra__job_merge(struct ra__exec *exec, const struct ra__job *job)
+{
+    for (int64_t query = 0; query < job->count; query++)
+        for (int head = 0; head < job->lane.heads; head++) merge_row(exec, job, query, head);
 }
 
 void ra__job_backward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job)

@@ -5,6 +5,13 @@
 
 #include "core/dtype.h"
 
+void ra__state_clear_row(struct ra__state_row row, int value_dim)
+{
+    *row.m = -INFINITY;
+    *row.l = 0.0f;
+    for (int d = 0; d < value_dim; d++) row.acc[d] = 0.0f;
+}
+
 void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim)
 {
     float m = *into.m > *from.m ? *into.m : *from.m;

@@ -14,6 +14,9 @@ struct ra__state_row {
     float *acc; /* [value_dim] */
 };
 
+/* The empty state. */
+void ra__state_clear_row(struct ra__state_row row, int value_dim);
+
 /* into += from, for states that folded different keys. `from` is only read. */
 void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim);
 

@@ -143,6 +143,62 @@ static void one_query_of_many_kv_heads(void **state)
     expect_forget();
 }
 
+/* So many keys that they are split into stretches. Against the oracle; rings, partitions, strategies,
+ * dtypes and terms take turns. */
+static void many_keys_are_split(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = { "n=1 nk=32768 h=4 d=16", "n=3 nk=40707 h=4/2 d=8",
+                                          "n=5 nk=66000 h=3/1 d=5 dv=3 b=2" };
+    static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
+    char sample[96];
+    ra_part partition, strategy;
+    int partitions = 0, strategies = 0, turn = 0;
+    while (walk_part("partition", partitions, &partition)) partitions++;
+    while (walk_usable("strategy", strategies, &strategy)) strategies++;
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
+        for (int s = 0; s < TEST_COUNT(shapes); s++, turn++) {
+            struct lab lab;
+            const char *more = terms[turn / 3 % TEST_COUNT(terms)];
+            if (test_slow() && turn % 5) continue;
+            assert_true(walk_part("partition", turn % partitions, &partition));
+            assert_true(walk_usable("strategy", turn / 2 % strategies, &strategy));
+            lab_open(&lab, "%s;causal %s %s %s ring=%d %s %s threads=%d", sample, shapes[s],
+                     dtypes[turn % 3], more, 1 + turn % 3, partition.name,
+                     walk_strategy(&strategy, more), 1 + turn % 2);
+            lab_run(&lab);
+            expect_lab(&lab);
+            lab_close(&lab);
+        }
+    expect_forget();
+}
+
+/* Stretches follow from the problem: neither threads nor ranks that have all keys at hand change a bit. */
+static void stretches_do_not_know_threads_or_ranks(void **state)
+{
+    (void)state;
+    static const char *const ways[] = { "threads=2", "threads=3", "ring=3 allgather" };
+    ra_part kernel;
+    for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
+        struct lab alone, other;
+        char problem[128];
+        snprintf(problem, sizeof problem, "causal n=1 nk=33000 h=4 d=16 sinks %s kernel=%s",
+                 walk_dtype(&kernel, 0), kernel.name);
+        lab_open(&alone, "%s threads=1", problem);
+        lab_run(&alone);
+        expect_lab(&alone);
+        for (int i = 0; i < TEST_COUNT(ways); i++) {
+            lab_open(&other, "%s %s", problem, ways[i]);
+            lab_run(&other);
+            if (!lab_same(&alone, &other, TENSOR_OUT) || !lab_same(&alone, &other, TENSOR_LSE))
+                lab_fail(&other, "other bits than with one thread and one rank");
+            lab_close(&other);
+        }
+        lab_close(&alone);
+    }
+    expect_forget();
+}
+
 /* ---- States, token by token ------------------------------------------------------------------ */
 
 /* Keys come one by one and stay with rank (key / 3) mod ranks; every rank keeps one state. */
@@ -282,6 +338,8 @@ int main(void)
         cmocka_unit_test(plans_decode_what_one_pass_computes),
         cmocka_unit_test(plans_decode_backward),
         cmocka_unit_test(one_query_of_many_kv_heads),
+        cmocka_unit_test(many_keys_are_split),
+        cmocka_unit_test(stretches_do_not_know_threads_or_ranks),
         cmocka_unit_test(states_decode_what_one_pass_computes),
         cmocka_unit_test(a_cache_grows),
     };
