@@ -186,9 +186,7 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
     int status = world_open(&options->trial, options->timeout);
     if (status) return status;
     bool together = world_runs(&options->trial);
-    if (together && options->trace)
-        status = refuse("--trace: a timeline over several processes is not in this version");
-    if (!status && files) status = load_inputs(options, together && !options->verify, inputs);
+    if (files) status = load_inputs(options, together && !options->verify, inputs);
     return together ? world_agree(status) : status;
 }
 

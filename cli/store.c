@@ -136,16 +136,16 @@ struct made {
     size_t offsets[FILES]; /* of the values */
 };
 
-/* The first process makes all files, of their full length. */
+/* The first process makes all files, of their full length; those that are no tensors it writes. */
 static int make_files(const struct engine *engine, const struct target *targets,
                       struct outfile *files, struct made *made)
 {
     int status = EXIT_PASS;
     made->process = (int64_t)getpid();
     for (int i = 0; i < FILES && !status; i++) {
-        if (!targets[i].path || i == TRACE) continue;
-        if (i == DSINKS) {
-            status = write_dsinks(engine, targets[i].path, &files[i]);
+        if (!targets[i].path) continue;
+        if (i >= DSINKS) {
+            status = write_target(engine, targets, i, &files[i]);
             continue;
         }
         struct npy_output output = describe(engine->trial, targets[i].tensor);
@@ -177,6 +177,10 @@ static int write_together(const struct engine *engine, const struct target *targ
 {
     struct made mine = { .process = 0 }, *all = malloc((size_t)engine->ranks * sizeof *all);
     int status = all ? EXIT_PASS : fault("out of memory: %d ranks", engine->ranks);
+    if (targets[TRACE].path) {
+        status = world_agree(status);
+        if (!status) status = trace_gather(engine->setup.trace);
+    }
     if (!status && world_first()) status = make_files(engine, targets, files, &mine);
     status = world_agree(status);
     if (!status) status = world_share(&mine, all, sizeof mine);

@@ -7,11 +7,19 @@
 #include "cli.h"
 #include "outfile.h"
 
+/* A ra_trace_event that can be told to another process. */
+struct trace_event {
+    char name[16];
+    int rank, hop, block;
+    double start, seconds;
+};
+
 struct trace {
     pthread_mutex_t lock;
-    ra_trace_event *events;
+    struct trace_event *events;
     size_t count, capacity;
-    bool lost; /* memory ran out: some events are missing */
+    bool lost;    /* memory ran out: some events are missing */
+    double doubt; /* seconds by which events of different ranks may be out of place */
 };
 #define TRACE_EMPTY                                                                                \
     {                                                                                              \
@@ -19,6 +27,9 @@ struct trace {
     }
 
 void trace_add(struct trace *trace, const ra_trace_event *event); /* any thread */
+
+/* Where ranks are processes: the first one gets the events of all, by its own clock. All call it. */
+int trace_gather(struct trace *trace);
 
 /* Writes the file but leaves it uncommitted. */
 int trace_write(const struct trace *trace, struct outfile *file, const char *path);

@@ -409,7 +409,7 @@ if [ -f "$(dirname "$ringattn")/libringattn_mpi.so" ]; then
     ok run --system distributedringattention --tokens 64
     says "ranks      1 (ring, contiguous, mpi)"
     refused "a ring of 4 over mpi needs as many processes; there is 1" run --transport mpi --ring 4
-    refused "--trace: a timeline over several processes" run --transport mpi --tokens 64 --trace t.json
+    ok run --transport mpi --tokens 64 --heads 1 --dim 8 --trace t.json
     refused "a ring of 2 over mpi" verify causal n=20 ring=2 mpi
     ok verify "causal n=20 h=2 d=8 mpi"
     ok run --tokens 20 --heads 2 --dim 8 --transport mpi --out mpi-out.npy
