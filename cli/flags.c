@@ -145,6 +145,8 @@ static const struct flag {
         "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small"),
     SET(SIZED | VERB_VERIFY, MACHINE, "--timeout", "SECONDS", SETS_TIME, timeout,
         "how long a silent rank is waited for (60)"),
+    SET(VERB_RUN, MACHINE, "--warmup", "N", SETS_WHOLE, warmup,
+        "passes before the one that is timed (0)"),
     OTHER(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_NOTHING,
           "accepted: every run gives the same bits"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,

@@ -23,7 +23,7 @@ struct options {
     const char *head;                             /* of the mask: a number, or "all" */
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
     int64_t memory;                               /* bytes per rank; 0 = no limit */
-    int64_t rank;
+    int64_t rank, warmup;
     double timeout; /* seconds; 0 = the library's default */
     bool json, quiet, verify, list, quick, explain, systems;
     char **words; /* arguments that are not flags, in order; borrowed */

@@ -177,6 +177,11 @@ static void print_json(const struct trial *t, const struct forecast *f, const st
     json_whole(&json, "flops", (int64_t)f->flops);
     json_real(&json, "density", f->density);
     json_whole(&json, "hops", f->hops);
+    json_open(&json, "flops_per_rank", '[');
+    for (int rank = 0; rank < f->ranks; rank++)
+        json_whole(&json, NULL,
+                   (int64_t)(f->rank[rank].forward.flops + f->rank[rank].backward.flops));
+    json_close(&json, ']');
     json_open(&json, "bytes_sent_per_rank", '[');
     for (int rank = 0; rank < f->ranks; rank++) json_whole(&json, NULL, bytes_sent(f, rank));
     json_close(&json, ']');

@@ -11,7 +11,7 @@
 struct run_report {
     double seconds, tokens_per_second, gflops; /* both passes together */
     double flops, density;
-    int64_t pairs, hops, bytes_most;
+    int64_t pairs, hops, bytes_most, warmup;
     size_t memory_most, peak_rss;
     bool checked;
     struct check check;

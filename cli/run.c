@@ -41,6 +41,11 @@ static void print_check_json(struct json *json, const struct run_report *report)
 
 static void print_ranks_json(struct json *json, const struct engine *engine)
 {
+    json_open(json, "flops_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_whole(json, NULL,
+                   (int64_t)(engine->rank[r].forward.flops + engine->rank[r].backward.flops));
+    json_close(json, ']');
     json_open(json, "bytes_sent_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
         json_whole(json, NULL,
@@ -75,6 +80,7 @@ static void print_json(const struct engine *engine, const struct run_report *rep
     json_real(&json, "density", report->density);
     json_whole(&json, "hops", report->hops);
     print_ranks_json(&json, engine);
+    json_whole(&json, "warmup", report->warmup);
     json_real(&json, "seconds", report->seconds);
     json_real(&json, "forward_seconds", engine->forward_seconds);
     json_real(&json, "backward_seconds", engine->backward_seconds);
@@ -138,13 +144,23 @@ static void print_people(const struct engine *engine, const struct run_report *r
 
 /* ---- The run --------------------------------------------------------------------------------- */
 
+static int run_passes(struct engine *engine, int64_t passes)
+{
+    int status = EXIT_PASS;
+    for (int64_t i = 0; i < passes && !status; i++) {
+        status = engine_forward(engine);
+        if (!status && engine->trial->backward) status = engine_backward(engine);
+    }
+    return status;
+}
+
 static int run_and_check(const struct options *options, struct engine *engine,
                          struct run_report *report)
 {
-    int status = engine_forward(engine);
-    if (!status && engine->trial->backward) status = engine_backward(engine);
+    int status = run_passes(engine, options->warmup + 1);
     if (status) return status;
     report_fill(engine, report);
+    report->warmup = options->warmup;
     report->checked = options->verify || !engine->setup.inputs;
     if (report->checked) status = check_engine(engine, &report->check);
     if (!status && report->checked && !report->check.passed) status = EXIT_CHECK;

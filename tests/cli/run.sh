@@ -114,7 +114,7 @@ for pair in \
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
         --strategy --latency --bandwidth --partition --transport --device --kernel --threads --memory
-        --timeout --deterministic --verify --trace --json --quiet" \
+        --timeout --warmup --deterministic --verify --trace --json --quiet" \
     verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
@@ -217,7 +217,7 @@ ok run --tokens 65 --heads 4 --kv-heads 2 --dim 8 --value-dim 12 --batch 2 --pat
 says "problem    causal n=65 h=4/2 d=8 dv=12 b=2 bf16 ring=3 zigzag allgather backward seed=9 scale=0.3"
 ok run --tokens 40 --kv-tokens 60 --heads 1 --dim 8 --pattern "window:5,2" --ring=2 --json
 json problem pattern ranks strategy partition transport device dtype kernel flops density hops \
-    bytes_sent_per_rank peak_bytes_per_rank seconds tokens_per_second gflops peak_rss_bytes verified
+    flops_per_rank bytes_sent_per_rank peak_bytes_per_rank seconds tokens_per_second gflops peak_rss_bytes verified
 says '"verified": true'
 says '"ranks": 2'
 ok run --tokens 3 --heads 1 --dim 4 --ring 8 --pattern causal
@@ -260,6 +260,10 @@ says "dk     error"
 [ "$(wc -c <dq.npy)" -eq "$(wc -c <q.npy)" ] && pass || fail "size of dq.npy"
 ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dq dq1.npy --verify
 cmp -s dq.npy dq1.npy && fail "dlse changes nothing" || pass
+ok run --tokens 64 --heads 2 --dim 8 --ring 2 --backward --warmup 2 --json
+says '"warmup": 2'
+says '"verified": true'
+says '"flops": 917504'
 ok run --tokens 64 --heads 1 --dim 8 --ring 2 --trace t.json
 cp t.json "$work/out"
 json traceEvents ph ts dur
@@ -507,7 +511,7 @@ ok plan --tokens 512 --heads 2 --ring 4 --pattern "blocks:16;random=0.1;seed=3"
 says "0.1 of the blocks asked for"
 ok plan --tokens 512 --heads 2 --ring 4 --json
 json order full problem pattern ranks strategy partition transport device dtype kernel flops density hops \
-    bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
+    flops_per_rank bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
 says '"flops": 134217728'
 ok plan --tokens 512 --heads 4 --ring 4 --strategy 2d:2x2 --explain --backward
 says "with rank 1, own heads -> swap out"

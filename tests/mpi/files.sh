@@ -37,6 +37,7 @@ same --pattern dilated:16/1,32/2 --strategy allgather --dtype f16
 # The figures of all ranks, told by the first process only.
 launch 3 "$build/ringattn" run --tokens 90 --heads 2 --dim 16 --transport mpi --json >said
 [ "$(grep -c '"version"' said)" -eq 1 ] || fail "not one report"
+grep -q '"flops_per_rank": \[345600, 345600, 345600\]' said || { cat said; fail "work of ranks"; }
 grep -q '"bytes_sent_per_rank": \[15360, 15360, 15360\]' said || { cat said; fail "bytes sent"; }
 grep -q '"peak_rss_bytes_per_rank": \[[0-9]*, [0-9]*, [0-9]*\]' said || { cat said; fail "memory of processes"; }
 grep -q '"verified": true' said || { cat said; fail "not verified"; }
