@@ -10,7 +10,7 @@
 #include "check.h"
 #include "engine.h"
 #include "machine.h"
-#include "predict.h"
+#include "measure.h"
 #include "report.h"
 #include "text.h"
 
@@ -61,17 +61,19 @@ static int choose_heads(const struct options *options, int *heads)
 {
     struct trial trial;
     struct forecast forecast;
-    struct prediction prediction;
+    ra_machine machine;
+    double seconds = 0.0;
     char text[80];
     snprintf(text, sizeof text, "causal n=%d h=8 d=64", DEMO_TOKENS);
     int status = demo_trial(&trial, options, text);
+    if (!status) status = measure(&trial, 0.0, &machine);
     if (!status) status = forecast_open(&forecast, &trial, 0);
     if (!status) {
-        status = predict(&trial, &forecast, &prediction);
+        seconds = forecast.seconds;
         forecast_close(&forecast);
     }
     for (*heads = 8; !status && *heads > 1; *heads /= 2)
-        if (2.0 * prediction.seconds * *heads / 8.0 <= DEMO_SECONDS) break;
+        if (2.0 * seconds * *heads / 8.0 <= DEMO_SECONDS) break;
     trial_clear(&trial);
     return status;
 }

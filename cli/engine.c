@@ -210,6 +210,8 @@ static ra_status make_plan(struct engine *engine, ra_group *group, struct engine
     options.bias = t->bias != NULL;
     options.latency = t->latency;
     options.bandwidth = t->bandwidth;
+    options.flops = t->flops;
+    options.machine = t->measured;
     options.partition = t->partition;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;

@@ -123,9 +123,11 @@ static const struct flag {
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
           "who computes what where: ring, allgather, ulysses, 2d, 2d:UxR or auto (ring)"),
     TRIAL(SIZED, MACHINE, "--latency", "SECONDS", "latency",
-          "of a round of messages, for --strategy auto (what is usual for the transport)"),
+          "of a round of messages, for predictions and --strategy auto (measured)"),
     TRIAL(SIZED, MACHINE, "--bandwidth", "BYTES", "bandwidth",
-          "per second and rank, for --strategy auto (what is usual for the transport)"),
+          "per second and rank, for predictions and --strategy auto (measured)"),
+    TRIAL(SIZED, MACHINE, "--flops", "FLOPS", "flops",
+          "per second and rank, for predictions and --strategy auto (measured)"),
     TRIAL(
         SIZED, MACHINE, "--partition", "NAME", "partition",
         "who owns which positions: contiguous, zigzag or striped, each with ;perdoc (contiguous)"),
@@ -151,6 +153,8 @@ static const struct flag {
           "accepted: every run gives the same bits"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
+    SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
+        "measure machine and links first, and tell the time they promise beside the one it took"),
     SET(VERB_RUN, OUTPUT, "--trace", "FILE", SETS_TEXT, trace,
         "write a timeline for the Chrome trace viewer"),
     SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
@@ -176,7 +180,7 @@ static const struct flag {
     SET(ALL & ~VERB_INFO, OUTPUT, "--quiet", NULL, SETS_SWITCH, quiet, "no progress line"),
 };
 
-_Static_assert(sizeof flags / sizeof flags[0] <= 64, "struct options has a bit per flag");
+_Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "struct options has room for all");
 
 /* The row of this verb, where verbs have rows of their own; otherwise any of that name. */
 static const struct flag *find_flag(unsigned verb, const char *name, size_t length)
@@ -211,11 +215,11 @@ static int mark_given(struct options *options, const struct flag *flag)
     for (int i = 0; i < COUNT(flags); i++) {
         bool same = &flags[i] == flag ||
                     (flag->key && flags[i].key && !strcmp(flag->key, flags[i].key));
-        if (same && options->given & (uint64_t)1 << i)
+        if (same && options->given[i])
             return &flags[i] == flag ? refuse("%s is given twice", flag->name)
                                      : refuse("%s: %s is given already", flag->name, flags[i].name);
     }
-    options->given |= (uint64_t)1 << (flag - flags);
+    options->given[flag - flags] = true;
     return EXIT_PASS;
 }
 
@@ -314,7 +318,7 @@ void options_clear(struct options *options)
 bool flags_given(const struct options *options, const char *name)
 {
     for (int i = 0; i < COUNT(flags); i++)
-        if (options->given & (uint64_t)1 << i && !strcmp(flags[i].name, name)) return true;
+        if (options->given[i] && !strcmp(flags[i].name, name)) return true;
     return false;
 }
 

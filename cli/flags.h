@@ -15,6 +15,8 @@ enum verb_bit {
     VERB_BENCH = 32
 };
 
+enum { FLAGS_MOST = 96 };
+
 struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;           /* files to read */
@@ -25,10 +27,10 @@ struct options {
     int64_t memory;                               /* bytes per rank; 0 = no limit */
     int64_t rank, warmup;
     double timeout; /* seconds; 0 = the library's default */
-    bool json, quiet, verify, list, quick, explain, systems;
+    bool json, quiet, verify, predict, list, quick, explain, systems;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
-    uint64_t given; /* a bit per row of the table */
+    bool given[FLAGS_MOST]; /* by row of the table */
 };
 
 struct verb {

@@ -60,6 +60,8 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     options.transport = trial->transport;
     options.latency = trial->latency;
     options.bandwidth = trial->bandwidth;
+    options.flops = trial->flops;
+    options.machine = trial->measured;
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;
@@ -103,6 +105,7 @@ static ra_status ask_rank(struct forecast *forecast, const struct shared *shared
     if (rank == 0) {
         snprintf(forecast->strategy, sizeof forecast->strategy, "%s", ra_plan_strategy(plan));
         snprintf(forecast->why, sizeof forecast->why, "%s", ra_plan_why(plan));
+        snprintf(forecast->figures, sizeof forecast->figures, "%s", ra_plan_figures(plan));
     }
     ra_plan_destroy(plan);
     return status;
@@ -117,6 +120,21 @@ static void add_rank(struct forecast *forecast, const struct forecast_rank *r)
     if (hops > forecast->hops) forecast->hops = hops;
 }
 
+/* One pass takes as long as its slowest rank. */
+static void add_seconds(struct forecast *forecast, bool backward)
+{
+    double seconds = 0.0, waited = 0.0;
+    for (int rank = 0; rank < forecast->ranks; rank++) {
+        const struct forecast_rank *r = &forecast->rank[rank];
+        const ra_stats *pass = backward ? &r->backward : &r->forward;
+        if (pass->seconds <= seconds) continue;
+        seconds = pass->seconds;
+        waited = pass->wait_seconds;
+    }
+    forecast->seconds += seconds;
+    forecast->wait_seconds += waited;
+}
+
 static int ask_all(struct forecast *forecast, const struct trial *trial, int64_t memory)
 {
     struct shared shared;
@@ -127,6 +145,7 @@ static int ask_all(struct forecast *forecast, const struct trial *trial, int64_t
         if (!result) add_rank(forecast, &forecast->rank[rank]);
         shared.strategy = forecast->strategy; /* all ranks choose the same: once is enough */
     }
+    for (int backward = 0; backward < 2; backward++) add_seconds(forecast, backward);
     shared_close(&shared);
     return result;
 }

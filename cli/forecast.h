@@ -15,13 +15,16 @@ struct forecast {
     int ranks;
     struct forecast_rank *rank;
     char kernel[24];
-    char strategy[32], why[320]; /* the one chosen */
+    char strategy[32], why[400]; /* the one chosen */
+    char figures[128];           /* what the prediction is made with */
     int threads;                 /* of each rank */
     double flops;                /* over all ranks, backward included */
     int64_t pairs;               /* of the forward pass */
     double density;
-    int64_t hops;       /* of the rank with most, both ways added up */
-    double total_bytes; /* memory over all ranks */
+    int64_t hops;        /* of the rank with most, both ways added up */
+    double seconds;      /* predicted: the slowest rank of each pass */
+    double wait_seconds; /* of that, for messages */
+    double total_bytes;  /* memory over all ranks */
 };
 
 /* Threads a rank gets: what the trial says, RINGATTN_THREADS, or its share of the cores. */

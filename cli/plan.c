@@ -9,7 +9,7 @@
 #include "half.h"
 #include "json.h"
 #include "maskfile.h"
-#include "predict.h"
+#include "measure.h"
 #include "report.h"
 #include "rings.h"
 #include "system.h"
@@ -135,7 +135,7 @@ static void print_against_full(const struct trial *t, const struct forecast *f,
 /* ---- Output ---------------------------------------------------------------------------------- */
 
 static void print_people(const struct trial *t, const struct forecast *f,
-                         const struct forecast *full, const struct prediction *p)
+                         const struct forecast *full)
 {
     char *problem = trial_format(t);
     system_print(t);
@@ -145,10 +145,7 @@ static void print_people(const struct trial *t, const struct forecast *f,
            half_name((ra_dtype)t->dtype));
     if (!strcmp(t->strategy, "auto")) printf("strategy     %s: %s\n", f->strategy, f->why);
     print_against_full(t, f, full);
-    printf("predicted    %s here, at %s GFLOP/s measured just now", text_seconds(p->seconds).s,
-           text_real(p->forward_gflops).s);
-    if (t->backward) printf(" (backward %s)", text_real(p->backward_gflops).s);
-    printf("\n");
+    report_prediction("predicted    ", f);
     print_memory(f);
     free(problem);
 }
@@ -165,8 +162,7 @@ static void print_full_json(struct json *json, const struct forecast *full)
     json_close(json, '}');
 }
 
-static void print_json(const struct trial *t, const struct forecast *f, const struct forecast *full,
-                       const struct prediction *p)
+static void print_json(const struct trial *t, const struct forecast *f, const struct forecast *full)
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
@@ -197,8 +193,7 @@ static void print_json(const struct trial *t, const struct forecast *f, const st
     }
     json_close(&json, '}');
     print_full_json(&json, full);
-    json_real(&json, "predicted_seconds", p->seconds);
-    json_real(&json, "measured_gflops", p->forward_gflops);
+    report_prediction_json(&json, f);
     json_close(&json, '}');
 }
 
@@ -243,13 +238,11 @@ static int check_options(const struct options *o)
 static int show(const struct options *o, const struct forecast *forecast)
 {
     struct forecast full;
-    struct prediction prediction;
     int status = forecast_full(&o->trial, &full);
     if (status) return status;
-    status = predict(&o->trial, forecast, &prediction);
-    if (!status && o->mask) status = maskfile_write(o);
-    if (!status && o->json) print_json(&o->trial, forecast, &full, &prediction);
-    if (!status && !o->json) print_people(&o->trial, forecast, &full, &prediction);
+    if (o->mask) status = maskfile_write(o);
+    if (!status && o->json) print_json(&o->trial, forecast, &full);
+    if (!status && !o->json) print_people(&o->trial, forecast, &full);
     if (!status && o->explain) status = explain(o);
     forecast_close(&full);
     return status;
@@ -258,9 +251,11 @@ static int show(const struct options *o, const struct forecast *forecast)
 int verb_plan(struct options *o)
 {
     struct forecast forecast;
+    ra_machine machine;
     int status = trial_settle(&o->trial);
     if (!status) status = check_options(o);
     if (!status && o->rings) return rings_print(o);
+    if (!status) status = measure(&o->trial, o->timeout, &machine);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
     if (status) return status;
     status = show(o, &forecast);

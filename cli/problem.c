@@ -134,6 +134,7 @@ char *trial_format(const struct trial *t)
     if (strcmp(t->strategy, "ring")) string_add(&s, " %s", t->strategy);
     add_real(&s, "latency", t->latency);
     add_real(&s, "bandwidth", t->bandwidth);
+    add_real(&s, "flops", t->flops);
     if (strcmp(t->transport, "local")) string_add(&s, " %s", t->transport);
     if (t->backward) string_add(&s, " backward");
     if (t->ones) string_add(&s, " ones");

@@ -6,6 +6,7 @@
 #include "half.h"
 #include "machine.h"
 #include "system.h"
+#include "text.h"
 
 static void add_rank(const struct engine_rank *r, struct run_report *report)
 {
@@ -47,4 +48,17 @@ void report_problem_json(struct json *json, const struct trial *trial, const cha
     json_text(json, "device", "cpu");
     json_text(json, "dtype", half_name((ra_dtype)trial->dtype));
     free(problem);
+}
+
+void report_prediction(const char *word, const struct forecast *forecast)
+{
+    printf("%s%s, of which %s for messages, at %s\n", word, text_seconds(forecast->seconds).s,
+           text_seconds(forecast->wait_seconds).s, forecast->figures);
+}
+
+void report_prediction_json(struct json *json, const struct forecast *forecast)
+{
+    json_real(json, "predicted_seconds", forecast->seconds);
+    json_real(json, "predicted_wait_seconds", forecast->wait_seconds);
+    json_text(json, "predicted_with", forecast->figures);
 }

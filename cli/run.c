@@ -11,6 +11,7 @@
 #include "json.h"
 #include "load.h"
 #include "machine.h"
+#include "measure.h"
 #include "report.h"
 #include "store.h"
 #include "system.h"
@@ -67,7 +68,8 @@ static void print_ranks_json(struct json *json, const struct engine *engine)
     json_close(json, ']');
 }
 
-static void print_json(const struct engine *engine, const struct run_report *report)
+static void print_json(const struct options *options, const struct engine *engine,
+                       const struct run_report *report)
 {
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
@@ -84,6 +86,7 @@ static void print_json(const struct engine *engine, const struct run_report *rep
     json_real(&json, "seconds", report->seconds);
     json_real(&json, "forward_seconds", engine->forward_seconds);
     json_real(&json, "backward_seconds", engine->backward_seconds);
+    if (options->predict) report_prediction_json(&json, &engine->forecast);
     json_real(&json, "tokens_per_second", report->tokens_per_second);
     json_real(&json, "gflops", report->gflops);
     json_whole(&json, "peak_rss_bytes", (int64_t)report->peak_rss);
@@ -118,8 +121,8 @@ static void print_check(const struct engine *engine, const struct run_report *re
     if (!check->passed) printf("           %s\n", check->what);
 }
 
-static void print_people(const struct engine *engine, const struct run_report *report,
-                         char *problem)
+static void print_people(const struct options *options, const struct engine *engine,
+                         const struct run_report *report, char *problem)
 {
     const struct trial *t = engine->trial;
     const ra_plan *plan = engine->rank[engine->first].plan;
@@ -132,6 +135,7 @@ static void print_people(const struct engine *engine, const struct run_report *r
         printf("strategy   %s: %s\n", ra_plan_strategy(plan), ra_plan_why(plan));
     printf("time       %s: %s tokens/s, %s GFLOP/s\n", text_seconds(report->seconds).s,
            text_real(report->tokens_per_second).s, text_real(report->gflops).s);
+    if (options->predict) report_prediction("predicted  ", &engine->forecast);
     printf("work       %s pairs, density %.4g, %.4g GFLOP\n", text_count(report->pairs).s,
            report->density, report->flops * 1e-9);
     printf("sent       %s per rank at most, in %s hop%s\n",
@@ -188,8 +192,8 @@ static int run_engine(const struct options *options, struct inputs *inputs)
         fprintf(stderr, "ringattn: the result is wrong (%s); no file was written\n",
                 report.check.what);
     char *problem = trial_format(&options->trial);
-    if (status <= EXIT_CHECK && options->json) print_json(&engine, &report);
-    if (status <= EXIT_CHECK && !options->json) print_people(&engine, &report, problem);
+    if (status <= EXIT_CHECK && options->json) print_json(options, &engine, &report);
+    if (status <= EXIT_CHECK && !options->json) print_people(options, &engine, &report, problem);
     free(problem);
     engine_close(&engine);
     trace_free(&trace);
@@ -209,11 +213,14 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
 int verb_run(struct options *options)
 {
     struct inputs inputs = { .data = { NULL } };
+    ra_machine machine;
     bool files = load_wanted(options);
     int status = store_check(options);
     if (!status) status = prepare(options, files, &inputs);
     if (!status) {
         status = trial_settle(&options->trial);
+        if (!status && (options->predict || !strcmp(options->trial.strategy, "auto")))
+            status = measure(&options->trial, options->timeout, &machine);
         if (!status) status = run_engine(options, files ? &inputs : NULL);
     }
     load_free(&inputs);

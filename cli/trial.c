@@ -266,6 +266,7 @@ static const struct field {
     REAL("gap", gap, 1e4),
     REAL("latency", latency, 1e6),
     REAL("bandwidth", bandwidth, 1e18),
+    REAL("flops", flops, 1e18),
     OTHER("kernel", set_kernel),
     OTHER("order", set_order),
     OTHER("alibi", set_alibi),

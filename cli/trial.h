@@ -35,15 +35,16 @@ struct trial {
     int64_t ranks;
     int64_t threads; /* per rank; 0 = the library's choice */
     int64_t seed;
-    int dtype;      /* ra_dtype, or DTYPE_AUTO before trial_settle() */
-    double scale;   /* 0 = 1/sqrt(dim) */
-    double softcap; /* 0 = none */
-    double dropout; /* share of the weights; its generator starts from `seed` */
-    double amp;     /* scores reach about +-amp; 0 = as they come, about +-4 */
-    double
-        latency; /* what the strategy auto predicts with; 0 = the library's default, as the next */
+    int dtype;        /* ra_dtype, or DTYPE_AUTO before trial_settle() */
+    double scale;     /* 0 = 1/sqrt(dim) */
+    double softcap;   /* 0 = none */
+    double dropout;   /* share of the weights; its generator starts from `seed` */
+    double amp;       /* scores reach about +-amp; 0 = as they come, about +-4 */
+    double latency;   /* what predictions are made with; 0 = measured or usual, as the next two */
     double bandwidth; /* bytes per second */
-    double gap;       /* scores of neighbouring quarters of the keys lie this far apart */
+    double flops;     /* per second and rank */
+    const ra_machine *measured; /* borrowed; NULL = nothing was */
+    double gap;                 /* scores of neighbouring quarters of the keys lie this far apart */
     char partition[24], strategy[24], transport[24],
         kernel[24]; /* kernel "" = the library's choice */
     enum trial_strides strides;

@@ -423,6 +423,20 @@ RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn bod
 
 typedef struct ra_plan ra_plan; /* who computes what, in which order, with all its buffers */
 
+/* What a rank and its links can do; 0 = not known. */
+typedef struct ra_machine {
+    size_t size;           /* by ra_machine_default() */
+    double latency;        /* seconds of a round of messages, however small */
+    double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
+    double flops;          /* per second and rank, forward, while all ranks work */
+    double backward_flops; /* and backward */
+} ra_machine;
+static inline ra_machine ra_machine_default(void)
+{
+    ra_machine m = { sizeof(ra_machine), 0.0, 0.0, 0.0, 0.0 };
+    return m;
+}
+
 typedef struct ra_plan_options {
     size_t size; /* by ra_plan_options_default() */
     const char *
@@ -437,19 +451,44 @@ typedef struct ra_plan_options {
     int rank;      /* only without a group: the rank to plan for */
     int threads;   /* only without a group: threads there would be; 0 = 1 */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    /* What "auto" predicts with, the same on every rank; 0 = what is usual for the transport. */
+    /* What predictions are made with, and "auto" chooses by, the same on every rank; 0 = what `machine`
+     * says, or what is usual for the transport. */
     double latency;        /* seconds of a round of messages, however small */
     double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
     double flops;          /* per second and rank */
     const char *transport; /* only without a group: the transport there would be; NULL = "local" */
+    double
+        backward_flops; /* per second and rank, of ra_gradient(); 0 = as flops, where that is given */
+    const ra_machine *machine; /* by ra_group_measure(); NULL = nothing was measured */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
 {
-    ra_plan_options o = {
-        sizeof(ra_plan_options), NULL, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, NULL
-    };
+    ra_plan_options o = { sizeof(ra_plan_options),
+                          NULL,
+                          NULL,
+                          NULL,
+                          NULL,
+                          NULL,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0,
+                          0.0,
+                          0.0,
+                          0.0,
+                          NULL,
+                          0.0,
+                          NULL };
     return o;
 }
+
+/* Measures the links of a group, between neighbours, and its kernel, for the dtype and dims of a problem and,
+ * of the options, `kernel` and `backward`. Every rank calls it and all get the same: the longest latency,
+ * the least of the rest. Takes a tenth of a second, more where links are slow. */
+RA_API ra_status ra_group_measure(ra_group *group, const ra_problem *problem,
+                                  const ra_plan_options *options, ra_machine *out);
 
 /* Makes the plan of this rank. Every rank makes its own, from the same problem and options; they
  * compare before the first message. Without a group (NULL) the plan can be asked but not run, and
@@ -466,6 +505,8 @@ RA_API const char *ra_plan_kernel(const ra_plan *plan);
 RA_API const char *ra_plan_strategy(const ra_plan *plan);
 /* And why, as a sentence: what "auto" predicted for each that could be used. */
 RA_API const char *ra_plan_why(const ra_plan *plan);
+/* The figures that predictions are made with, and which of them were given, measured or assumed. */
+RA_API const char *ra_plan_figures(const ra_plan *plan);
 
 /* What a run does or did, on this rank. */
 typedef struct ra_stats {
@@ -475,7 +516,7 @@ typedef struct ra_stats {
     int64_t bytes_received;
     int64_t pairs;       /* query-key pairs this rank folds, over heads and batch */
     double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
-    double seconds;      /* 0 in a forecast, as the next one */
+    double seconds;      /* in a forecast as predicted, as the next one */
     double wait_seconds; /* communication that no work could hide */
 } ra_stats;
 static inline ra_stats ra_stats_default(void)

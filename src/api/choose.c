@@ -1,30 +1,10 @@
 /* choose.c - the strategy "auto": plans of all that could be used are asked what they would take, and the
  * fastest is chosen. Every rank finds the same one, since nothing counts but the problem, the options and
- * the transport. */
+ * figures that are the same on all. */
 #include <stdio.h>
 #include <string.h>
 
 #include "api/handles.h"
-
-/* What a machine is taken for where the options do not say. */
-static const struct {
-    const char *transport; /* NULL: any other */
-    struct ra__machine machine;
-} machines[] = {
-    { "local", { .latency = 5e-6, .bandwidth = 8e9, .flops = 1e11 } }, /* copies between threads */
-    { NULL, { .latency = 30e-6, .bandwidth = 1.2e9, .flops = 1e11 } }, /* 10 Gbit/s Ethernet */
-};
-
-static struct ra__machine take_machine(const char *transport, const ra_plan_options *options)
-{
-    int row = 0;
-    while (machines[row].transport && strcmp(machines[row].transport, transport)) row++;
-    struct ra__machine machine = machines[row].machine;
-    if (options->latency > 0.0) machine.latency = options->latency;
-    if (options->bandwidth > 0.0) machine.bandwidth = options->bandwidth;
-    if (options->flops > 0.0) machine.flops = options->flops;
-    return machine;
-}
 
 /* One that could be chosen. */
 struct candidate {
@@ -51,8 +31,9 @@ static ra_status ask_rank(const struct ra__choice *choice, const ra_plan_options
     struct ra__account account = { { 0 } };
     ra_memory memory;
     RA__TRY(ra__plan_build(&candidate->input, &account, &plan));
-    double seconds = ra__program_seconds(&plan, &plan.forward, &choice->machine);
-    if (plan.home.backward) seconds += ra__program_seconds(&plan, &plan.backward, &choice->machine);
+    double seconds = ra__program_cost(&plan, &plan.forward, choice->machine).seconds;
+    if (plan.home.backward)
+        seconds += ra__program_cost(&plan, &plan.backward, choice->machine).seconds;
     ra_status status = ra__exec_memory(&plan, account.bytes[RA__FOR_BOOKKEEPING], choice->kernel, 1,
                                        &memory);
     ra__plan_clear(&plan);
@@ -113,20 +94,16 @@ static void add_text(char *why, const char *before, const struct candidate *cand
              unit, candidate->fits ? "" : " (over the budget)");
 }
 
-/* The machine comes last but must be there: a long list of others is cut. */
+/* The figures come last but must be there: a long list of others is cut. */
 static void say_why(const struct ra__choice *choice, const struct candidate *best,
                     const char *others)
 {
-    char machine[96];
-    int length = snprintf(machine, sizeof machine, "; at %.3g us, %.3g GB/s, %.3g GFLOP/s a rank",
-                          choice->machine.latency * 1e6, choice->machine.bandwidth * 1e-9,
-                          choice->machine.flops * 1e-9);
     snprintf(choice->why, RA__WHY_TEXT, "predicted");
     add_text(choice->why, " ", best);
-    size_t used = strlen(choice->why), room = RA__WHY_TEXT - used - (size_t)length;
-    snprintf(choice->why + used, room, "%s", others);
+    size_t used = strlen(choice->why), end = strlen("; at ") + strlen(choice->figures);
+    snprintf(choice->why + used, RA__WHY_TEXT - used - end, "%s", others);
     used = strlen(choice->why);
-    snprintf(choice->why + used, RA__WHY_TEXT - used, "%s", machine);
+    snprintf(choice->why + used, RA__WHY_TEXT - used, "; at %s", choice->figures);
 }
 
 ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
@@ -135,7 +112,6 @@ ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
     struct candidate best, next;
     char others[RA__WHY_TEXT] = "";
     int rank = input->rank;
-    choice->machine = take_machine(choice->transport, options);
     for (int i = 0; candidate_at(input, options->bias, i, &next); i++) {
         RA__TRY(ask(choice, options, &next));
         bool better = i == 0 || is_better(&next, &best);

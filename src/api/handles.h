@@ -4,7 +4,7 @@
 
 #include "exec/exec.h"
 
-enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024, RA__WHY_TEXT = 320 };
+enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024, RA__WHY_TEXT = 400, RA__FIGURES_TEXT = 128 };
 
 struct ra_group {
     struct ra__rank rank;
@@ -21,6 +21,8 @@ struct ra_plan {
     const struct ra__kernel *kernel;
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     char why[RA__WHY_TEXT];
+    struct ra__machine machine; /* for predictions */
+    char figures[RA__FIGURES_TEXT];
     struct ra__plan steps;
     struct ra__exec exec;
     ra_memory memory;
@@ -51,12 +53,24 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
 
+/* The figures that predictions are made with: given by the options, measured, or usual for a transport; and
+ * a text that says which. */
+ra_status ra__machine_settle(const ra_plan_options *options, const char *transport,
+                             struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
+
+/* A small problem of the dtype and dims of another, probe.c. Run forward before backward. */
+struct ra__probe;
+ra_status ra__probe_create(const ra_group *group, const ra_problem *problem,
+                           const ra_plan_options *options, struct ra__probe **out);
+ra_status ra__probe_run(struct ra__probe *probe, bool backward, ra_stats *stats);
+void ra__probe_destroy(struct ra__probe *probe); /* accepts NULL and half-made ones */
+
 /* Sets the strategy of `input` where it is to be chosen, and says why in why[RA__WHY_TEXT]. */
 struct ra__choice {
-    const char *transport; /* its name */
+    const struct ra__machine *machine;
+    const char *figures; /* the same in words */
     const struct ra__kernel *kernel;
     char *why;
-    struct ra__machine machine; /* filled in */
 };
 ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
                      struct ra__plan_input *input);

@@ -148,10 +148,12 @@ static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
                                  struct ra__plan_input *input)
 {
     const char *usual = options->transport ? options->transport : "local";
-    struct ra__choice choice = { .transport = plan->group ? plan->group->rank.transport->name
-                                                          : usual,
+    const char *transport = plan->group ? plan->group->rank.transport->name : usual;
+    struct ra__choice choice = { .machine = &plan->machine,
+                                 .figures = plan->figures,
                                  .kernel = plan->kernel,
                                  .why = plan->why };
+    RA__TRY(ra__machine_settle(options, transport, &plan->machine, plan->figures));
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, options, input));
     else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
     ra__strategy_format(input, plan->strategy);
@@ -251,6 +253,7 @@ int64_t ra_plan_k_count(const ra_plan *plan)
 const char *ra_plan_kernel(const ra_plan *plan) { return plan ? plan->kernel->name : ""; }
 const char *ra_plan_strategy(const ra_plan *plan) { return plan ? plan->strategy : ""; }
 const char *ra_plan_why(const ra_plan *plan) { return plan ? plan->why : ""; }
+const char *ra_plan_figures(const ra_plan *plan) { return plan ? plan->figures : ""; }
 
 ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
 {
@@ -279,6 +282,9 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
     stats.bytes_received = ra__program_bytes(&plan->steps, program->recvs, program->recv_count);
     stats.pairs = ra__program_pairs(&plan->steps, program);
     stats.flops = ra__flops(shape, stats.pairs, backward);
+    struct ra__cost cost = ra__program_cost(&plan->steps, program, &plan->machine);
+    stats.seconds = cost.seconds;
+    stats.wait_seconds = cost.waited;
     return ra__give_struct("ra_stats", out, &stats, sizeof stats);
 }
 

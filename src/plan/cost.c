@@ -12,20 +12,24 @@ static double round_seconds(const struct ra__plan *plan, const struct ra__progra
     return machine->latency + (double)ra__max(sent, got) / machine->bandwidth;
 }
 
-double ra__program_seconds(const struct ra__plan *plan, const struct ra__program *program,
-                           const struct ra__machine *machine)
+struct ra__cost ra__program_cost(const struct ra__plan *plan, const struct ra__program *program,
+                                 const struct ra__machine *machine)
 {
-    double clock = 0.0, arrival = 0.0;
+    double clock = 0.0, arrival = 0.0, waited = 0.0;
     bool backward = program == &plan->backward;
+    double rate = backward ? machine->backward_flops : machine->flops;
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
         if (step->op == RA__OP_MOVE)
             arrival = clock + round_seconds(plan, program, &program->rounds[step->round], machine);
-        if (step->op == RA__OP_WAIT && arrival > clock) clock = arrival;
+        if (step->op == RA__OP_WAIT && arrival > clock) {
+            waited += arrival - clock;
+            clock = arrival;
+        }
         if (step->op == RA__OP_ATTEND)
             clock += ra__flops(&plan->input.shape, ra__step_pairs_roughly(plan, program, step),
                                backward) /
-                     machine->flops;
+                     rate;
     }
-    return clock;
+    return (struct ra__cost){ clock, waited };
 }

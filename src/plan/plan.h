@@ -239,14 +239,18 @@ int64_t ra__program_bytes(const struct ra__plan *plan, const struct ra__transfer
 
 /* A rank and its link, for predictions. */
 struct ra__machine {
-    double latency;   /* seconds of a round, however small */
-    double bandwidth; /* bytes per second, each way */
-    double flops;     /* per second */
+    double latency;               /* seconds of a round, however small */
+    double bandwidth;             /* bytes per second, each way */
+    double flops, backward_flops; /* per second */
 };
 
-/* Seconds that a program takes, cost.c. */
-double ra__program_seconds(const struct ra__plan *plan, const struct ra__program *program,
-                           const struct ra__machine *machine);
+/* What a program takes, cost.c. */
+struct ra__cost {
+    double seconds;
+    double waited; /* of these, for messages */
+};
+struct ra__cost ra__program_cost(const struct ra__plan *plan, const struct ra__program *program,
+                                 const struct ra__machine *machine);
 
 void ra__plan_explain(const struct ra__plan *plan, const struct ra__program *program,
                       ra_line_fn line, void *context);

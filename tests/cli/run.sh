@@ -113,12 +113,12 @@ for pair in \
     run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
-        --strategy --latency --bandwidth --partition --transport --device --kernel --threads --memory
-        --timeout --warmup --deterministic --verify --trace --json --quiet" \
+        --strategy --latency --bandwidth --flops --partition --transport --device --kernel --threads --memory
+        --timeout --warmup --deterministic --verify --predict --trace --json --quiet" \
     verify:"--kernel --threads --timeout --deterministic --list --quick --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
-        --backward --ring --ring-size --strategy --latency --bandwidth --partition --transport --device
+        --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
         --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
     info:"--json --systems" demo:"--kernel --threads --quiet" \
     bench:"--tokens --heads --kernel --threads --quick --out --quiet"; do
@@ -523,9 +523,15 @@ ok plan --tokens 65536 --heads 1 --ring 8 --pattern causal --partition zigzag --
     --bandwidth 1e10 --json
 json strategy strategy_why
 says '"strategy": "ring"'
-says "at 10 us, 10 GB/s"
+says "at 10 us (given), 10 GB/s (given)"
+says "GFLOP/s a rank (measured)"
+ok plan --tokens 1048576 --heads 8 --ring 64 --latency 2e-6 --bandwidth 25e9 --flops 1e12 --json
+json predicted_seconds predicted_wait_seconds predicted_with
+says '"predicted_with": "2 us (given), 25 GB/s (given), 1000 GFLOP/s a rank (given)"'
 ok run --tokens 64 --heads 4 --dim 8 --ring 4 --pattern causal --strategy auto --backward
 says "strategy   "
+ok run --tokens 64 --heads 4 --dim 8 --ring 4 --strategy ulysses --backward --predict
+says "predicted  "
 ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy
 mask=$(tail -c 35 mask.npy | od -An -v -tu1 | tr -d ' \n')
 [ "$mask" = 11100001111000111110011111101111111 ] && pass || fail "mask.npy: $mask"

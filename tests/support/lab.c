@@ -198,6 +198,7 @@ static ra_status make_plan(ra_group *group, void *context)
     options.bias = t->bias != NULL;
     options.latency = t->latency;
     options.bandwidth = t->bandwidth;
+    options.flops = t->flops;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;
     if (lab->custom) {

@@ -121,32 +121,110 @@ static void it_keeps_a_budget(void **state)
 static void predictions_are_those_of_three_numbers(void **state)
 {
     (void)state;
-    struct ra__machine machine = { .latency = 1e-3, .bandwidth = 1e9, .flops = 1e12 };
+    struct ra__machine machine = { 1e-3, 1e9, 1e12, 0.0 };
     struct question q = question("full", "contiguous", 2);
     ra_plan *plan;
     q.ranks = 1;
     ask(&q, "ring", 0, &plan);
     double flops = 2.0 * 16384 * 16384 * 2 * 128;
-    double seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    double seconds = ra__program_cost(&plan->steps, &plan->steps.forward, &machine).seconds;
     assert_true(fabs(seconds - flops / 1e12) < 1e-9);
     ra_plan_destroy(plan);
     q.ranks = 4;
     ask(&q, "ring", 2, &plan);
     machine.flops = 1e15;
     double hop = 1e-3 + 4096 * 2 * 128 * 4 / 1e9, own = flops / 16 / 1e15;
-    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    seconds = ra__program_cost(&plan->steps, &plan->steps.forward, &machine).seconds;
     assert_true(fabs(seconds - (3 * hop + own)) < 1e-9);
     machine.flops = 1e11; /* and the other way round: everything but the work is hidden */
-    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    seconds = ra__program_cost(&plan->steps, &plan->steps.forward, &machine).seconds;
     assert_true(fabs(seconds - flops / 4 / 1e11) < 1e-9);
     ra_plan_destroy(plan);
     /* Swaps hide nothing: P - 1 waves in, the work, P - 1 waves out. */
     q.q_heads = q.kv_heads = 4;
     ask(&q, "ulysses", 2, &plan);
-    seconds = ra__program_seconds(&plan->steps, &plan->steps.forward, &machine);
+    seconds = ra__program_cost(&plan->steps, &plan->steps.forward, &machine).seconds;
     double in = 1e-3 + 4096 * 3 * 64 * 4 / 1e9, out = 1e-3 + 4096 * (64 * 4 + 4) / 1e9;
     assert_true(fabs(seconds - (3 * in + 3 * out + flops * 2 / 4 / 1e11)) < 1e-9);
     ra_plan_destroy(plan);
+}
+
+/* What is given comes before what was measured, and that before what is usual. */
+static void figures_say_where_they_come_from(void **state)
+{
+    (void)state;
+    ra_machine machine = ra_machine_default();
+    ra_stats stats = ra_stats_default();
+    struct question q = question("full", "contiguous", 2);
+    ra_plan *plan;
+    q.ranks = 1;
+    q.options.transport = "mpi";
+    ask(&q, "ring", 0, &plan);
+    assert_string_equal(ra_plan_figures(plan), "30 us (assumed), 1.2 GB/s (assumed), 100 GFLOP/s a "
+                                               "rank (assumed)");
+    ra_plan_destroy(plan);
+    machine.latency = 7e-6;
+    machine.bandwidth = 3e9;
+    machine.flops = 2e11;
+    machine.backward_flops = 1e11;
+    q.options.machine = &machine;
+    q.options.bandwidth = 4e9;
+    q.options.backward = 1;
+    ask(&q, "ring", 0, &plan);
+    assert_string_equal(ra_plan_figures(plan),
+                        "7 us (measured), 4 GB/s (given), 200 GFLOP/s a rank "
+                        "(measured), 100 backward");
+    assert_ok(ra_plan_forecast(plan, 0, &stats));
+    assert_true(fabs(stats.seconds - stats.flops / 2e11) < 1e-9);
+    assert_ok(ra_plan_forecast(plan, 1, &stats));
+    assert_true(fabs(stats.seconds - stats.flops / 1e11) < 1e-9);
+    ra_plan_destroy(plan);
+    q.options.flops = 5e11; /* backward too, then */
+    ask(&q, "ring", 0, &plan);
+    assert_ok(ra_plan_forecast(plan, 1, &stats));
+    assert_true(fabs(stats.seconds - stats.flops / 5e11) < 1e-9);
+    ra_plan_destroy(plan);
+    assert_string_equal(ra_plan_figures(NULL), "");
+    machine.size = 0;
+    ra_problem problem = ra_problem_default();
+    problem.q_len = problem.q_heads = 1;
+    problem.dim = 8;
+    assert_int_equal(ra_plan_create(NULL, &problem, &q.options, &plan), RA_ERR_ARGUMENT);
+}
+
+enum { MEASURED = 3 };
+
+static ra_status measure_rank(ra_group *group, void *context)
+{
+    ra_machine *machines = context;
+    ra_problem problem = ra_problem_default();
+    ra_plan_options options = ra_plan_options_default();
+    problem.q_len = 100;
+    problem.q_heads = 2;
+    problem.dim = 16;
+    options.backward = 1;
+    return ra_group_measure(group, &problem, &options, &machines[ra_group_rank(group)]);
+}
+
+static void all_ranks_measure_the_same(void **state)
+{
+    (void)state;
+    ra_group *groups[MEASURED];
+    ra_machine machines[MEASURED];
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    for (int i = 0; i < MEASURED; i++) machines[i] = ra_machine_default();
+    assert_ok(ra_group_create("local", MEASURED, &options, groups));
+    assert_ok(ra_group_run(groups, MEASURED, measure_rank, machines));
+    for (int i = 0; i < MEASURED; i++) {
+        assert_memory_equal(&machines[i], &machines[0], sizeof machines[0]);
+        ra_group_destroy(groups[i]);
+    }
+    assert_true(machines[0].latency > 0.0 && machines[0].latency < 60.0);
+    assert_true(machines[0].bandwidth > 1e3 && machines[0].bandwidth < 1e13);
+    assert_true(machines[0].flops > 1e3 && machines[0].flops < 1e15);
+    assert_true(machines[0].backward_flops > 1e3 && machines[0].backward_flops < 1e15);
+    assert_int_equal(ra_group_measure(NULL, NULL, NULL, &machines[0]), RA_ERR_ARGUMENT);
 }
 
 int main(void)
@@ -156,6 +234,8 @@ int main(void)
         cmocka_unit_test(it_heeds_a_bias),
         cmocka_unit_test(it_keeps_a_budget),
         cmocka_unit_test(predictions_are_those_of_three_numbers),
+        cmocka_unit_test(figures_say_where_they_come_from),
+        cmocka_unit_test(all_ranks_measure_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

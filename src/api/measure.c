@@ -1,0 +1,186 @@
+/* measure.c - what a rank and its links can do, measured by all ranks of a group together: small and large
+ * messages to the next rank, as a ring sends them, then a small problem on each rank by itself. Ranks go in
+ * step, so that those which share cores or a wire share them here too, and the slowest counts. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "api/handles.h"
+#include "core/clock.h"
+
+/* Greetings of plans are hop 0, states hops 1 and 2, shares hop 3; all have fingerprint 0. */
+enum { TAG_HOP_TIME = 4, TAG_HOP_STREAM = 5 };
+
+enum {
+    SMALL_ROUNDS = 8, /* in a row: one alone is mostly noise */
+    LARGE_ROUNDS = 2,
+    TIMES =
+        5 /* behind a first one for warmth; the median counts: a run meets the same disturbances */
+};
+
+/* A message is long enough if it takes that long, or has that many bytes. */
+#define STREAM_SECONDS 8e-3
+#define STREAM_BYTES ((size_t)2 << 20)
+
+struct meter {
+    const struct ra__rank *rank;
+    struct ra__message *messages; /* [2 (ranks - 1)] */
+    double *times;                /* [ranks - 1] */
+    char *bytes;                  /* what goes out and what comes in */
+};
+
+/* The longest time of all ranks; nobody goes on before all came here. */
+static ra_status slowest(struct meter *meter, double mine, double *out)
+{
+    if (meter->rank->ranks > 1)
+        RA__TRY(ra__exec_share(meter->rank, meter->messages, ra__tag(TAG_HOP_TIME, RA__TOPIC_HELLO),
+                               &mine, meter->times, sizeof mine));
+    *out = mine;
+    for (int i = 0; i < meter->rank->ranks - 1; i++) *out = fmax(*out, meter->times[i]);
+    return RA_OK;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double times[TIMES])
+{
+    qsort(times, TIMES, sizeof *times, compare);
+    return times[TIMES / 2];
+}
+
+/* ---- Links ----------------------------------------------------------------------------------- */
+
+/* To the next rank, and as much from the one before. */
+static ra_status pass_on(struct meter *meter, size_t bytes)
+{
+    const struct ra__rank *rank = meter->rank;
+    int tag = ra__tag(TAG_HOP_STREAM, RA__TOPIC_HELLO);
+    struct ra__message send = {
+        .peer = (rank->rank + 1) % rank->ranks, .tag = tag, .data = meter->bytes, .bytes = bytes
+    };
+    struct ra__message recv = { .peer = (rank->rank + rank->ranks - 1) % rank->ranks,
+                                .tag = tag,
+                                .data = meter->bytes + STREAM_BYTES,
+                                .bytes = bytes };
+    struct ra__round round = { &send, &recv, 1, 1, 0, NULL };
+    RA__TRY(rank->transport->post(rank->link, &round));
+    return rank->transport->wait(rank->link, &round);
+}
+
+/* Seconds of a round on the slowest rank. */
+static ra_status time_rounds(struct meter *meter, size_t bytes, int rounds, double *seconds)
+{
+    RA__TRY(slowest(meter, 0.0, seconds));
+    double start = ra__now();
+    for (int i = 0; i < rounds; i++) RA__TRY(pass_on(meter, bytes));
+    return slowest(meter, (ra__now() - start) / rounds, seconds);
+}
+
+/* The median. */
+static ra_status time_often(struct meter *meter, size_t bytes, int rounds, double *seconds)
+{
+    double times[TIMES], first;
+    RA__TRY(time_rounds(meter, bytes, rounds, &first));
+    for (int i = 0; i < TIMES; i++) RA__TRY(time_rounds(meter, bytes, rounds, &times[i]));
+    *seconds = median(times);
+    return RA_OK;
+}
+
+/* Messages grow until the time they take is worth looking at; then they are repeated, since the first bytes
+ * after a pause may travel faster than a link can go on for long. */
+static ra_status measure_bandwidth(struct meter *meter, double latency, double *bandwidth)
+{
+    double seconds;
+    size_t bytes = (size_t)32 << 10;
+    do {
+        bytes *= 2;
+        RA__TRY(time_rounds(meter, bytes, 1, &seconds));
+    } while (bytes < STREAM_BYTES && seconds < STREAM_SECONDS);
+    RA__TRY(time_often(meter, bytes, LARGE_ROUNDS, &seconds));
+    *bandwidth = (double)bytes / fmax(seconds - latency, 0.1 * seconds);
+    return RA_OK;
+}
+
+static ra_status measure_links(struct meter *meter, ra_machine *machine)
+{
+    if (meter->rank->ranks == 1) return RA_OK; /* nothing travels */
+    RA__TRY(time_often(meter, 1, SMALL_ROUNDS, &machine->latency));
+    return measure_bandwidth(meter, machine->latency, &machine->bandwidth);
+}
+
+/* ---- Kernel ----------------------------------------------------------------------------------- */
+
+static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
+                              double *flops)
+{
+    ra_stats stats = ra_stats_default();
+    double times[TIMES], seconds;
+    RA__TRY(ra__probe_run(probe, backward, &stats));
+    for (int i = 0; i < TIMES; i++) {
+        RA__TRY(slowest(meter, 0.0, &seconds));
+        RA__TRY(ra__probe_run(probe, backward, &stats));
+        RA__TRY(slowest(meter, stats.seconds, &times[i]));
+    }
+    *flops = stats.flops / median(times);
+    return RA_OK;
+}
+
+static ra_status measure_kernel(struct meter *meter, struct ra__probe *probe, bool backward,
+                                ra_machine *machine)
+{
+    RA__TRY(measure_pass(meter, probe, false, &machine->flops));
+    return backward ? measure_pass(meter, probe, true, &machine->backward_flops) : RA_OK;
+}
+
+/* ---- Both ------------------------------------------------------------------------------------ */
+
+static ra_status open_meter(struct meter *meter, const struct ra__rank *rank)
+{
+    size_t others = (size_t)rank->ranks - 1;
+    meter->rank = rank;
+    meter->messages = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * others + 1,
+                                      sizeof *meter->messages);
+    meter->times = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, others + 1, sizeof *meter->times);
+    meter->bytes = ra__alloc_array(NULL, RA__FOR_TRAVEL, 2, STREAM_BYTES);
+    if (!meter->messages || !meter->times || !meter->bytes)
+        return ra__fail(RA_ERR_MEMORY, "measure: %zu bytes", 2 * STREAM_BYTES);
+    if (!rank->transport->reserve) return RA_OK;
+    return rank->transport->reserve(rank->link, (int)(2 * others + 2));
+}
+
+static void close_meter(struct meter *meter)
+{
+    ra__free(meter->messages);
+    ra__free(meter->times);
+    ra__free(meter->bytes);
+}
+
+static ra_status measure(const ra_group *group, const ra_problem *problem,
+                         const ra_plan_options *options, ra_machine *machine)
+{
+    struct meter meter = { .rank = NULL };
+    struct ra__probe *probe = NULL;
+    ra_status status = open_meter(&meter, &group->rank);
+    if (status == RA_OK) status = ra__probe_create(group, problem, options, &probe);
+    if (status == RA_OK) status = measure_links(&meter, machine);
+    if (status == RA_OK) status = measure_kernel(&meter, probe, options->backward != 0, machine);
+    ra__probe_destroy(probe);
+    close_meter(&meter);
+    return status;
+}
+
+ra_status ra_group_measure(ra_group *group, const ra_problem *problem, const ra_plan_options *given,
+                           ra_machine *out)
+{
+    ra_machine machine = ra_machine_default();
+    ra_plan_options options = ra_plan_options_default();
+    if (!group || !problem || !out) return ra__fail(RA_ERR_ARGUMENT, "measure: NULL argument");
+    ra_status status = ra__take_struct("ra_plan_options", &options, sizeof options, given);
+    if (status == RA_OK) status = measure(group, problem, &options, &machine);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    if (status == RA_OK) return ra__give_struct("ra_machine", out, &machine, sizeof machine);
+    return ra__tell_others(group, status);
+}
