@@ -336,6 +336,44 @@ static void every_allocation_may_fail_with_callbacks(void **state)
     expect_every_call_may_fail(true);
 }
 
+static ra_status measure_rank(ra_group *group, void *context)
+{
+    struct scenario scenario = { .strategy = context };
+    ra_problem problem = make_problem(&scenario);
+    ra_plan_options options = ra_plan_options_default();
+    ra_machine machine = ra_machine_default();
+    options.backward = 1;
+    return ra_group_measure(group, &problem, &options, &machine);
+}
+
+static ra_status run_measuring(void)
+{
+    ra_group *groups[RANKS];
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    TRY(ra_group_create_local(RANKS, &options, groups));
+    ra_status status = ra_group_run(groups, RANKS, measure_rank, "ring");
+    for (int rank = 0; rank < RANKS; rank++) ra_group_destroy(groups[rank]);
+    return status;
+}
+
+static void every_allocation_of_a_measurement_may_fail(void **state)
+{
+    (void)state;
+    ra_status status = RA_ERR_MEMORY;
+    use_failing_allocator();
+    for (memory.fail_at = 1; status != RA_OK; memory.fail_at++) {
+        atomic_store(&memory.calls, 0);
+        status = run_measuring();
+        expect_nothing_held(memory.fail_at);
+        if (atomic_load(&memory.calls) >= memory.fail_at) assert_int_equal(status, RA_ERR_MEMORY);
+        else assert_int_equal(status, RA_OK);
+    }
+    assert_true(memory.fail_at > 50);
+    memory.fail_at = 0;
+    assert_int_equal(ra_allocator_set(NULL), RA_OK);
+}
+
 /* A plan's runs allocate nothing: with no memory left at all they still succeed. */
 static ra_status run_without_memory(ra_group *group, void *context)
 {
@@ -390,6 +428,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(every_allocation_may_fail_with_callbacks),
+        cmocka_unit_test(every_allocation_of_a_measurement_may_fail),
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(an_allocator_is_not_changed_under_a_handle),
     };
