@@ -100,7 +100,7 @@ static ra_status measure_bandwidth(struct meter *meter, double latency, double *
         RA__TRY(time_rounds(meter, bytes, 1, &seconds));
     } while (bytes < STREAM_BYTES && seconds < STREAM_SECONDS);
     RA__TRY(time_often(meter, bytes, LARGE_ROUNDS, &seconds));
-    *bandwidth = (double)bytes / fmax(seconds - latency, 0.1 * seconds);
+    *bandwidth = (double)bytes / fmax(seconds - latency, 0.5 * seconds);
     return RA_OK;
 }
 

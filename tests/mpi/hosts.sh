@@ -64,6 +64,11 @@ run_at()
 run_at 1gbit 1e9
 if [ "$long" = 1 ]; then run_at 100mbit 1e8; fi
 run_at 20mbit 2e7
+# A block that is under way for twice the timeout is waited for.
+launch 2 "$ringattn" run --transport mpi --tokens 10240 --heads 4 --pattern causal --partition zigzag \
+    --timeout $timeout --json >said 2>&1 || { cat said; fail "a block that takes longer than the timeout"; }
+field wait_seconds_per_rank <said | tr ',' '\n' | awk -v limit=$timeout '$1 > limit { long = 1 } END { exit !long }' ||
+    { cat said; fail "nobody waited for longer than the timeout"; }
 # What is measured of the last link is what it can do, give or take a bucket.
 launch 2 "$ringattn" run --transport mpi --tokens 256 --heads 2 --strategy auto >said 2>&1 || { cat said; fail "auto"; }
 sed -n 's/.* us (measured), \([^ ]*\) GB\/s (measured).*/\1/p' said |

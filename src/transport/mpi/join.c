@@ -177,12 +177,14 @@ static ra_status meet(struct link *link, struct ra__place *place)
 
 /* ---- Joining and leaving --------------------------------------------------------------------- */
 
-/* Small enough that one arrives well within any timeout, for that is a sign of life; RINGATTN_MPI_PIECE
- * makes them smaller still, to see that they come together again. */
+/* Small enough that one arrives well within any timeout, over slow links too: a piece that arrives is a sign of
+ * life, and notes wait behind it. Two ranks that send to one another at once may have to take turns by the
+ * piece, since MPI's own words wait behind it as well. Smaller ones are slower where memory is shared.
+ * RINGATTN_MPI_PIECE makes them smaller, to see that they come together again. */
 static ra_status find_piece_bytes(size_t *bytes)
 {
     const char *text = getenv("RINGATTN_MPI_PIECE");
-    *bytes = (size_t)64 << 20;
+    *bytes = (size_t)1 << 20;
     if (!text || !*text) return RA_OK;
     char *end;
     long long number = strtoll(text, &end, 10);
