@@ -131,8 +131,7 @@ static void on_trace(void *context, const ra_trace_event *event)
 
 static int open_groups(struct engine *engine)
 {
-    ra_group_options options = ra_group_options_default();
-    options.timeout = engine->setup.timeout;
+    ra_group_options options = wire_options(engine->setup.wire);
     options.threads = (int)engine->trial->threads;
     options.context = engine;
     if (engine->setup.trace) options.trace = on_trace;

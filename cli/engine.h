@@ -18,6 +18,7 @@
 #include "terms.h"
 #include "trace.h"
 #include "trial.h"
+#include "wire.h"
 
 /* Tensors from files. Whole, packed, in the trial's dtype; or, where ranks are processes, open files of
  * which each rank reads what it needs. NULL where there is none. */
@@ -30,9 +31,9 @@ struct engine_setup {
     const struct trial *trial;
     const struct inputs *inputs; /* NULL = synthetic data */
     int64_t memory;              /* budget per rank; 0 = none */
-    double timeout;              /* seconds; 0 = the library's */
-    struct trace *trace;         /* NULL = none */
-    bool quiet;                  /* no progress line */
+    struct wire wire;
+    struct trace *trace; /* NULL = none */
+    bool quiet;          /* no progress line */
 };
 
 struct engine_rank {

@@ -4,6 +4,7 @@
 
 #include "cli.h"
 #include "trial.h"
+#include "wire.h"
 
 /* Bits for the table: which verbs take a flag. */
 enum verb_bit {
@@ -26,7 +27,7 @@ struct options {
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
     int64_t memory;                               /* bytes per rank; 0 = no limit */
     int64_t rank, warmup;
-    double timeout; /* seconds; 0 = the library's default */
+    struct wire wire;
     bool json, quiet, verify, predict, list, quick, explain, systems;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;

@@ -179,7 +179,7 @@ static int run_engine(const struct options *options, struct inputs *inputs)
     struct engine_setup setup = { .trial = &options->trial,
                                   .inputs = inputs,
                                   .memory = options->memory,
-                                  .timeout = options->timeout,
+                                  .wire = options->wire,
                                   .trace = options->trace ? &trace : NULL,
                                   .quiet = options->quiet || !world_first() };
     int status = engine_open(&engine, &setup);
@@ -203,7 +203,7 @@ static int run_engine(const struct options *options, struct inputs *inputs)
 /* Joins the others where ranks are processes, and opens or reads the files. */
 static int prepare(struct options *options, bool files, struct inputs *inputs)
 {
-    int status = world_open(&options->trial, options->timeout);
+    int status = world_open(&options->trial, options->wire);
     if (status) return status;
     bool together = world_runs(&options->trial);
     if (files) status = load_inputs(options, together && !options->verify, inputs);

@@ -131,14 +131,14 @@ static void check_counts(const struct engine *engine, struct verdict *verdict)
 }
 
 /* Truth rule 1 on the same problem with V = ones. */
-static int check_with_ones(const struct trial *trial, double timeout, struct verdict *verdict)
+static int check_with_ones(const struct trial *trial, struct wire wire, struct verdict *verdict)
 {
     struct trial ones = *trial; /* borrows the pattern */
     struct engine engine;
     double error;
     ones.ones = true;
     ones.backward = false;
-    struct engine_setup setup = { .trial = &ones, .timeout = timeout, .quiet = true };
+    struct engine_setup setup = { .trial = &ones, .wire = wire, .quiet = true };
     int status = engine_open(&engine, &setup);
     if (status) return status;
     status = engine_forward(&engine);
@@ -157,7 +157,7 @@ static int check_one_rank(const struct engine *ring, const struct digests *diges
     alone.ranks = alone.threads = 1;
     strcpy(alone.transport, "local");
     alone.backward = false;
-    struct engine_setup setup = { .trial = &alone, .timeout = ring->setup.timeout, .quiet = true };
+    struct engine_setup setup = { .trial = &alone, .wire = ring->setup.wire, .quiet = true };
     int status = engine_open(&engine, &setup);
     if (status) return status;
     status = engine_forward(&engine);
@@ -208,18 +208,18 @@ static int share_verdict(struct verdict *verdict)
 }
 
 /* Everything about one trial. One that does not run has failed too; why is in the exit status. */
-static int verify_trial(const struct trial *trial, double timeout, struct verdict *verdict)
+static int verify_trial(const struct trial *trial, struct wire wire, struct verdict *verdict)
 {
     struct engine engine;
     *verdict = (struct verdict){ .passed = true };
-    struct engine_setup setup = { .trial = trial, .timeout = timeout, .quiet = true };
+    struct engine_setup setup = { .trial = trial, .wire = wire, .quiet = true };
     int status = engine_open(&engine, &setup);
     if (!status) {
         status = check_engine_results(&engine, verdict);
         engine_close(&engine);
     }
     bool ones = !trial->ones && !trial->sinks && trial->dropout <= 0.0;
-    if (!status && ones) status = check_with_ones(trial, timeout, verdict);
+    if (!status && ones) status = check_with_ones(trial, wire, verdict);
     if (!status && world_runs(trial)) status = share_verdict(verdict);
     if (status) find_fault(verdict, "it did not run");
     return status;
@@ -335,7 +335,7 @@ static int verify_grid_case(const struct options *options, const struct grid_cas
     if (!status) {
         if (*options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
         if (options->trial.threads && !trial.threads) trial.threads = options->trial.threads;
-        verify_trial(&trial, options->timeout, &verdict);
+        verify_trial(&trial, options->wire, &verdict);
         char *text = trial_format(&trial);
         record(results, c->group, text ? text : c->text, &verdict);
         free(text);
@@ -407,12 +407,12 @@ static int verify_text(const struct options *options, const char *text, struct r
     struct trial trial;
     struct verdict verdict;
     int status = trial_parse(&trial, text);
-    if (!status) status = world_open(&trial, options->timeout);
+    if (!status) status = world_open(&trial, options->wire);
     if (!status && *options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
     if (!status && options->trial.threads) trial.threads = options->trial.threads;
     char *full = status ? NULL : trial_format(&trial);
     if (!status) {
-        status = verify_trial(&trial, options->timeout, &verdict);
+        status = verify_trial(&trial, options->wire, &verdict);
         record(results, "given", full ? full : text, &verdict);
         if (!options->json && !status) print_verdict(full ? full : text, &verdict);
     }

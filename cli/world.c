@@ -22,10 +22,9 @@ int world_rank(void) { return world.group ? ra_group_rank(world.group) : 0; }
 int world_size(void) { return world.group ? ra_group_ranks(world.group) : 1; }
 bool world_first(void) { return world_rank() == 0; }
 
-static int join(const struct trial *trial, double timeout)
+static int join(const struct trial *trial, struct wire wire)
 {
-    ra_group_options options = ra_group_options_default();
-    options.timeout = timeout;
+    ra_group_options options = wire_options(wire);
     options.threads = 1; /* it computes nothing */
     int status = library_failed(ra_group_join(trial->transport, NULL, &options, &world.group));
     if (status) return status;
@@ -44,13 +43,13 @@ static int check_width(const struct trial *trial)
                   world_size() == 1 ? " (start it with mpirun -np P)" : "");
 }
 
-int world_open(struct trial *trial, double timeout)
+int world_open(struct trial *trial, struct wire wire)
 {
     ra_part part;
     const char *name = trial->transport;
     if (!*name || !parts_find("transport", name, strlen(name), &part) || !part.joins)
         return EXIT_PASS;
-    int status = world.group ? EXIT_PASS : join(trial, timeout);
+    int status = world.group ? EXIT_PASS : join(trial, wire);
     if (status) return status;
     if (!trial->ranks) trial->ranks = world_size();
     return world_agree(check_width(trial));

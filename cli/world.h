@@ -7,10 +7,11 @@
 
 #include "cli.h"
 #include "trial.h"
+#include "wire.h"
 
 /* Joins the others if the trial's transport is for processes; once, whatever follows. The trial's ring
  * becomes, and must be, as wide as the world. From then on only the first process writes to stdout. */
-int world_open(struct trial *trial, double timeout);
+int world_open(struct trial *trial, struct wire wire);
 
 /* Ends the world; with the exit status of a failure the others are told to give up. */
 void world_close(int status);

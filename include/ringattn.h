@@ -64,7 +64,8 @@ extern "C" {
     X(RA_ERR_TIMEOUT, 6, "a peer gave no sign of life in time")                                    \
     X(RA_ERR_PEER, 7, "a peer failed")                                                             \
     X(RA_ERR_ABORTED, 8, "the group was aborted")                                                  \
-    X(RA_ERR_SYSTEM, 9, "the operating system refused a request")
+    X(RA_ERR_SYSTEM, 9, "the operating system refused a request")                                  \
+    X(RA_ERR_CORRUPT, 10, "a message changed on its way")
 
 typedef enum ra_status {
 #define RA_STATUS_ENUM_(name, value, text) name = value,
@@ -314,10 +315,13 @@ typedef struct ra_group_options {
     /* Buffers of at least so many bytes are shared by the rank's plans through its pool; 0 = 16 MiB,
      * SIZE_MAX = none. */
     size_t pool_threshold;
+    /* Not 0: every message carries a sum of its bytes, which its receiver compares; one that changed
+     * on its way is RA_ERR_CORRUPT. The same on all ranks. Not for custom transports. */
+    int checksum;
 } ra_group_options;
 static inline ra_group_options ra_group_options_default(void)
 {
-    ra_group_options o = { sizeof(ra_group_options), 0.0, 0, NULL, NULL, NULL, 0 };
+    ra_group_options o = { sizeof(ra_group_options), 0.0, 0, NULL, NULL, NULL, 0, 0 };
     return o;
 }
 

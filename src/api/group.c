@@ -68,6 +68,11 @@ static ra_status take_options(const ra_group_options *given, ra_group_options *o
     return RA_OK;
 }
 
+static struct ra__link_options link_options(const ra_group_options *options)
+{
+    return (struct ra__link_options){ options->timeout, options->checksum != 0 };
+}
+
 void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
 {
     if (!group || !group->log) return;
@@ -152,7 +157,8 @@ ra_status ra_group_create(const char *name, int ranks, const ra_group_options *g
     RA__TRY(take_options(given, &options));
     void **links = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)ranks, sizeof *links);
     if (!links) return ra__fail(RA_ERR_MEMORY, "group: %d ranks", ranks);
-    ra_status status = transport->open(ranks, options.timeout, links);
+    struct ra__link_options link = link_options(&options);
+    ra_status status = transport->open(ranks, &link, links);
     if (status == RA_OK) status = create_all(transport, ranks, links, &options, groups);
     ra__free(links);
     return status;
@@ -176,6 +182,10 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
         return ra__fail(RA_ERR_ARGUMENT, "group: a transport needs post and wait");
     ra_group_options options;
     RA__TRY(take_options(given, &options));
+    if (options.checksum)
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "transport custom: checksums are for transports that see to the bytes; "
+                        "callbacks can carry their own");
     /* The link comes last: a group that could not be made has not closed the caller's transport. */
     struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
     struct ra__place alone = { rank, ranks, 1, 0 };
@@ -203,7 +213,8 @@ ra_status ra_group_join(const char *name, const void *where, const ra_group_opti
                         "transport %s: there is nothing to join; see ra_group_create()", name);
     ra_group_options options;
     RA__TRY(take_options(given, &options));
-    RA__TRY(transport->join(where, options.timeout, &member.link, &place));
+    struct ra__link_options link = link_options(&options);
+    RA__TRY(transport->join(where, &link, &member.link, &place));
     member.rank = place.rank;
     member.ranks = place.ranks;
     member.transport = transport;

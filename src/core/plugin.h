@@ -14,8 +14,8 @@
 
 #include "core/status.h"
 
-/* The shape of these two tables; another number is refused before anything else is read. */
-enum { RA__PLUGIN_SHAPE = 1 };
+/* The shape of these two tables and of the rows they name; another number is refused before anything else is read. */
+enum { RA__PLUGIN_SHAPE = 2 };
 
 struct ra__transport;
 

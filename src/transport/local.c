@@ -13,6 +13,7 @@
 
 #include "core/clock.h"
 #include "core/memory.h"
+#include "core/sum.h"
 
 enum state { POSTED, COPYING, DONE };
 
@@ -31,6 +32,7 @@ struct hub {
     pthread_mutex_t lock; /* guards everything but the beats */
     int ranks, open;
     double timeout;
+    bool checksum;
     ra_status failure;  /* RA_OK while all is well */
     atomic_bool failed; /* the same, to be read without the lock */
     int failed_rank;
@@ -47,14 +49,15 @@ static void hub_destroy(struct hub *hub)
     ra__free(hub);
 }
 
-static ra_status local_open(int ranks, double timeout, void **links)
+static ra_status local_open(int ranks, const struct ra__link_options *options, void **links)
 {
     size_t bytes = sizeof(struct hub) + (size_t)ranks * sizeof(struct seat);
     struct hub *hub = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, bytes);
     if (!hub) return ra__fail(RA_ERR_MEMORY, "local transport: %zu bytes", bytes);
     pthread_mutex_init(&hub->lock, NULL);
     hub->ranks = hub->open = ranks;
-    hub->timeout = timeout;
+    hub->timeout = options->timeout;
+    hub->checksum = options->checksum;
     for (int i = 0; i < ranks; i++) {
         struct seat *seat = &hub->seats[i];
         seat->hub = hub;
@@ -137,13 +140,18 @@ static struct ra__message *take(struct ra__message **list, int from, int peer, i
     return NULL;
 }
 
+static uint64_t sum_of(const struct hub *hub, const struct ra__message *message)
+{
+    return hub->checksum ? ra__sum(RA__SUM_START, message->data, message->bytes) : 0;
+}
+
 /* Under the lock, which is given up while the bytes are copied. */
 static ra_status deliver(struct seat *seat, struct ra__message *send, struct ra__message *recv)
 {
     struct hub *hub = seat->hub;
+    char reason[200];
     if (send->bytes != recv->bytes) {
         send->state = recv->state = DONE;
-        char reason[200];
         snprintf(reason, sizeof reason, "hop %d: rank %d sends %zu bytes where rank %d expects %zu",
                  send->hop, send->from, send->bytes, recv->from, recv->bytes);
         fail_group(hub, seat->rank, RA_ERR_MISMATCH, reason);
@@ -152,11 +160,16 @@ static ra_status deliver(struct seat *seat, struct ra__message *send, struct ra_
     send->state = recv->state = COPYING;
     pthread_mutex_unlock(&hub->lock);
     memcpy(recv->data, send->data, send->bytes);
+    recv->sum = sum_of(hub, recv);
     pthread_mutex_lock(&hub->lock);
     send->state = recv->state = DONE;
     pthread_cond_broadcast(&hub->seats[send->from].changed);
     pthread_cond_broadcast(&hub->seats[recv->from].changed);
-    return RA_OK;
+    if (send->sum == recv->sum) return RA_OK;
+    snprintf(reason, sizeof reason, RA__CORRUPT_TEXT, recv->hop, recv->bytes, send->from,
+             recv->from, send->sum, recv->sum);
+    fail_group(hub, seat->rank, RA_ERR_CORRUPT, reason);
+    return ra__fail(RA_ERR_CORRUPT, "rank %d, %s", seat->rank, reason);
 }
 
 /* Under the lock: posts one message, or delivers it if its other half is there. */
@@ -195,6 +208,8 @@ static ra_status local_post(void *link, struct ra__round *round)
 {
     struct seat *seat = link;
     RA__TRY(local_poll(link));
+    for (int i = 0; i < round->send_count; i++)
+        round->sends[i].sum = sum_of(seat->hub, &round->sends[i]);
     pthread_mutex_lock(&seat->hub->lock);
     seat->hop = round->hop;
     /* Marked done until posted, so that a failure half way can withdraw the whole round. */

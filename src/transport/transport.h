@@ -7,6 +7,7 @@
 #ifndef RA__TRANSPORT_TRANSPORT_H
 #define RA__TRANSPORT_TRANSPORT_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 
 #include "core/status.h"
@@ -18,16 +19,30 @@ struct ra__message {
     int hop; /* for error sentences */
     void *data;
     size_t bytes;
-    struct ra__message *next; /* the transport's while posted, as the two below */
+    struct ra__message *next; /* the transport's while posted, as the three below */
     int from;                 /* the posting rank */
     int state;
+    uint64_t sum; /* of the bytes, where links check them */
 };
+
+/* What is said of one whose bytes changed: hop, bytes, sender, receiver and their sums. */
+#define RA__CORRUPT_TEXT                                                                           \
+    "hop %d: %zu bytes from rank %d changed on their way to rank %d: checksum %016" PRIx64         \
+    " there, %016" PRIx64 " here"
 
 struct ra__round {
     struct ra__message *sends, *recvs;
     int send_count, recv_count;
     int hop;
     void *ticket; /* the transport's, while posted */
+};
+
+/* What all links of a group are opened with. */
+struct ra__link_options {
+    double timeout;
+    bool
+        checksum; /* a message carries a sum of its bytes (core/sum.h), which its receiver compares;
+                      a difference fails with RA_ERR_CORRUPT, rank, peer, hop and both sums */
 };
 
 /* Where a rank that joined stands. */
@@ -42,11 +57,12 @@ struct ra__transport {
     const char *summary;
     /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
      * process has one rank, which then joins, or is opened by a function of its own. */
-    ra_status (*open)(int ranks, double timeout, void **links);
+    ra_status (*open)(int ranks, const struct ra__link_options *options, void **links);
     /* Opens the link of the one rank of this process; every process of the group does so. `where` is
      * what the transport's own header says, NULL = all processes that were started together. NULL
      * where ranks do not join. */
-    ra_status (*join)(const void *where, double timeout, void **link, struct ra__place *place);
+    ra_status (*join)(const void *where, const struct ra__link_options *options, void **link,
+                      struct ra__place *place);
     /* Makes room for rounds of this many messages, so that post need not; NULL where none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);

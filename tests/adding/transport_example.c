@@ -24,9 +24,9 @@ static void paced_close(void *opaque)
 }
 
 /* Puts a link of ours round each of theirs; after a failure all are closed. */
-static ra_status paced_open(int ranks, double timeout, void **links)
+static ra_status paced_open(int ranks, const struct ra__link_options *options, void **links)
 {
-    RA__TRY(wire->open(ranks, timeout, links));
+    RA__TRY(wire->open(ranks, options, links));
     for (int i = 0; i < ranks; i++) {
         struct link *link = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *link);
         if (!link) {

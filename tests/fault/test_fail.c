@@ -285,6 +285,8 @@ static void a_body_that_fails_ends_the_others(void **state)
 
 /* ---- The local transport itself -------------------------------------------------------------- */
 
+static const struct ra__link_options minute = { .timeout = 60 };
+
 static void another_size_is_an_error(void **state)
 {
     (void)state;
@@ -292,7 +294,7 @@ static void another_size_is_an_error(void **state)
     for (int sender_first = 0; sender_first < 2; sender_first++) {
         void *links[2];
         char from[8] = "ABCDEFG", to[8] = "";
-        assert_int_equal(local->open(2, 60, links), RA_OK);
+        assert_int_equal(local->open(2, &minute, links), RA_OK);
         struct ra__message send = { .peer = 1, .tag = 5, .hop = 3, .data = from, .bytes = 8 };
         struct ra__message recv = { .peer = 0, .tag = 5, .hop = 3, .data = to, .bytes = 4 };
         struct ra__round out = { .sends = &send, .send_count = 1, .hop = 3 };
@@ -322,7 +324,7 @@ static void messages_meet_in_order(void **state)
     int from[4] = { 10, 11, 12, 13 }, to[4] = { 0 };
     static const int tags[4] = { 7, 8, 7, 8 };
     struct ra__message sends[4], recvs[4];
-    assert_int_equal(local->open(2, 60, links), RA_OK);
+    assert_int_equal(local->open(2, &minute, links), RA_OK);
     for (int i = 0; i < 4; i++) {
         sends[i] = (struct ra__message){
             .peer = 1, .tag = tags[i], .data = &from[i], .bytes = sizeof(int)
@@ -345,6 +347,49 @@ static void messages_meet_in_order(void **state)
     local->close(links[1]);
 }
 
+/* What changes between post and delivery is found by whoever delivers, with both sums; without
+ * checksums it arrives. */
+static void changed_bytes_are_an_error(void **state)
+{
+    (void)state;
+    const struct ra__transport *local = &ra__transport_local;
+    for (int checksum = 0; checksum < 2; checksum++) {
+        void *links[2];
+        char from[100] = "sent", to[100] = "";
+        const struct ra__link_options options = { .timeout = 60, .checksum = checksum };
+        struct ra__message send = { .peer = 1, .tag = 5, .hop = 3, .data = from, .bytes = 100 };
+        struct ra__message recv = { .peer = 0, .tag = 5, .hop = 3, .data = to, .bytes = 100 };
+        struct ra__round out = { .sends = &send, .send_count = 1, .hop = 3 };
+        struct ra__round in = { .recvs = &recv, .recv_count = 1, .hop = 3 };
+        assert_int_equal(local->open(2, &options, links), RA_OK);
+        for (int round = 0; round < 2; round++) {
+            assert_int_equal(local->post(links[0], &out), RA_OK);
+            if (round == 1) from[99] ^= 1;
+            ra_status status = local->post(links[1], &in);
+            if (!checksum || round == 0) {
+                assert_int_equal(status, RA_OK);
+                assert_memory_equal(to, from, sizeof from);
+                assert_int_equal(local->wait(links[0], &out), RA_OK);
+                assert_int_equal(local->wait(links[1], &in), RA_OK);
+                continue;
+            }
+            assert_int_equal(status, RA_ERR_CORRUPT);
+            char words[160];
+            snprintf(
+                words, sizeof words,
+                "rank 1, hop 3: 100 bytes from rank 0 changed on their way to rank 1: checksum "
+                "%016" PRIx64 " there, %016" PRIx64 " here",
+                send.sum, recv.sum);
+            assert_string_equal(ra_last_error(), words);
+            assert_true(send.sum != recv.sum);
+            assert_int_equal(local->poll(links[0]), RA_ERR_PEER);
+            assert_non_null(strstr(ra_last_error(), "changed on their way"));
+        }
+        local->close(links[0]);
+        local->close(links[1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +403,7 @@ int main(void)
         cmocka_unit_test(a_body_that_fails_ends_the_others),
         cmocka_unit_test(another_size_is_an_error),
         cmocka_unit_test(messages_meet_in_order),
+        cmocka_unit_test(changed_bytes_are_an_error),
     };
     crew_watchdog(crew_long() ? 500 : 110);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -152,6 +152,8 @@ if [ "${RINGATTN_LONG:-0}" = 1 ]; then # fault/mismatch walks all fields in one 
     expect 3 "was given another pattern" $a --tokens 64 : $a --tokens 64 --pattern causal
     expect 3 "was given another partition" $a --tokens 64 : $a --tokens 64 --partition striped
 fi
+expect 3 "rank [01], hop 0: rank [01] was given another checksum (o[nf]* here, o[nf]* there)" \
+    $a --tokens 64 : $a --tokens 64 --checksum
 expect 2 "needs as many processes; there are 2" -np 2 "$build/ringattn" run --transport mpi --ring 3
 # A module that says it is of another version when it meets the others.
 if command -v mpicc.$family >/dev/null; then
@@ -164,6 +166,19 @@ if command -v mpicc.$family >/dev/null; then
         -np 1 env RINGATTN_PLUGINS="$dir/other" "$build/ringattn" $run --tokens 64
 fi
 echo "ranks that disagree are told about what"
+
+# A block that changes on its way is found by its checksum, at any hop; without one the result is wrong.
+flip="env LD_PRELOAD=$build/tests/mpi/libflip.so RINGATTN_TEST_FLIP"
+run="run --tokens 300 --heads 2 --dim 16 --transport mpi --out out.npy"
+for victim in 0 2; do
+    expect 3 "hop 1: [0-9]* bytes from rank $victim changed on their way to rank [0-2]: checksum [0-9a-f]* there" \
+        -np 3 $flip=$victim "$build/ringattn" $run --checksum
+    expect 1 "the result is wrong" -np 3 $flip=$victim "$build/ringattn" $run
+done
+RINGATTN_MPI_PIECE=7777 expect 3 "changed on their way" -np 3 $flip=1 "$build/ringattn" $run --checksum --backward
+launch 3 $flip=-1 "$build/ringattn" verify --checksum "causal n=67 h=4/2 d=16 ring=3 zigzag backward mpi" \
+    >said 2>&1 || { cat said; fail "checksums of messages that are right"; }
+echo "a block that changed is found by its checksum"
 
 # Files.
 "$build/ringattn" run --tokens 300 --heads 4 --dim 32 --out in.npy >/dev/null

@@ -29,7 +29,7 @@ static void statuses_have_names_and_texts(void **state)
     RA_STATUS_LIST(CHECK)
 #undef CHECK
     assert_string_equal(ra_status_name((ra_status)-1), "unknown status");
-    assert_string_equal(ra_status_text((ra_status)10), "unknown status");
+    assert_string_equal(ra_status_text((ra_status)11), "unknown status");
     assert_string_equal(ra_status_name((ra_status)12345), "unknown status");
 }
 
@@ -344,6 +344,10 @@ static void wrong_custom_groups_are_refused(void **state)
                  ra_group_create_custom(2, -1, &calls, NULL, &group));
     assert_fails(RA_ERR_ARGUMENT, "rank 0 of 0",
                  ra_group_create_custom(0, 0, &calls, NULL, &group));
+    ra_group_options options = ra_group_options_default();
+    options.checksum = 1;
+    assert_fails(RA_ERR_UNSUPPORTED, "transport custom: checksums are for",
+                 ra_group_create_custom(2, 0, &calls, &options, &group));
     calls.size = 0;
     assert_fails(RA_ERR_ARGUMENT, "size is not set",
                  ra_group_create_custom(2, 0, &calls, NULL, &group));

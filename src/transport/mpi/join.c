@@ -113,7 +113,7 @@ static ra_status make_comms(struct link *link, MPI_Comm comm)
 struct card {
     char version[32];
     char host[96];
-    uint64_t piece_bytes;
+    uint64_t piece_bytes, checksum;
     cpu_set_t cores;
 };
 
@@ -122,6 +122,7 @@ static struct card my_card(const struct link *link)
     struct card card;
     memset(&card, 0, sizeof card);
     card.piece_bytes = link->piece_bytes;
+    card.checksum = link->checksum;
     snprintf(card.version, sizeof card.version, "%s", RA__VERSION);
     gethostname(card.host, sizeof card.host - 1);
     if (sched_getaffinity(0, sizeof card.cores, &card.cores)) CPU_ZERO(&card.cores);
@@ -150,6 +151,11 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
                             "rank %d, hop 0: rank %d has another RINGATTN_MPI_PIECE (%zu here, %zu "
                             "there)",
                             link->rank, i, (size_t)mine->piece_bytes, (size_t)cards[i].piece_bytes);
+        if (cards[i].checksum != mine->checksum)
+            return mpi_fail(
+                RA_ERR_MISMATCH,
+                "rank %d, hop 0: rank %d was given another checksum (%s here, %s there)",
+                link->rank, i, mine->checksum ? "on" : "off", cards[i].checksum ? "on" : "off");
         if (i == link->rank || !share_cores(mine, &cards[i])) continue;
         place->sharers++;
         place->turn += i < link->rank;
@@ -195,7 +201,8 @@ static ra_status find_piece_bytes(size_t *bytes)
     return RA_OK;
 }
 
-static ra_status make_link(MPI_Comm comm, double timeout, bool funneled, struct link **out)
+static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options, bool funneled,
+                           struct link **out)
 {
     int is_inter = 0;
     size_t piece_bytes;
@@ -208,7 +215,8 @@ static ra_status make_link(MPI_Comm comm, double timeout, bool funneled, struct 
     MPI_Comm_rank(comm, &link->rank);
     MPI_Comm_size(comm, &link->ranks);
     link->data = link->words = MPI_COMM_NULL;
-    link->timeout = timeout;
+    link->timeout = options->timeout;
+    link->checksum = options->checksum;
     link->piece_bytes = piece_bytes;
     link->funneled = funneled;
     atomic_store(&link->owner, pthread_self());
@@ -229,14 +237,15 @@ static void free_link(struct link *link)
     mpi_host->free(link);
 }
 
-ra_status mpi_join(const void *where, double timeout, void **out, struct ra__place *place)
+ra_status mpi_join(const void *where, const struct ra__link_options *options, void **out,
+                   struct ra__place *place)
 {
     int level;
     MPI_Comm comm;
     struct link *link = NULL;
     RA__TRY(find_comm(where, &comm));
     RA__TRY(begin_mpi(&level));
-    ra_status status = make_link(comm, timeout, level == MPI_THREAD_FUNNELED, &link);
+    ra_status status = make_link(comm, options, level == MPI_THREAD_FUNNELED, &link);
     if (status == RA_OK) status = make_comms(link, comm);
     if (status == RA_OK) status = meet(link, place);
     if (status == RA_OK) status = life_open(link);

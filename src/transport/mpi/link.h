@@ -27,8 +27,9 @@ struct flight {
     bool is_send;
     struct word {
         int32_t tag, hop;
-        uint64_t bytes;
+        uint64_t bytes, sum;
     } word;                     /* sent, or received */
+    uint64_t sum;               /* of the pieces that have arrived */
     const struct flight *after; /* to be done before this one is begun; NULL: nothing */
     bool begun;
     bool has_word;   /* it has left, or arrived */
@@ -64,6 +65,7 @@ struct link {
     MPI_Comm data, words; /* of our own: pieces; words and notes */
     int rank, ranks, hop;
     double timeout;
+    bool checksum;
     size_t piece_bytes;
     _Atomic(pthread_t) owner; /* the thread that calls MPI */
     bool funneled;            /* no other ever may */
@@ -99,7 +101,8 @@ extern const struct ra__host *mpi_host;
 ra_status mpi_check(const struct link *link, int code, const char *what);
 
 /* join.c */
-ra_status mpi_join(const void *where, double timeout, void **link, struct ra__place *place);
+ra_status mpi_join(const void *where, const struct ra__link_options *options, void **link,
+                   struct ra__place *place);
 void mpi_close(void *link);
 
 /* round.c */

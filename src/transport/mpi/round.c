@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "core/clock.h"
+#include "core/sum.h"
 
 /* Often enough to keep a network busy, seldom enough to cost nothing: asking takes about a
  * microsecond. */
@@ -102,12 +103,27 @@ static const struct flight *find_twin(const struct link *link, const struct flig
     return NULL;
 }
 
+/* The sum that goes ahead in the word: piece by piece, as the receiver gets them. Blocks are summed in
+ * milliseconds, and gigabytes long before somebody misses this rank. */
+static uint64_t sum_of(const struct link *link, const struct ra__message *message)
+{
+    uint64_t sum = RA__SUM_START;
+    for (size_t at = 0; link->checksum && at < message->bytes; at += link->piece_bytes) {
+        size_t left = message->bytes - at;
+        sum = ra__sum(sum, (const char *)message->data + at,
+                      left < link->piece_bytes ? left : link->piece_bytes);
+    }
+    return sum;
+}
+
 static ra_status add(struct link *link, struct ra__message *message, bool is_send)
 {
     struct flight *flight = &link->flights[link->flying++];
+    uint64_t sum = is_send ? sum_of(link, message) : 0;
     *flight = (struct flight){ .message = message,
                                .is_send = is_send,
-                               .word = { message->tag, message->hop, message->bytes },
+                               .word = { message->tag, message->hop, message->bytes, sum },
+                               .sum = RA__SUM_START,
                                .word_request = MPI_REQUEST_NULL,
                                .piece_request = MPI_REQUEST_NULL };
     message->from = link->rank;
@@ -147,6 +163,21 @@ static ra_status look_at_word(struct link *link, struct flight *flight)
     return start_piece(link, flight);
 }
 
+/* Before a piece counts as done: a message that changed never does. */
+static ra_status check_piece(struct link *link, struct flight *flight)
+{
+    const struct ra__message *m = flight->message;
+    char reason[200];
+    if (flight->is_send || !link->checksum) return RA_OK;
+    flight->sum = ra__sum(flight->sum, (const char *)m->data + flight->moved, flight->in_piece);
+    if (flight->moved + flight->in_piece < m->bytes || flight->sum == flight->word.sum)
+        return RA_OK;
+    snprintf(reason, sizeof reason, RA__CORRUPT_TEXT, m->hop, m->bytes, m->peer, link->rank,
+             flight->word.sum, flight->sum);
+    life_fail(link, RA_ERR_CORRUPT, reason);
+    return mpi_fail(RA_ERR_CORRUPT, "rank %d, %s", link->rank, reason);
+}
+
 static ra_status look_at_piece(struct link *link, struct flight *flight)
 {
     int done;
@@ -154,6 +185,7 @@ static ra_status look_at_piece(struct link *link, struct flight *flight)
     RA__TRY(mpi_check(link, MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     link->waits_since = ra__now(); /* who sends lives, however long it takes */
+    RA__TRY(check_piece(link, flight));
     flight->moved += flight->in_piece;
     return start_piece(link, flight);
 }
