@@ -41,6 +41,8 @@ set(mpi_rows mpi/grid-1 mpi/grid-2 mpi/grid-3 mpi/grid-4 mpi/grid-8 mpi/faults m
 if(have_cmocka)
     ringattn_mpi_program(link ${test_libraries})
     ringattn_mpi_program(levels ${test_libraries} MPI::MPI_C)
+    ringattn_mpi_program(late ${test_libraries} MPI::MPI_C)
+    set_target_properties(test_mpi_late PROPERTIES ENABLE_EXPORTS ON) # its MPI_Test is the plug-in's
     ringattn_test_script(mpi/programs 120
         sh ${tests}/mpi/programs.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}")
     ringattn_test_script(mpi/families 180 sh ${tests}/mpi/families.sh ${PROJECT_BINARY_DIR})

@@ -103,6 +103,8 @@ static ra_status reduce(ra_state *state, const struct ra__rank *rank)
 {
     if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(rank->transport->poll(rank->link)); /* an aborted group is good for nothing */
+    if (state->held)
+        return ra__fail(RA_ERR_SYSTEM, "state: a group that failed did not let go of its memory");
     if (rank->ranks == 1) return RA_OK;
     RA__TRY(make_room(state, rank));
     RA__TRY(compare_forms(state, rank));
@@ -116,6 +118,7 @@ ra_status ra_state_reduce(ra_state *state, ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     ra_status status = reduce(state, &group->rank);
+    if (status != RA_OK && state) state->held = state->held || ra__rank_holds(&group->rank);
     if (status == RA_OK) ra__rank_rest(&group->rank);
     return ra__tell_others(group, status);
 }

@@ -7,24 +7,47 @@
 enum { TAG_HOP_SHARE = 3 };
 
 /* The others' bytes arrive one behind the other; this rank's own go between them. */
-static void put_between(const struct ra__rank *rank, const void *mine, char *all, size_t bytes)
+static void put_together(const struct ra__rank *rank, const void *mine, const char *theirs,
+                         char *all, size_t bytes)
 {
-    char *own = all + (size_t)rank->rank * bytes;
-    memmove(own + bytes, own, (size_t)(rank->ranks - 1 - rank->rank) * bytes);
-    memcpy(own, mine, bytes);
+    size_t before = (size_t)rank->rank * bytes, behind = (size_t)(rank->ranks - 1) * bytes - before;
+    memcpy(all, theirs, before);
+    memmove(all + before, mine, bytes);
+    memcpy(all + before + bytes, theirs + before, behind);
+}
+
+/* Through memory of our own: after a failure it may have to stay, and the caller's could not. */
+struct desk {
+    struct ra__message *messages;
+    char *mine, *theirs;
+};
+
+static ra_status share_at(const struct ra__rank *rank, const struct desk *desk, const void *mine,
+                          void *all, size_t bytes)
+{
+    int others = rank->ranks - 1;
+    if (!desk->messages || !desk->mine || !desk->theirs)
+        return ra__fail(RA_ERR_MEMORY, "share: %d messages of %zu bytes", 2 * others, bytes);
+    if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
+    memcpy(desk->mine, mine, bytes);
+    RA__TRY(ra__exec_share(rank, desk->messages, ra__tag(TAG_HOP_SHARE, RA__TOPIC_HELLO),
+                           desk->mine, desk->theirs, bytes));
+    put_together(rank, mine, desk->theirs, all, bytes);
+    return RA_OK;
 }
 
 static ra_status share(const struct ra__rank *rank, const void *mine, void *all, size_t bytes)
 {
-    int others = rank->ranks - 1;
-    struct ra__message *messages;
-    if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
-    messages = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * (size_t)others + 1, sizeof *messages);
-    if (!messages) return ra__fail(RA_ERR_MEMORY, "share: %d messages", 2 * others);
-    ra_status status = ra__exec_share(rank, messages, ra__tag(TAG_HOP_SHARE, RA__TOPIC_HELLO), mine,
-                                      all, bytes);
-    ra__free(messages);
-    if (status == RA_OK) put_between(rank, mine, all, bytes);
+    size_t others = (size_t)rank->ranks - 1;
+    struct desk desk = { ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * others + 1,
+                                         sizeof *desk.messages),
+                         ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, bytes),
+                         ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, others, bytes) };
+    ra_status status = share_at(rank, &desk, mine, all, bytes);
+    ra__free(desk.messages);
+    if (status != RA_OK && ra__rank_holds(rank)) return status;
+    ra__free(desk.mine);
+    ra__free(desk.theirs);
     return status;
 }
 

@@ -79,10 +79,12 @@ ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_stat
 void ra_state_destroy(ra_state *state)
 {
     if (!state) return;
-    ra__meeting_clear(&state->meeting);
+    if (!state->held) {
+        ra__meeting_clear(&state->meeting);
+        ra__free(state->data);
+    }
     ra_pattern_destroy(state->pattern);
     ra__free(state->alibi);
-    ra__free(state->data);
     ra__free(state->workspace);
     ra__free(state);
 }

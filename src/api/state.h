@@ -38,6 +38,7 @@ struct ra_state {
     float *alibi; /* its own copy, or NULL */
     struct ra__terms terms;
     struct ra__meeting meeting;
+    bool held; /* a transport did not let go of `data` and `meeting`: they are never freed */
 };
 
 /* A row of a state that lies at `data` in the form of this one. */

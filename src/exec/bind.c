@@ -473,10 +473,19 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->chunks);
 }
 
+/* Slots and greetings are what messages read and write. */
+static void give_travelling(struct ra__exec *exec)
+{
+    struct ra__buffers *pool = exec->rank->buffers;
+    if (ra__rank_holds(exec->rank)) return;
+    for (int i = 0; i < RA__SLOTS; i++) ra__buffers_give(pool, exec->account, exec->slots[i]);
+    ra__free(exec->hellos);
+}
+
 static void give_buffers(struct ra__exec *exec)
 {
     struct ra__buffers *pool = exec->rank->buffers;
-    for (int i = 0; i < RA__SLOTS; i++) ra__buffers_give(pool, exec->account, exec->slots[i]);
+    give_travelling(exec);
     void *buffers[] = { exec->m,     exec->l,   exec->acc,        exec->parts,    exec->dq,
                         exec->delta, exec->lse, exec->home_delta, exec->workspace };
     for (int i = 0; i < RA__COUNT(buffers); i++) ra__buffers_give(pool, exec->account, buffers[i]);
@@ -491,6 +500,5 @@ void ra__exec_destroy(struct ra__exec *exec)
     ra__free(exec->dsinks);
     ra__free(exec->done);
     ra__free(exec->reach);
-    ra__free(exec->hellos);
     ra__free(exec->hello_messages);
 }

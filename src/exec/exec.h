@@ -221,6 +221,13 @@ static inline void ra__rank_rest(const struct ra__rank *rank)
     if (rank->transport->rest) rank->transport->rest(rank->link);
 }
 
+/* May somebody still read and write the buffers of messages that this rank has posted? Then they are not
+ * freed: the memory is lost on purpose, and the process had better end. */
+static inline bool ra__rank_holds(const struct ra__rank *rank)
+{
+    return rank->transport->holds && rank->transport->holds(rank->link);
+}
+
 /* Sends `mine` to every other rank and receives the same number of bytes from each: entry i of
  * `theirs` comes from the i-th of the others. `messages` has room for 2 (ranks - 1). */
 ra_status ra__exec_share(const struct ra__rank *rank, struct ra__message *messages, int tag,

@@ -70,8 +70,12 @@ struct ra__transport {
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a peer
      * has failed, or has shown no sign of life for the timeout of the link. After a failure the
-     * buffers are free: nobody writes to them any more. */
+     * buffers are free, unless `holds` says otherwise: nobody writes to them any more. */
     ra_status (*wait)(void *link, struct ra__round *round);
+    /* After a failure: did what carries the messages not let go of all of them? It may then read and
+     * write their buffers at any time, so these are left where they are, for ever. NULL: it always
+     * lets go. */
+    bool (*holds)(void *link);
     /* Called often while this rank works: shows the others that it lives, lets messages make
      * progress, and fails if the group was aborted. Cheap. */
     ra_status (*poll)(void *link);

@@ -110,6 +110,7 @@ ra_status mpi_reserve(void *link, int messages);
 ra_status mpi_post(void *link, struct ra__round *round);
 ra_status mpi_wait(void *link, struct ra__round *round);
 ra_status mpi_poll(void *link);
+bool mpi_holds(void *link);
 
 /* life.c */
 ra_status life_open(struct link *link);

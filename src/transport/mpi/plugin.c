@@ -32,6 +32,7 @@ static const struct ra__transport transport = {
     .reserve = mpi_reserve,
     .post = mpi_post,
     .wait = mpi_wait,
+    .holds = mpi_holds,
     .poll = mpi_poll,
     .rest = life_rest,
     .abort = life_abort,

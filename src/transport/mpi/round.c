@@ -41,6 +41,8 @@ bool mpi_withdraw(MPI_Request *request, double until)
     return true;
 }
 
+bool mpi_holds(void *opaque) { return ((struct link *)opaque)->stuck; }
+
 ra_status mpi_reserve(void *opaque, int messages)
 {
     struct link *link = opaque;

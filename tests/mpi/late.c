@@ -1,0 +1,188 @@
+/* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A receive
+ * that MPI does not give back after a failure keeps its memory. */
+#include "support/test.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+
+#include "api/handles.h"
+
+enum { RANKS = 2, LARGE = 20000, MOST = 64 };
+#define TIMEOUT 0.8
+
+static ra_group *meeting; /* patient: where tests begin and end together */
+static int self;
+
+/* ---- MPI, as the transport sees it ----------------------------------------------------------- */
+
+static struct {
+    bool receives; /* large ones are never done, and cannot be cancelled */
+} late;
+
+static MPI_Request kept[MOST]; /* requests that are late */
+static int kept_count;
+static const char *held; /* where the late receive writes */
+
+static bool is_late(MPI_Request request)
+{
+    for (int i = 0; i < kept_count; i++)
+        if (kept[i] == request) return true;
+    return false;
+}
+
+static void keep(MPI_Request request)
+{
+    assert_true(kept_count < MOST);
+    kept[kept_count++] = request;
+}
+
+int MPI_Irecv(void *data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request *request)
+{
+    int result = PMPI_Irecv(data, count, type, from, tag, comm, request);
+    if (!late.receives || count < LARGE) return result;
+    held = data;
+    keep(*request);
+    return result;
+}
+
+int MPI_Test(MPI_Request *request, int *done, MPI_Status *status)
+{
+    if (!is_late(*request)) return PMPI_Test(request, done, status);
+    *done = 0;
+    return MPI_SUCCESS;
+}
+
+int MPI_Cancel(MPI_Request *request)
+{
+    return is_late(*request) ? MPI_SUCCESS : PMPI_Cancel(request);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static bool freed; /* what MPI still writes to */
+
+static void *take(void *context, size_t bytes, size_t alignment)
+{
+    void *memory = NULL;
+    (void)context;
+    return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
+}
+
+static void give(void *context, void *memory, size_t bytes)
+{
+    (void)context;
+    if (held && held >= (char *)memory && held < (char *)memory + bytes) freed = true;
+    free(memory);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void meet(void)
+{
+    int mine = 0, all[RANKS];
+    assert_ok(ra_group_share(meeting, &mine, all, sizeof mine));
+}
+
+static ra_group *join(void)
+{
+    ra_group *group;
+    ra_group_options options = ra_group_options_default();
+    options.timeout = TIMEOUT;
+    options.threads = 1;
+    meet();
+    assert_ok(ra_group_join("mpi", NULL, &options, &group));
+    kept_count = 0;
+    held = NULL;
+    freed = false;
+    return group;
+}
+
+/* On rank 1 a large receive has been late: the group has failed, and all handles are gone. */
+static void expect_kept(ra_status status)
+{
+    late.receives = false;
+    if (self == 0) return;
+    assert_true(status == RA_ERR_TIMEOUT || status == RA_ERR_PEER);
+    assert_non_null(held);
+    assert_false(freed);
+    PMPI_Wait(&kept[0], MPI_STATUS_IGNORE); /* MPI gets its way after all */
+}
+
+static void a_plan_leaves_what_mpi_holds(void **state)
+{
+    enum { TOKENS = 512, HEADS = 2, DIM = 16 };
+    static float data[TOKENS * HEADS * DIM], out[TOKENS * HEADS * DIM];
+    ra_problem problem = ra_problem_default();
+    ra_plan *plan;
+    ra_group *group = join();
+    (void)state;
+    problem.q_len = problem.k_len = TOKENS;
+    problem.q_heads = HEADS;
+    problem.dim = DIM;
+    assert_ok(ra_plan_create(group, &problem, NULL, &plan));
+    late.receives = self == 1;
+    ra_attend_args args = ra_attend_args_default();
+    args.q.data = args.k.data = args.v.data = data;
+    args.out.data = out;
+    ra_status status = ra_attend(plan, &args);
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    expect_kept(status);
+}
+
+static void a_state_leaves_what_mpi_holds(void **state)
+{
+    ra_problem problem = ra_problem_default();
+    ra_state *sums;
+    ra_group *group = join();
+    (void)state;
+    problem.q_len = problem.k_len = 256;
+    problem.q_heads = 4;
+    problem.dim = 16;
+    assert_ok(ra_state_create(&problem, NULL, &sums));
+    assert_ok(ra_state_init(sums));
+    late.receives = self == 1;
+    ra_status status = ra_state_reduce(sums, group);
+    if (self == 1) assert_int_equal(ra_state_reduce(sums, group), status);
+    ra_state_destroy(sums);
+    ra_group_destroy(group);
+    expect_kept(status);
+}
+
+/* Not even the caller's memory is safe, so it is none of MPI's business. */
+static void a_share_leaves_what_mpi_holds(void **state)
+{
+    static char mine[2 * LARGE], all[RANKS][2 * LARGE];
+    ra_group *group = join();
+    (void)state;
+    late.receives = self == 1;
+    ra_status status = ra_group_share(group, mine, all, sizeof mine);
+    ra_group_destroy(group);
+    expect_kept(status);
+    if (self == 1) assert_true(held < all[0] || held >= all[0] + sizeof all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_plan_leaves_what_mpi_holds),
+        cmocka_unit_test(a_state_leaves_what_mpi_holds),
+        cmocka_unit_test(a_share_leaves_what_mpi_holds),
+    };
+    ra_allocator allocator = ra_allocator_default();
+    ra_group_options options = ra_group_options_default();
+    allocator.alloc = take;
+    allocator.free = give;
+    options.threads = 1;
+    if (ra_allocator_set(&allocator) != RA_OK ||
+        ra_group_join("mpi", NULL, &options, &meeting) != RA_OK) {
+        fprintf(stderr, "%s\n", ra_last_error());
+        return 1;
+    }
+    self = ra_group_rank(meeting);
+    int failed = ra_group_ranks(meeting) == RANKS ? cmocka_run_group_tests(tests, NULL, NULL) : 1;
+    if (failed) ra_group_abort(meeting, "a test failed");
+    ra_group_destroy(meeting);
+    return failed;
+}
