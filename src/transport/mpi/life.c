@@ -21,24 +21,35 @@ enum { SIGNS_PER_TIMEOUT = 4, CHECKS_PER_TIMEOUT = 16 };
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-/* A peer that has not taken the last note yet gets no new one: it will see the old one first anyway. */
-static void tell(struct link *link, int to, const struct note *note)
+/* Has the last one of its kind left? */
+static bool has_left(struct sending *sending)
 {
-    struct peer *peer = &link->peers[to];
-    size_t bytes = note->kind == NOTE_FAILURE ? sizeof *note : offsetof(struct note, reason);
     int done = 1;
-    if (to == link->rank) return;
-    if (peer->sending != MPI_REQUEST_NULL) MPI_Test(&peer->sending, &done, MPI_STATUS_IGNORE);
-    if (!done) return;
-    peer->note = *note;
-    if (MPI_Isend(&peer->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words, &peer->sending) !=
-        MPI_SUCCESS)
-        peer->sending = MPI_REQUEST_NULL; /* a peer that cannot be told is missed by and by */
+    if (sending->request != MPI_REQUEST_NULL) MPI_Test(&sending->request, &done, MPI_STATUS_IGNORE);
+    return done;
 }
 
-static void tell_all(struct link *link, const struct note *note)
+/* A peer that has not taken the last note of the kind yet gets no new one, and false is returned. */
+static bool tell(struct link *link, int to, const struct note *note)
 {
-    for (int i = 0; i < link->ranks; i++) tell(link, i, note);
+    struct peer *peer = &link->peers[to];
+    struct sending *sending = note->kind == NOTE_LIFE ? &peer->life_note : &peer->other_note;
+    size_t bytes = note->kind == NOTE_FAILURE ? sizeof *note : offsetof(struct note, reason);
+    if (to == link->rank) return true;
+    if (!has_left(sending)) return false;
+    sending->note = *note;
+    if (MPI_Isend(&sending->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words,
+                  &sending->request) != MPI_SUCCESS)
+        sending->request = MPI_REQUEST_NULL; /* a peer that cannot be told is missed by and by */
+    return true;
+}
+
+/* True if nobody was left out. */
+static bool tell_all(struct link *link, const struct note *note)
+{
+    bool all = true;
+    for (int i = 0; i < link->ranks; i++) all = tell(link, i, note) && all;
+    return all;
 }
 
 /* Until all notes have left, or no longer than that. */
@@ -46,12 +57,9 @@ static bool drain(struct link *link, double until)
 {
     for (double since = ra__now();; mpi_nap(since)) {
         bool all = true;
-        for (int i = 0; i < link->ranks; i++) {
-            int done = 1;
-            if (link->peers[i].sending != MPI_REQUEST_NULL)
-                MPI_Test(&link->peers[i].sending, &done, MPI_STATUS_IGNORE);
-            all = all && done;
-        }
+        for (int i = 0; i < link->ranks; i++)
+            all = has_left(&link->peers[i].life_note) && has_left(&link->peers[i].other_note) &&
+                  all;
         if (all || ra__now() > until) return all;
     }
 }
@@ -84,9 +92,12 @@ void life_rest(void *opaque)
 {
     struct link *link = opaque;
     if (link->resting || atomic_load(&link->failed)) return;
-    drain(link, ra__now() + link->timeout / SIGNS_PER_TIMEOUT); /* this one must not be left out */
-    tell_all(link, &(struct note){ .kind = NOTE_REST });
-    link->resting = true;
+    const struct note note = { .kind = NOTE_REST };
+    link->resting = tell_all(link, &note);
+    if (link->resting) return;
+    /* Somebody has not taken the one before yet. Who is left out now is told by the next call. */
+    drain(link, ra__now() + link->timeout / SIGNS_PER_TIMEOUT);
+    link->resting = tell_all(link, &note);
 }
 
 static ra_status lost(struct link *link, int rank, int hop)
@@ -125,7 +136,7 @@ static ra_status listen(struct link *link)
 ra_status life_open(struct link *link)
 {
     for (int i = 0; i < link->ranks; i++) {
-        link->peers[i].sending = MPI_REQUEST_NULL;
+        link->peers[i].life_note.request = link->peers[i].other_note.request = MPI_REQUEST_NULL;
         link->peers[i].culprit = i;
     }
     link->listening = MPI_REQUEST_NULL;
@@ -285,6 +296,10 @@ void life_close(struct link *link)
 {
     double until = ra__now() + 0.05;
     if (!mpi_withdraw(&link->listening, until)) link->stuck = true;
-    for (int i = 0; i < link->ranks; i++)
-        if (!mpi_withdraw(&link->peers[i].sending, until)) link->stuck = true;
+    for (int i = 0; i < link->ranks; i++) {
+        struct peer *peer = &link->peers[i];
+        bool life = mpi_withdraw(&peer->life_note.request, until);
+        bool other = mpi_withdraw(&peer->other_note.request, until);
+        if (!life || !other) link->stuck = true;
+    }
 }

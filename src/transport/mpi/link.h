@@ -51,14 +51,18 @@ struct note {
 };
 
 struct peer {
-    double heard;     /* when a note of it came */
-    bool active;      /* it is in a call, and will go on sending them */
-    double life;      /* when it, or whom it waits for, last showed life */
-    int culprit;      /* who that is */
-    bool circle;      /* it waits for a rank that waits for it */
-    bool left;        /* it said farewell */
-    struct note note; /* to it, while `sending` */
-    MPI_Request sending;
+    double heard; /* when a note of it came */
+    bool active;  /* it is in a call, and will go on sending them */
+    double life;  /* when it, or whom it waits for, last showed life */
+    int culprit;  /* who that is */
+    bool circle;  /* it waits for a rank that waits for it */
+    bool left;    /* it said farewell */
+    /* Notes to it that are under way: a sign of life, which the next one can do without, and one of
+     * another kind, which must not be left out and does not wait for the first. */
+    struct sending {
+        struct note note;
+        MPI_Request request;
+    } life_note, other_note;
 };
 
 struct link {
