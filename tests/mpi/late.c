@@ -1,6 +1,6 @@
 /* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A receive
- * that MPI does not give back after a failure keeps its memory, and a note that leaves late keeps no other
- * note from leaving. */
+ * that MPI does not give back after a failure keeps its memory, and neither a note nor a message that is
+ * late keeps others from leaving. */
 #include "support/test.h"
 
 #include <mpi.h>
@@ -20,13 +20,15 @@ static int self;
 
 static struct {
     bool receives; /* large ones are never done, and cannot be cancelled */
-    bool notes;    /* those that leave from now on are not known to have left */
+    bool sends;    /* those that leave from now on are not known to have left */
+    bool notes;    /* likewise */
 } late;
 
 static MPI_Request
     *kept[MOST]; /* requests that are late, by their places: done ones are all alike */
 static int kept_count;
 static const char *held; /* where the late receive writes */
+static int sent;         /* messages of MPI, notes aside */
 
 static bool is_late(const MPI_Request *request)
 {
@@ -55,7 +57,8 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
               MPI_Request *request)
 {
     int result = PMPI_Isend(data, count, type, to, tag, comm, request);
-    if (late.notes && tag == TAG_NOTE) keep(request);
+    if (tag == TAG_NOTE ? late.notes : late.sends) keep(request);
+    sent += tag != TAG_NOTE;
     return result;
 }
 
@@ -201,9 +204,36 @@ static void a_rest_is_told_behind_a_late_sign_of_life(void **state)
     ra_group_destroy(group);
 }
 
+/* Messages of one tag do not wait for one another, however long one of them takes. */
+static void twins_leave_together(void **state)
+{
+    enum { TWINS = 3, BYTES = 100 };
+    static char out[TWINS][BYTES], in[TWINS][BYTES];
+    struct ra__message sends[TWINS], recvs[TWINS];
+    ra_group *group = join();
+    const struct ra__rank *rank = &group->rank;
+    (void)state;
+    for (int i = 0; i < TWINS; i++) {
+        sends[i] = recvs[i] = (struct ra__message){ .peer = 1 - self, .tag = 5, .bytes = BYTES };
+        sends[i].data = memset(out[i], 10 * self + i, BYTES);
+        recvs[i].data = in[i];
+    }
+    struct ra__round round = { sends, recvs, TWINS, TWINS, 1, NULL };
+    sent = 0;
+    late.sends = true;
+    assert_ok(rank->transport->post(rank->link, &round));
+    assert_int_equal(sent, 2 * TWINS); /* a word and a piece for each */
+    late.sends = false;
+    kept_count = 0;
+    assert_ok(rank->transport->wait(rank->link, &round));
+    for (int i = 0; i < TWINS; i++) assert_int_equal(in[i][BYTES - 1], 10 * (1 - self) + i);
+    ra_group_destroy(group);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(twins_leave_together),
         cmocka_unit_test(a_rest_is_told_behind_a_late_sign_of_life),
         cmocka_unit_test(a_plan_leaves_what_mpi_holds),
         cmocka_unit_test(a_state_leaves_what_mpi_holds),

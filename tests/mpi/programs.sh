@@ -10,6 +10,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 try() { launch "$@" >"$log" 2>&1 || { cat "$log"; fail "$*"; }; }
 try 3 "$build/tests/mpi/link"
+RINGATTN_MPI_PIECE=7777 try 3 "$build/tests/mpi/link"
 try 2 "$build/tests/mpi/late"
 for level in 0 1 2; do try 4 "$build/tests/mpi/levels" $level; done
 [ ! -x "$build/examples/mpi" ] || try 4 "$build/examples/mpi"

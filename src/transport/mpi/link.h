@@ -28,13 +28,14 @@ struct flight {
     struct word {
         int32_t tag, hop;
         uint64_t bytes, sum;
-    } word;                     /* sent, or received */
-    uint64_t sum;               /* of the pieces that have arrived */
-    const struct flight *after; /* to be done before this one is begun; NULL: nothing */
-    bool begun;
-    bool has_word;   /* it has left, or arrived */
-    size_t moved;    /* bytes of pieces that are done */
-    size_t in_piece; /* bytes of the one under way */
+    } word;                       /* sent, or received */
+    uint64_t sum;                 /* of the pieces that have arrived */
+    const struct flight *earlier; /* the one before it in the round to or from this peer, or NULL */
+    const struct flight *twin;    /* the last of those with the same tag */
+    bool has_word;                /* it has left, or arrived */
+    bool begun;                   /* its first piece has been started */
+    size_t moved;                 /* bytes of pieces that are done */
+    size_t in_piece;              /* bytes of the one under way */
     MPI_Request word_request, piece_request;
 };
 
@@ -51,12 +52,13 @@ struct note {
 };
 
 struct peer {
-    double heard; /* when a note of it came */
-    bool active;  /* it is in a call, and will go on sending them */
-    double life;  /* when it, or whom it waits for, last showed life */
-    int culprit;  /* who that is */
-    bool circle;  /* it waits for a rank that waits for it */
-    bool left;    /* it said farewell */
+    double heard;                   /* when a note of it came */
+    bool active;                    /* it is in a call, and will go on sending them */
+    double life;                    /* when it, or whom it waits for, last showed life */
+    int culprit;                    /* who that is */
+    bool circle;                    /* it waits for a rank that waits for it */
+    bool left;                      /* it said farewell */
+    const struct flight *newest[2]; /* of the round: its last receive and its last send */
     /* Notes to it that are under way: a sign of life, which the next one can do without, and one of
      * another kind, which must not be left out and does not wait for the first. */
     struct sending {
@@ -76,6 +78,7 @@ struct link {
 
     struct flight *flights;
     int capacity, flying; /* flights there is room for; of the round that is posted */
+    int undone;           /* all before this one are done */
     double last_look;     /* when MPI was last asked */
 
     struct peer *peers;

@@ -4,9 +4,12 @@
  * each small enough for MPI's int counts. The receiver asks for the first piece when the word has told it
  * that the two sides mean the same: a message longer than its receive is an error that MPI may answer by
  * ending the process. That costs one look between slices of work, long before the message is needed.
- * Words and pieces of one tag arrive in the order in which they were sent; of two messages of a round with
- * one tag and peer, the second is begun when the first is done, on both sides, so they cannot change
- * places. */
+ *
+ * Words and pieces of one tag arrive in the order in which they were sent, and meet receives in the order
+ * in which these were posted. So of two messages of a round with one tag and peer (twins), the second
+ * begins its pieces when the first has begun its last one, on both sides: they are under way together and
+ * cannot change places. Nor is the second looked at before the first, which keeps a round of hundreds of
+ * them cheap to look at. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -79,30 +82,35 @@ static ra_status start_piece(struct link *link, struct flight *flight)
         flight->is_send ? "a send" : "a receive");
 }
 
-static ra_status start(struct link *link, struct flight *flight)
+static ra_status start_word(struct link *link, struct flight *flight)
 {
     const struct ra__message *m = flight->message;
     struct word *word = &flight->word;
     int tag = m->tag & TAG_BITS;
-    flight->begun = true;
-    RA__TRY(mpi_check(link,
-                      flight->is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, m->peer, tag,
-                                                  link->words, &flight->word_request)
-                                      : MPI_Irecv(word, sizeof *word, MPI_BYTE, m->peer, tag,
-                                                  link->words, &flight->word_request),
-                      flight->is_send ? "a send" : "a receive"));
-    return flight->is_send ? start_piece(link, flight) : RA_OK;
+    return mpi_check(link,
+                     flight->is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, m->peer, tag,
+                                                 link->words, &flight->word_request)
+                                     : MPI_Irecv(word, sizeof *word, MPI_BYTE, m->peer, tag,
+                                                 link->words, &flight->word_request),
+                     flight->is_send ? "a send" : "a receive");
 }
 
-/* The last message before this one that it could be taken for; NULL if there is none. */
-static const struct flight *find_twin(const struct link *link, const struct flight *flight)
+/* Begins with the pieces as soon as it may. */
+static ra_status begin(struct link *link, struct flight *flight)
 {
-    const struct ra__message *m = flight->message;
-    for (const struct flight *other = flight; other-- > link->flights;)
-        if (other->is_send == flight->is_send && other->message->peer == m->peer &&
-            ((other->message->tag ^ m->tag) & TAG_BITS) == 0)
-            return other;
-    return NULL;
+    const struct flight *twin = flight->twin;
+    bool its_turn = !twin || (twin->begun && twin->moved + twin->in_piece == twin->message->bytes);
+    if (flight->begun || !its_turn || !(flight->is_send || flight->has_word)) return RA_OK;
+    flight->begun = true;
+    return start_piece(link, flight);
+}
+
+/* Between two ranks a round has few tags, so a twin is found at once. */
+static const struct flight *find_twin(const struct flight *flight)
+{
+    const struct flight *other = flight->earlier;
+    while (other && (other->message->tag ^ flight->message->tag) & TAG_BITS) other = other->earlier;
+    return other;
 }
 
 /* The sum that goes ahead in the word: piece by piece, as the receiver gets them. Blocks are summed in
@@ -128,9 +136,13 @@ static ra_status add(struct link *link, struct ra__message *message, bool is_sen
                                .sum = RA__SUM_START,
                                .word_request = MPI_REQUEST_NULL,
                                .piece_request = MPI_REQUEST_NULL };
+    const struct flight **newest = &link->peers[message->peer].newest[is_send];
     message->from = link->rank;
-    flight->after = find_twin(link, flight);
-    return flight->after ? RA_OK : start(link, flight);
+    flight->earlier = *newest;
+    flight->twin = find_twin(flight);
+    *newest = flight;
+    RA__TRY(start_word(link, flight));
+    return begin(link, flight);
 }
 
 /* Do sender and receiver mean the same message? */
@@ -155,14 +167,12 @@ static ra_status compare(struct link *link, const struct flight *flight)
 static ra_status look_at_word(struct link *link, struct flight *flight)
 {
     int done;
-    if (flight->has_word) return RA_OK;
+    if (flight->has_word || (flight->twin && !flight->twin->has_word)) return RA_OK;
     RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     link->waits_since = ra__now();
     flight->has_word = true;
-    if (flight->is_send) return RA_OK;
-    RA__TRY(compare(link, flight));
-    return start_piece(link, flight);
+    return flight->is_send ? RA_OK : compare(link, flight);
 }
 
 /* Before a piece counts as done: a message that changed never does. */
@@ -183,7 +193,8 @@ static ra_status check_piece(struct link *link, struct flight *flight)
 static ra_status look_at_piece(struct link *link, struct flight *flight)
 {
     int done;
-    if (flight->piece_request == MPI_REQUEST_NULL) return RA_OK;
+    if (flight->piece_request == MPI_REQUEST_NULL || (flight->twin && !is_done(flight->twin)))
+        return RA_OK;
     RA__TRY(mpi_check(link, MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     link->waits_since = ra__now(); /* who sends lives, however long it takes */
@@ -195,11 +206,10 @@ static ra_status look_at_piece(struct link *link, struct flight *flight)
 /* ---- A round --------------------------------------------------------------------------------- */
 
 /* The first message that is not done; NULL if all are. */
-static const struct ra__message *pending(const struct link *link)
+static const struct ra__message *pending(struct link *link)
 {
-    for (int i = 0; i < link->flying; i++)
-        if (!is_done(&link->flights[i])) return link->flights[i].message;
-    return NULL;
+    while (link->undone < link->flying && is_done(&link->flights[link->undone])) link->undone++;
+    return link->undone < link->flying ? link->flights[link->undone].message : NULL;
 }
 
 static void withdraw(struct link *link)
@@ -216,12 +226,11 @@ static void withdraw(struct link *link)
 /* Takes along everything that has arrived. */
 static ra_status look(struct link *link)
 {
-    for (int i = 0; i < link->flying; i++) {
+    for (int i = link->undone; i < link->flying; i++) {
         struct flight *flight = &link->flights[i];
         if (is_done(flight)) continue;
-        if (!flight->begun && !is_done(flight->after)) continue;
-        if (!flight->begun) RA__TRY(start(link, flight));
         RA__TRY(look_at_word(link, flight));
+        RA__TRY(begin(link, flight));
         RA__TRY(look_at_piece(link, flight));
     }
     return life_look(link);
@@ -253,6 +262,7 @@ ra_status mpi_poll(void *opaque)
 
 static ra_status add_all(struct link *link, struct ra__message *messages, int count, bool is_send)
 {
+    for (int i = 0; i < count; i++) link->peers[messages[i].peer].newest[is_send] = NULL;
     for (int i = 0; i < count; i++) RA__TRY(add(link, &messages[i], is_send));
     return RA_OK;
 }
@@ -265,6 +275,7 @@ ra_status mpi_post(void *opaque, struct ra__round *round)
     link->waits_for = -1;
     RA__TRY(look(link));
     RA__TRY(mpi_reserve(link, round->send_count + round->recv_count));
+    link->undone = 0;
     ra_status status = add_all(link, round->recvs, round->recv_count, false);
     if (status == RA_OK) status = add_all(link, round->sends, round->send_count, true);
     if (status == RA_OK) status = look(link);
