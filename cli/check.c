@@ -321,21 +321,58 @@ static int compare_sample(struct checker *checker)
 
 /* ---- Sinks ----------------------------------------------------------------------------------- */
 
+/* The gradient of every sink over the queries of this process. */
+static int sum_sinks(const struct checker *checker, struct number *sums)
+{
+    const struct engine *engine = checker->engine;
+    const struct trial *t = engine->trial;
+    struct oracle_row row;
+    int64_t local;
+    int status = oracle_row_open(&row, t);
+    for (int64_t query = 0; query < t->q_len && !status; query++) {
+        world_poll();
+        if (!engine_find(engine, TENSOR_OUT, query, &local)) continue; /* another process's */
+        for (int64_t i = 0; i < t->batch * t->q_heads; i++)
+            oracle_add_sink(&checker->oracle, i / t->q_heads, query, i % t->q_heads, &row,
+                            &sums[i % t->q_heads]);
+        if (machine_interrupted()) status = fault("interrupted; nothing was written");
+    }
+    oracle_row_close(&row);
+    return status;
+}
+
+/* Adds up sums[rank][head], where ranks are processes. */
+static int share_sinks(const struct engine *engine, struct number *sums)
+{
+    int64_t heads = engine->trial->q_heads;
+    struct number *all = calloc((size_t)(engine->ranks * heads), sizeof *all);
+    if (!all) return fault("the oracle is out of memory: %" PRId64 " sinks", heads);
+    int status = world_share(sums, all, (size_t)heads * sizeof *sums);
+    memset(sums, 0, (size_t)heads * sizeof *sums);
+    for (int64_t i = 0; i < engine->ranks * heads; i++) {
+        struct number *sum = &sums[i % heads];
+        sum->exact += all[i].exact;
+        sum->terms += all[i].terms;
+        sum->naive += all[i].naive;
+    }
+    free(all);
+    return status;
+}
+
 /* All of them always, from the run's own out and LSE. */
 static int compare_sinks(struct checker *checker)
 {
     const struct engine *engine = checker->engine;
-    struct oracle_row row;
-    struct tally *tally = &checker->all.tally[TALLY_DSINKS];
-    if (!engine->dsinks || engine->joined) return EXIT_PASS; /* likewise */
-    int status = oracle_row_open(&row, engine->trial);
-    for (int64_t h = 0; h < engine->trial->q_heads && !status; h++) {
-        struct number dsink = oracle_sink(&checker->oracle, h, &row);
-        tally_add(tally, engine->dsinks[h], dsink.exact, dsink.naive, dsink.terms,
-                  checker->all.score_terms);
-        if (machine_interrupted()) status = fault("interrupted; nothing was written");
-    }
-    oracle_row_close(&row);
+    int64_t heads = engine->trial->q_heads;
+    if (!engine->dsinks) return EXIT_PASS;
+    struct number *sums = calloc((size_t)heads, sizeof *sums);
+    if (!sums) return fault("the oracle is out of memory: %" PRId64 " sinks", heads);
+    int status = sum_sinks(checker, sums);
+    if (!status && engine->joined) status = share_sinks(engine, sums);
+    for (int64_t h = 0; h < heads && !status; h++)
+        tally_add(&checker->all.tally[TALLY_DSINKS], engine->dsinks[h], sums[h].exact,
+                  sums[h].naive, sums[h].terms, checker->all.score_terms);
+    free(sums);
     return status;
 }
 
@@ -344,7 +381,7 @@ static int compare_sinks(struct checker *checker)
 static bool is_compared(const struct engine *engine, bool sampled, int tally)
 {
     const struct trial *trial = engine->trial;
-    if (tally == TALLY_DSINKS) return trial->backward && trial->sinks && !engine->joined;
+    if (tally == TALLY_DSINKS) return trial->backward && trial->sinks;
     if (tally > TALLY_DQ && sampled && engine->joined) return false;
     return tally < TALLY_DQ || trial->backward;
 }

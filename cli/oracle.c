@@ -426,21 +426,16 @@ void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_h
 
 /* ---- Sinks ----------------------------------------------------------------------------------- */
 
-struct number oracle_sink(const struct oracle *o, int64_t head, struct oracle_row *row)
+void oracle_add_sink(const struct oracle *o, int64_t batch, int64_t query, int64_t head,
+                     struct oracle_row *row, struct number *sum)
 {
-    const struct trial *t = o->trial;
-    struct number sum = { .exact = 0.0 };
-    float sink = sink_of(o, head), one;
-    for (int64_t i = 0; i < t->batch * t->q_len; i++) {
-        struct place at = { i / t->q_len, i % t->q_len, head, 0 };
-        float lse = *fetch(o, TENSOR_LSE, at.batch, at.query, head, &one);
-        const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, head, row->dout);
-        struct number delta = own_delta(o, at, dout, row);
-        bool blind = isinf(lse) && lse < 0.0f;
-        double weight = blind ? 0.0 : above((double)sink, (double)lse);
-        sum.exact -= weight * delta.exact;
-        sum.terms += weight * delta.terms;
-        sum.naive -= (float)weight * delta.naive;
-    }
-    return sum;
+    struct place at = { batch, query, head, 0 };
+    float one, lse = *fetch(o, TENSOR_LSE, batch, query, head, &one);
+    const float *dout = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
+    struct number delta = own_delta(o, at, dout, row);
+    bool blind = isinf(lse) && lse < 0.0f;
+    double weight = blind ? 0.0 : above((double)sink_of(o, head), (double)lse);
+    sum->exact -= weight * delta.exact;
+    sum->terms += weight * delta.terms;
+    sum->naive -= (float)weight * delta.naive;
 }

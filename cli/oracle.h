@@ -78,8 +78,9 @@ void oracle_add_keys(const struct oracle *oracle, const struct oracle_row *row, 
 void oracle_key(const struct oracle *oracle, int64_t batch, int64_t key, int64_t kv_head,
                 struct oracle_row *row, struct triple *dk, struct triple *dv);
 
-/* The gradient of a head's sink, summed over batch and queries. Takes out and LSE from the source
+/* Adds what one query gives to the gradient of a head's sink. Takes out and LSE from the source
  * likewise. */
-struct number oracle_sink(const struct oracle *oracle, int64_t head, struct oracle_row *row);
+void oracle_add_sink(const struct oracle *oracle, int64_t batch, int64_t query, int64_t head,
+                     struct oracle_row *row, struct number *sum);
 
 #endif

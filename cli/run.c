@@ -112,12 +112,10 @@ static void print_check(const struct engine *engine, const struct run_report *re
                check->lines[i].error, check->lines[i].bound);
     if (check->sampled && check->keys)
         printf("           (dk and dv start from this run's own LSE and output, checked above)\n");
-    if (engine->dsinks && !engine->joined)
+    if (engine->dsinks)
         printf("           (dsinks of all rows, from this run's own LSE and output)\n");
     if (engine->joined && check->sampled && engine->trial->backward)
         printf("           (dk and dv need all queries and are not compared across processes)\n");
-    if (engine->joined && engine->dsinks)
-        printf("           (dsinks need all queries and are not compared across processes)\n");
     if (!check->passed) printf("           %s\n", check->what);
 }
 

@@ -23,4 +23,9 @@ passed=$(grep -c '^passed' "$dir/said")
 RINGATTN_MPI_PIECE=777 launch "$processes" "$build/ringattn" verify \
     "causal n=67 h=4/2 d=16 ring=$processes zigzag backward mpi threads=1" >"$dir/said" 2>&1 ||
     { cat "$dir/said"; fail "messages in pieces"; }
+# Gradients of sinks are sums over all processes.
+launch "$processes" "$build/ringattn" verify \
+    "causal n=67 h=4/2 d=16 sinks ring=$processes striped backward mpi threads=1" >"$dir/said" 2>&1 ||
+    { cat "$dir/said"; fail "sinks"; }
+grep -q '^ *dsinks *error' "$dir/said" || { cat "$dir/said"; fail "dsinks were not compared"; }
 echo "$processes processes: $passed problems agree with the oracle"
