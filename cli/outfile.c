@@ -47,25 +47,27 @@ bool outfile_same(const char *a, const char *b)
            of_a.st_ino == of_b.st_ino && !strcmp(name_a, name_b);
 }
 
-static char *temporary_name(const char *path, long process)
+static char *temporary_name(const char *path, long process, const char *ending)
 {
     size_t capacity = strlen(path) + 40;
     char *name = malloc(capacity);
     const char *slash = strrchr(path, '/');
     int folder = slash ? (int)(slash + 1 - path) : 0;
-    if (name) snprintf(name, capacity, "%.*s.%s.%ld.part", folder, path, path + folder, process);
+    if (name)
+        snprintf(name, capacity, "%.*s.%s.%ld.%s", folder, path, path + folder, process, ending);
     return name;
 }
 
 int outfile_name(struct outfile *file, const char *path, long process)
 {
-    *file = (struct outfile){ .path = path, .temporary = temporary_name(path, process) };
+    *file = (struct outfile){ .path = path, .temporary = temporary_name(path, process, "part") };
     return file->temporary ? EXIT_PASS : fault("%s: out of memory", path);
 }
 
 int outfile_open(struct outfile *file, const char *path)
 {
-    *file = (struct outfile){ .path = path, .temporary = temporary_name(path, (long)getpid()) };
+    *file = (struct outfile){ .path = path,
+                              .temporary = temporary_name(path, (long)getpid(), "part") };
     if (!file->temporary) return fault("%s: out of memory", path);
     int descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) file->stream = fdopen(descriptor, "wb");
@@ -93,12 +95,28 @@ int outfile_finish(struct outfile *file)
     return good ? EXIT_PASS : fault("%s: writing failed: %s", file->path, strerror(error));
 }
 
+int outfile_claim(struct outfile *file)
+{
+    char *claimed = temporary_name(file->path, (long)getpid(), "whole");
+    if (!claimed) return fault("%s: out of memory", file->path);
+    if (rename(file->temporary, claimed)) {
+        int status = fault("%s: cannot be put in place: %s: %s", file->path, file->temporary,
+                           strerror(errno));
+        free(claimed);
+        return status;
+    }
+    free(file->temporary);
+    file->temporary = claimed;
+    return EXIT_PASS;
+}
+
 int outfile_commit(struct outfile *file)
 {
     if (rename(file->temporary, file->path))
         return fault("%s: cannot be put in place: %s", file->path, strerror(errno));
     free(file->temporary);
     file->temporary = NULL;
+    file->placed = true;
     return EXIT_PASS;
 }
 
@@ -108,4 +126,10 @@ void outfile_discard(struct outfile *file)
     if (file->temporary) unlink(file->temporary);
     free(file->temporary);
     *file = (struct outfile){ .path = NULL };
+}
+
+void outfile_undo(struct outfile *file)
+{
+    if (file->placed) unlink(file->path);
+    outfile_discard(file);
 }

@@ -128,20 +128,25 @@ static int write_all(const struct engine *engine, const struct target *targets,
     return status;
 }
 
-/* ---- Ranks that are processes: each writes its part ------------------------------------------- */
+/* ---- Ranks that are processes: each writes its part -------------------------------------------
+ *
+ * The first process makes the files, all write, it gives them their names, and after each of these steps
+ * all agree how it went. Every process knows the temporary names before there are such files, and removes
+ * them when it ends in failure: the first one may be dead. Then nothing is left, whoever is lost when:
+ *
+ *   until all have agreed that all parts are written, nobody gives a file its name;
+ *   from then on the first one may, while another, who has not heard of the agreement, removes the files.
+ *   It claims them all before it names the first, so it finds out, and nothing gets a name;
+ *   if the last agreement fails it takes back the names.
+ *
+ * Only the first process itself, dead between claim and last agreement, leaves files: whole ones. */
 
-/* What the first process tells the others of a file it made. */
-struct made {
-    int64_t process;
-    size_t offsets[FILES]; /* of the values */
-};
-
-/* The first process makes all files, of their full length; those that are no tensors it writes. */
+/* The first process makes all files, of their full length, and tells where in them values begin; those that
+ * are no tensors it writes. */
 static int make_files(const struct engine *engine, const struct target *targets,
-                      struct outfile *files, struct made *made)
+                      struct outfile *files, size_t offsets[FILES])
 {
     int status = EXIT_PASS;
-    made->process = (int64_t)getpid();
     for (int i = 0; i < FILES && !status; i++) {
         if (!targets[i].path) continue;
         if (i >= DSINKS) {
@@ -149,49 +154,68 @@ static int make_files(const struct engine *engine, const struct target *targets,
             continue;
         }
         struct npy_output output = describe(engine->trial, targets[i].tensor);
-        status = npy_write_room(&files[i], targets[i].path, &output, &made->offsets[i]);
+        status = npy_write_room(&files[i], targets[i].path, &output, &offsets[i]);
     }
     return status;
 }
 
+/* The others learn what the first one will call them. */
+static int name_files(const struct target *targets, struct outfile *files, long process)
+{
+    int status = EXIT_PASS;
+    for (int i = 0; i < FILES && !status; i++)
+        if (targets[i].path) status = outfile_name(&files[i], targets[i].path, process);
+    return status;
+}
+
 static int write_parts(const struct engine *engine, const struct target *targets,
-                       struct outfile *files, const struct made *made)
+                       const struct outfile *files, const size_t offsets[FILES])
 {
     const struct engine_rank *r = &engine->rank[engine->first];
     int status = EXIT_PASS;
     for (int i = 0; i < DSINKS && !status; i++) {
         enum tensor tensor = targets[i].tensor;
         if (!targets[i].path) continue;
-        if (!world_first()) status = outfile_name(&files[i], targets[i].path, (long)made->process);
         int side = tensor_of_keys(tensor);
         struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
-        if (!status)
-            status = shardfile_write(files[i].temporary, made->offsets[i], engine->trial, tensor,
-                                     &shard, &r->views[tensor]);
+        status = shardfile_write(files[i].temporary, offsets[i], engine->trial, tensor, &shard,
+                                 &r->views[tensor]);
     }
+    return status;
+}
+
+/* What the first process says; all it says is for everybody. */
+static int hear_first(const void *mine, void *said, size_t bytes)
+{
+    char *all = malloc((size_t)world_size() * bytes);
+    if (!all) return fault("out of memory: %d ranks", world_size());
+    int status = world_share(mine, all, bytes);
+    if (!status) memcpy(said, all, bytes);
+    free(all);
     return status;
 }
 
 static int write_together(const struct engine *engine, const struct target *targets,
                           struct outfile *files)
 {
-    struct made mine = { .process = 0 }, *all = malloc((size_t)engine->ranks * sizeof *all);
-    int status = all ? EXIT_PASS : fault("out of memory: %d ranks", engine->ranks);
-    if (targets[TRACE].path) {
-        status = world_agree(status);
-        if (!status) status = trace_gather(engine->setup.trace);
-    }
-    if (!status && world_first()) status = make_files(engine, targets, files, &mine);
+    int64_t process = (int64_t)getpid();
+    size_t offsets[FILES] = { 0 };
+    int status = targets[TRACE].path ? trace_gather(engine->setup.trace) : EXIT_PASS;
+    if (!status) status = hear_first(&process, &process, sizeof process);
+    if (status) return status;
+    status = world_first() ? make_files(engine, targets, files, offsets)
+                           : name_files(targets, files, (long)process);
     status = world_agree(status);
-    if (!status) status = world_share(&mine, all, sizeof mine);
-    if (!status) status = world_agree(write_parts(engine, targets, files, &all[0]));
-    free(all);
-    return status;
+    if (!status) status = hear_first(offsets, offsets, sizeof offsets);
+    return status ? status : world_agree(write_parts(engine, targets, files, offsets));
 }
 
-static int commit_all(struct outfile *files)
+/* Only the first process does, where there are several. */
+static int commit_all(struct outfile *files, bool shared)
 {
     int status = EXIT_PASS;
+    for (int i = 0; i < FILES && !status && shared; i++)
+        if (files[i].temporary) status = outfile_claim(&files[i]);
     for (int i = 0; i < FILES && !status; i++)
         if (files[i].temporary) status = outfile_commit(&files[i]);
     return status;
@@ -204,8 +228,8 @@ int store_results(const struct options *o, const struct engine *engine)
     list_targets(o, targets);
     int status = engine->joined ? write_together(engine, targets, files)
                                 : write_all(engine, targets, files);
-    if (!status && world_first()) status = commit_all(files);
+    if (!status && world_first()) status = commit_all(files, engine->joined);
     if (engine->joined) status = world_agree(status);
-    for (int i = 0; i < FILES; i++) outfile_discard(&files[i]);
+    for (int i = 0; i < FILES; i++) (status ? outfile_undo : outfile_discard)(&files[i]);
     return status;
 }

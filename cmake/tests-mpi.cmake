@@ -22,11 +22,13 @@ if(MPI_C_COMPILER MATCHES "mpicc(\\.[a-z]+)$")
     set(mpi_launcher ${RINGATTN_MPIRUN})
 endif()
 ringattn_mpi_program(problems ringattn_static)
-add_library(test_mpi_flip MODULE ${tests}/mpi/flip.c) # what faults.sh loads before MPI
-target_link_libraries(test_mpi_flip PRIVATE MPI::MPI_C)
-ringattn_flags(test_mpi_flip)
-set_target_properties(test_mpi_flip PROPERTIES
-    OUTPUT_NAME flip LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
+foreach(name flip halt) # what faults.sh loads before MPI and the C library
+    add_library(test_mpi_${name} MODULE ${tests}/mpi/${name}.c)
+    target_link_libraries(test_mpi_${name} PRIVATE MPI::MPI_C ${CMAKE_DL_LIBS})
+    ringattn_flags(test_mpi_${name})
+    set_target_properties(test_mpi_${name} PROPERTIES
+        OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
+endforeach()
 foreach(processes 1 2 3 4 8)
     ringattn_test_script(mpi/grid-${processes} 300
         sh ${tests}/mpi/grid.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}" ${processes})

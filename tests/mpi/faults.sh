@@ -66,6 +66,19 @@ has_ended()
     [ -s "end.$1" ] || { [ $family = mpich ] && [ ! -e "/proc/$(cat "pid.$1")" ]; }
 }
 
+# Until all but the victim have ended, 15 seconds at most; sets $ended to how many did.
+wait_for_others()
+{
+    for _ in $(seq 300); do
+        ended=0
+        for rank in $(seq 0 $((processes - 1))); do
+            if [ "$rank" != $victim ] && has_ended "$rank"; then ended=$((ended + 1)); fi
+        done
+        [ $ended -lt $((processes - 1)) ] || return 0
+        sleep 0.05
+    done
+}
+
 # strike SIGNAL: a random rank, at a random moment of a long run; the launcher lets the others live. All
 # of them must end by themselves, name it, and not be late.
 strike()
@@ -80,14 +93,7 @@ strike()
     sleep "$delay"
     struck=$(now)
     kill -"$1" "$(cat pid.$victim)"
-    for _ in $(seq 300); do
-        ended=0
-        for rank in $(seq 0 $((processes - 1))); do
-            if [ "$rank" != $victim ] && has_ended "$rank"; then ended=$((ended + 1)); fi
-        done
-        [ $ended -eq $((processes - 1)) ] && break
-        sleep 0.05
-    done
+    wait_for_others
     kill -KILL "$(cat pid.$victim)" 2>/dev/null || true
     wait $job || true
     what="$1 of rank $victim after $delay s"
@@ -107,6 +113,28 @@ strike()
             { cat said; fail "$what: rank $rank took $late s"; }
     done
     nothing_left "$what"
+}
+
+# halt N: the first process stops before its N-th rename, while it gives two files their names, and goes on
+# when the others have given up: all end with status 3, and neither file is there.
+halt()
+{
+    rm -f pid.* end.* said
+    victim=0
+    timeout 60 "$launcher" $survive -np $processes sh rank.sh env LD_PRELOAD="$build/tests/mpi/libhalt.so" \
+        RINGATTN_TEST_HALT="$1" "$build/ringattn" run --tokens 64 --transport mpi --timeout $timeout \
+        --out out.npy --lse lse.out.npy >/dev/null 2>said &
+    job=$!
+    wait_for_others
+    kill -CONT "$(cat pid.0)"
+    wait $job || true
+    [ $ended -eq $((processes - 1)) ] || { cat said; fail "stopped at rename $1: $ended others ended"; }
+    for rank in $(seq 0 $((processes - 1))); do
+        [ -s "end.$rank" ] || continue # ended by the launcher
+        read -r at code <"end.$rank"
+        [ "$code" = 3 ] || { cat said; fail "stopped at rename $1: rank $rank ended with status $code"; }
+    done
+    nothing_left "stopped at rename $1"
 }
 
 # The launcher may end the others itself; its own words count then.
@@ -142,6 +170,10 @@ for _ in $(seq "$repetitions"); do
 done
 strike_plainly
 echo "$repetitions times stopped and killed: the others end in time and say so"
+renames="2 3" # a claim and a naming, of two each
+[ "${RINGATTN_LONG:-0}" != 1 ] || renames="1 2 3 4"
+for rename in $renames; do halt "$rename"; done
+echo "stopped while files get their names: none does"
 
 # Ranks that mean different things.
 run="run --transport mpi --out out.npy --timeout 5 --ring 2"

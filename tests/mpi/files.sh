@@ -26,7 +26,7 @@ same()
     mv out.npy lse.npy dq.npy dk.npy dv.npy local
     launch 3 "$build/ringattn" "$@" --transport mpi >said 2>&1 || { cat said; fail "$*"; }
     for file in out lse dq dk dv; do cmp local/$file.npy $file.npy || fail "$file of $*"; done
-    [ -z "$(find . -name '.*.part')" ] || fail "a temporary file is left: $*"
+    [ -z "$(find . -name '.*.npy*')" ] || fail "a temporary file is left: $*"
     rm out.npy lse.npy dq.npy dk.npy dv.npy
 }
 
