@@ -218,7 +218,7 @@ int verb_run(struct options *options)
     if (!status) {
         status = trial_settle(&options->trial);
         if (!status && (options->predict || !strcmp(options->trial.strategy, "auto")))
-            status = measure(&options->trial, options->timeout, &machine);
+            status = measure(&options->trial, options->wire, &machine);
         if (!status) status = run_engine(options, files ? &inputs : NULL);
     }
     load_free(&inputs);

@@ -30,7 +30,7 @@ foreach(name flip halt) # what faults.sh loads before MPI and the C library
         OUTPUT_NAME ${name} LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/mpi)
 endforeach()
 foreach(processes 1 2 3 4 8)
-    ringattn_test_script(mpi/grid-${processes} 300
+    ringattn_test_script(mpi/grid-${processes} 600
         sh ${tests}/mpi/grid.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}" ${processes})
 endforeach()
 ringattn_test_script(mpi/faults 1800 bash ${tests}/mpi/faults.sh ${PROJECT_BINARY_DIR} "${mpi_launcher}")

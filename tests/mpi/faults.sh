@@ -2,7 +2,7 @@
 # Processes that die, stop, disagree, or cannot read or write: the others end in time with a sentence that
 # says who and where, exit status 3 (2 for a wrong input), and leave no file behind.
 # usage: faults.sh BUILD LAUNCHER [REPETITIONS]
-# RINGATTN_LONG=1: 100 random repetitions of death and stopping.
+# RINGATTN_LONG=1: 100 random repetitions of death and stopping, 20 of a block that changes.
 set -eu
 build=$1 launcher=$2
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -204,11 +204,18 @@ flip="env LD_PRELOAD=$build/tests/mpi/libflip.so RINGATTN_TEST_FLIP"
 run="run --tokens 300 --heads 2 --dim 16 --transport mpi --out out.npy"
 for victim in 0 2; do
     expect 3 "hop 1: [0-9]* bytes from rank $victim changed on their way to rank [0-2]: checksum [0-9a-f]* there" \
-        -np 3 $flip=$victim "$build/ringattn" $run --checksum
-    expect 1 "the result is wrong" -np 3 $flip=$victim "$build/ringattn" $run
+        -np 3 $flip=$victim,1 "$build/ringattn" $run --checksum
+    expect 1 "the result is wrong" -np 3 $flip=$victim,1 "$build/ringattn" $run
 done
-RINGATTN_MPI_PIECE=7777 expect 3 "changed on their way" -np 3 $flip=1 "$build/ringattn" $run --checksum --backward
-launch 3 $flip=-1 "$build/ringattn" verify --checksum "causal n=67 h=4/2 d=16 ring=3 zigzag backward mpi" \
+flips=1 # of any of the six blocks that a rank sends, forward and backward
+[ "${RINGATTN_LONG:-0}" != 1 ] || flips=20
+for _ in $(seq $flips); do
+    victim=$((RANDOM % 3))
+    expect 3 "hop [0-9]: [0-9]* bytes from rank $victim changed on their way" -np 3 \
+        $flip=$victim,$((1 + RANDOM % 6)) "$build/ringattn" $run --checksum --backward
+done
+RINGATTN_MPI_PIECE=7777 expect 3 "changed on their way" -np 3 $flip=1,1 "$build/ringattn" $run --checksum --backward
+launch 3 $flip=-1,1 "$build/ringattn" verify --checksum "causal n=67 h=4/2 d=16 ring=3 zigzag backward mpi" \
     >said 2>&1 || { cat said; fail "checksums of messages that are right"; }
 echo "a block that changed is found by its checksum"
 

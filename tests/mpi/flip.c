@@ -1,8 +1,9 @@
-/* flip.c - a wire that changes one bit: loaded before MPI (LD_PRELOAD), it sends the first large message of
- * one rank with the exponent of one of its numbers changed. The sender's own memory stays as it is.
+/* flip.c - a wire that changes one bit: loaded before MPI (LD_PRELOAD), it sends the n-th large message of one
+ * rank with the exponent of one of its numbers changed. The sender's own memory stays as it is.
  *
- *     RINGATTN_TEST_FLIP=RANK     RANK = -1: nobody */
+ *     RINGATTN_TEST_FLIP=RANK,N     RANK = -1: nobody; N counts from 1 */
 #include <mpi.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,14 +12,14 @@ enum { LARGE = 1024 }; /* bytes: blocks of keys are, words and greetings are not
 int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request *request)
 {
-    static int done;
+    static int large;
     const char *wanted = getenv("RINGATTN_TEST_FLIP");
-    int rank = -1;
+    int rank = -1, victim = -1, which = 0;
+    char *copy = NULL;
     PMPI_Comm_rank(comm, &rank);
-    char *copy = !done && wanted && atoi(wanted) == rank && count >= LARGE ? malloc((size_t)count)
-                                                                           : NULL;
+    if (wanted) sscanf(wanted, "%d,%d", &victim, &which);
+    if (count >= LARGE && ++large == which && rank == victim) copy = malloc((size_t)count);
     if (!copy) return PMPI_Isend(data, count, type, to, tag, comm, request);
-    done = 1;
     memcpy(copy, data, (size_t)count); /* bytes; stays, for nobody here knows when it has left */
     copy[count / 8 * 4 + 3] ^= 0x40;
     return PMPI_Isend(copy, count, type, to, tag, comm, request);

@@ -15,7 +15,7 @@ launch()
 {
     processes=$1
     shift
-    timeout "${limit:-100}" "$launcher" -np "$processes" "$@"
+    timeout "${launch_limit:-100}" "$launcher" -np "$processes" "$@"
 }
 
 fail()
