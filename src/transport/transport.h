@@ -37,12 +37,12 @@ struct ra__round {
     void *ticket; /* the transport's, while posted */
 };
 
-/* What all links of a group are opened with. */
+/* What all links of a group are opened with. With `checksum` a message carries a sum of its bytes
+ * (core/sum.h), which its receiver compares; a difference fails with RA_ERR_CORRUPT, and a sentence that
+ * names rank, peer, hop and both sums. */
 struct ra__link_options {
-    double timeout;
-    bool
-        checksum; /* a message carries a sum of its bytes (core/sum.h), which its receiver compares;
-                      a difference fails with RA_ERR_CORRUPT, rank, peer, hop and both sums */
+    double timeout; /* seconds */
+    bool checksum;
 };
 
 /* Where a rank that joined stands. */
