@@ -164,9 +164,10 @@ expect()
     nothing_left "$*"
 }
 
-for _ in $(seq "$repetitions"); do
+for repetition in $(seq "$repetitions"); do
     strike STOP
     if [ $family != mpich ]; then strike KILL; fi # Hydra ends the others in any case
+    if [ $((repetition % 10)) -eq 0 ]; then echo "$repetition of $repetitions"; fi
 done
 strike_plainly
 echo "$repetitions times stopped and killed: the others end in time and say so"
