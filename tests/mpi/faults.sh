@@ -7,8 +7,9 @@ set -eu
 build=$1 launcher=$2
 root=$(cd "$(dirname "$0")/../.." && pwd)
 . "$(dirname "$0")/launch.sh"
-repetitions=${3:-1}
-[ "${RINGATTN_LONG:-0}" != 1 ] || repetitions=50 # of each of two
+repetitions=1 # of each of two
+[ "${RINGATTN_LONG:-0}" != 1 ] || repetitions=50
+repetitions=${3:-$repetitions}
 processes=4 timeout=2
 
 # How to tell the launcher to let the others live.
