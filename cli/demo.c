@@ -66,7 +66,7 @@ static int choose_heads(const struct options *options, int *heads)
     char text[80];
     snprintf(text, sizeof text, "causal n=%d h=8 d=64", DEMO_TOKENS);
     int status = demo_trial(&trial, options, text);
-    if (!status) status = measure(&trial, 0.0, &machine);
+    if (!status) status = measure(&trial, (struct wire){ .timeout = 0.0 }, &machine);
     if (!status) status = forecast_open(&forecast, &trial, 0);
     if (!status) {
         seconds = forecast.seconds;

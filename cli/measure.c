@@ -54,11 +54,10 @@ static int measure_together(const struct measuring *measuring, const ra_group_op
     return library_failed(status);
 }
 
-int measure(struct trial *trial, double timeout, ra_machine *machine)
+int measure(struct trial *trial, struct wire wire, ra_machine *machine)
 {
     struct measuring measuring = { trial, machine };
-    ra_group_options options = ra_group_options_default();
-    options.timeout = timeout;
+    ra_group_options options = wire_options(wire);
     *machine = ra_machine_default();
     if (trial->latency > 0.0 && trial->bandwidth > 0.0 && trial->flops > 0.0) return EXIT_PASS;
     trial->measured = machine;

@@ -64,7 +64,7 @@ static ra_status fill(struct ra__probe *probe, const ra_group *group, const ra_p
     own.kernel = options->kernel;
     own.backward = options->backward;
     RA__TRY(make_tensors(probe));
-    RA__TRY(local->open(1, 60.0, &probe->group.rank.link));
+    RA__TRY(local->open(1, &(struct ra__link_options){ .timeout = 60.0 }, &probe->group.rank.link));
     return ra_plan_create(&probe->group, &probe->problem, &own, &probe->plan);
 }
 

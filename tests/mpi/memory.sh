@@ -12,7 +12,7 @@ trap 'rm -rf "$dir"' EXIT
 export RINGATTN_THREADS=1
 tokens=65536 worlds="2 8" passes=forward
 [ -z "${RINGATTN_LONG:-}" ] || tokens=262144 worlds="2 4 8 16" passes="forward backward"
-heads=8 dim=64 limit=500
+heads=8 dim=64 launch_limit=500
 
 if awk -v n=$tokens '/^MemAvailable/ { exit !($2 < n * 48) }' /proc/meminfo; then
     echo "skipped: too little memory is free for $tokens tokens"
