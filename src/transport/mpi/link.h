@@ -21,6 +21,10 @@
  * which plans differ, is compared by the word that announces a message. */
 enum { TAG_BITS = 0x7fff, TAG_NOTE = TAG_BITS };
 
+/* Pieces of a message that are under way at once: while one is asked for and confirmed, the next one
+ * travels, and a rank that looks seldom finds more done. */
+enum { PIECES = 4 };
+
 /* What is left of a message that has been posted. */
 struct flight {
     struct ra__message *message;
@@ -34,9 +38,9 @@ struct flight {
     const struct flight *twin;    /* the last of those with the same tag */
     bool has_word;                /* it has left, or arrived */
     bool begun;                   /* its first piece has been started */
-    size_t moved;                 /* bytes of pieces that are done */
-    size_t in_piece;              /* bytes of the one under way */
-    MPI_Request word_request, piece_request;
+    size_t moved, started;        /* bytes of pieces that are done, and that have been started */
+    MPI_Request word_request;
+    MPI_Request pieces[PIECES]; /* under way, each in the place of its number */
 };
 
 /* What ranks tell one another besides messages. */

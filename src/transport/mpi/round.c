@@ -1,6 +1,6 @@
 /* round.c - the messages of a round.
  *
- * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, one at a time,
+ * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, a few at a time,
  * each small enough for MPI's int counts. The receiver asks for the first piece when the word has told it
  * that the two sides mean the same: a message longer than its receive is an error that MPI may answer by
  * ending the process. That costs one look between slices of work, long before the message is needed.
@@ -66,20 +66,39 @@ static bool is_done(const struct flight *flight)
     return flight->has_word && flight->moved == flight->message->bytes;
 }
 
+/* Of the piece that begins at byte `at`. */
+static size_t piece_bytes(const struct link *link, const struct ra__message *message, size_t at)
+{
+    size_t left = message->bytes - at;
+    return left < link->piece_bytes ? left : link->piece_bytes;
+}
+
+static MPI_Request *piece_request(const struct link *link, struct flight *flight, size_t at)
+{
+    return &flight->pieces[at / link->piece_bytes % PIECES];
+}
+
 static ra_status start_piece(struct link *link, struct flight *flight)
 {
     const struct ra__message *m = flight->message;
-    size_t left = m->bytes - flight->moved;
-    int count = (int)(left < link->piece_bytes ? left : link->piece_bytes), tag = m->tag & TAG_BITS;
-    char *data = (char *)m->data + flight->moved;
-    flight->in_piece = (size_t)count;
-    if (count == 0) return RA_OK;
-    return mpi_check(
-        link,
-        flight->is_send
-            ? MPI_Isend(data, count, MPI_BYTE, m->peer, tag, link->data, &flight->piece_request)
-            : MPI_Irecv(data, count, MPI_BYTE, m->peer, tag, link->data, &flight->piece_request),
-        flight->is_send ? "a send" : "a receive");
+    int count = (int)piece_bytes(link, m, flight->started), tag = m->tag & TAG_BITS;
+    char *data = (char *)m->data + flight->started;
+    MPI_Request *request = piece_request(link, flight, flight->started);
+    flight->started += (size_t)count;
+    return mpi_check(link,
+                     flight->is_send
+                         ? MPI_Isend(data, count, MPI_BYTE, m->peer, tag, link->data, request)
+                         : MPI_Irecv(data, count, MPI_BYTE, m->peer, tag, link->data, request),
+                     flight->is_send ? "a send" : "a receive");
+}
+
+/* As many as may be under way. */
+static ra_status start_pieces(struct link *link, struct flight *flight)
+{
+    while (flight->started < flight->message->bytes &&
+           flight->started - flight->moved < PIECES * link->piece_bytes)
+        RA__TRY(start_piece(link, flight));
+    return RA_OK;
 }
 
 static ra_status start_word(struct link *link, struct flight *flight)
@@ -99,10 +118,10 @@ static ra_status start_word(struct link *link, struct flight *flight)
 static ra_status begin(struct link *link, struct flight *flight)
 {
     const struct flight *twin = flight->twin;
-    bool its_turn = !twin || (twin->begun && twin->moved + twin->in_piece == twin->message->bytes);
+    bool its_turn = !twin || (twin->begun && twin->started == twin->message->bytes);
     if (flight->begun || !its_turn || !(flight->is_send || flight->has_word)) return RA_OK;
     flight->begun = true;
-    return start_piece(link, flight);
+    return start_pieces(link, flight);
 }
 
 /* Between two ranks a round has few tags, so a twin is found at once. */
@@ -118,11 +137,8 @@ static const struct flight *find_twin(const struct flight *flight)
 static uint64_t sum_of(const struct link *link, const struct ra__message *message)
 {
     uint64_t sum = RA__SUM_START;
-    for (size_t at = 0; link->checksum && at < message->bytes; at += link->piece_bytes) {
-        size_t left = message->bytes - at;
-        sum = ra__sum(sum, (const char *)message->data + at,
-                      left < link->piece_bytes ? left : link->piece_bytes);
-    }
+    for (size_t at = 0; link->checksum && at < message->bytes; at += link->piece_bytes)
+        sum = ra__sum(sum, (const char *)message->data + at, piece_bytes(link, message, at));
     return sum;
 }
 
@@ -134,8 +150,8 @@ static ra_status add(struct link *link, struct ra__message *message, bool is_sen
                                .is_send = is_send,
                                .word = { message->tag, message->hop, message->bytes, sum },
                                .sum = RA__SUM_START,
-                               .word_request = MPI_REQUEST_NULL,
-                               .piece_request = MPI_REQUEST_NULL };
+                               .word_request = MPI_REQUEST_NULL };
+    for (int i = 0; i < PIECES; i++) flight->pieces[i] = MPI_REQUEST_NULL;
     const struct flight **newest = &link->peers[message->peer].newest[is_send];
     message->from = link->rank;
     flight->earlier = *newest;
@@ -176,31 +192,37 @@ static ra_status look_at_word(struct link *link, struct flight *flight)
 }
 
 /* Before a piece counts as done: a message that changed never does. */
-static ra_status check_piece(struct link *link, struct flight *flight)
+static ra_status check_piece(struct link *link, struct flight *flight, size_t bytes)
 {
     const struct ra__message *m = flight->message;
     char reason[200];
     if (flight->is_send || !link->checksum) return RA_OK;
-    flight->sum = ra__sum(flight->sum, (const char *)m->data + flight->moved, flight->in_piece);
-    if (flight->moved + flight->in_piece < m->bytes || flight->sum == flight->word.sum)
-        return RA_OK;
+    flight->sum = ra__sum(flight->sum, (const char *)m->data + flight->moved, bytes);
+    if (flight->moved + bytes < m->bytes || flight->sum == flight->word.sum) return RA_OK;
     snprintf(reason, sizeof reason, RA__CORRUPT_TEXT, m->hop, m->bytes, m->peer, link->rank,
              flight->word.sum, flight->sum);
     life_fail(link, RA_ERR_CORRUPT, reason);
     return mpi_fail(RA_ERR_CORRUPT, "rank %d, %s", link->rank, reason);
 }
 
-static ra_status look_at_piece(struct link *link, struct flight *flight)
+/* The first of the pieces that are under way; the others are done no sooner. */
+static ra_status look_at_piece(struct link *link, struct flight *flight, int *done)
 {
-    int done;
-    if (flight->piece_request == MPI_REQUEST_NULL || (flight->twin && !is_done(flight->twin)))
-        return RA_OK;
-    RA__TRY(mpi_check(link, MPI_Test(&flight->piece_request, &done, MPI_STATUS_IGNORE), "a test"));
-    if (!done) return RA_OK;
+    size_t bytes = piece_bytes(link, flight->message, flight->moved);
+    MPI_Request *request = piece_request(link, flight, flight->moved);
+    RA__TRY(mpi_check(link, MPI_Test(request, done, MPI_STATUS_IGNORE), "a test"));
+    if (!*done) return RA_OK;
     link->waits_since = ra__now(); /* who sends lives, however long it takes */
-    RA__TRY(check_piece(link, flight));
-    flight->moved += flight->in_piece;
-    return start_piece(link, flight);
+    RA__TRY(check_piece(link, flight, bytes));
+    flight->moved += bytes;
+    return start_pieces(link, flight);
+}
+
+static ra_status look_at_pieces(struct link *link, struct flight *flight)
+{
+    int done = !flight->twin || is_done(flight->twin);
+    while (done && flight->moved < flight->started) RA__TRY(look_at_piece(link, flight, &done));
+    return RA_OK;
 }
 
 /* ---- A round --------------------------------------------------------------------------------- */
@@ -216,9 +238,10 @@ static void withdraw(struct link *link)
 {
     double until = ra__now() + WITHDRAW_LIMIT;
     for (int i = 0; i < link->flying; i++) {
-        bool word = mpi_withdraw(&link->flights[i].word_request, until);
-        bool piece = mpi_withdraw(&link->flights[i].piece_request, until);
-        if (!word || !piece) link->stuck = true;
+        struct flight *flight = &link->flights[i];
+        bool back = mpi_withdraw(&flight->word_request, until);
+        for (int n = 0; n < PIECES; n++) back &= mpi_withdraw(&flight->pieces[n], until);
+        if (!back) link->stuck = true;
     }
     link->flying = 0;
 }
@@ -231,7 +254,7 @@ static ra_status look(struct link *link)
         if (is_done(flight)) continue;
         RA__TRY(look_at_word(link, flight));
         RA__TRY(begin(link, flight));
-        RA__TRY(look_at_piece(link, flight));
+        RA__TRY(look_at_pieces(link, flight));
     }
     return life_look(link);
 }
