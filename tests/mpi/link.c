@@ -137,10 +137,10 @@ static void messages_of_one_tag_keep_their_order(void **state)
     }
 }
 
-/* Large enough for every protocol that MPI has, both ways at once, and nothing at all. */
+/* Large enough for every protocol that MPI has, both ways at once, whole pieces, and nothing at all. */
 static void any_size_arrives(void **state)
 {
-    static const size_t sizes[] = { 0, 1, 4095, 70000, 5000000 };
+    static const size_t sizes[] = { 0, 1, 4095, 70000, 131072, 524288, 655360, 5000000 };
     static char out[5000000], in[5000000];
     int next = (self + 1) % RANKS, before = (self + RANKS - 1) % RANKS;
     (void)state;
