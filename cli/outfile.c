@@ -110,8 +110,27 @@ int outfile_claim(struct outfile *file)
     return EXIT_PASS;
 }
 
+/* A second name for the file that stands there, so that it can come back. Where files have but one name it
+ * gives up its own for a moment. */
+static int keep_old(struct outfile *file)
+{
+    struct stat info;
+    if (lstat(file->path, &info) || !S_ISREG(info.st_mode)) return EXIT_PASS;
+    char *old = temporary_name(file->path, (long)getpid(), "old");
+    if (!old) return fault("%s: out of memory", file->path);
+    if (link(file->path, old) && rename(file->path, old)) {
+        int status = fault("%s: cannot be kept aside: %s", file->path, strerror(errno));
+        free(old);
+        return status;
+    }
+    file->old = old;
+    return EXIT_PASS;
+}
+
 int outfile_commit(struct outfile *file)
 {
+    int status = keep_old(file);
+    if (status) return status;
     if (rename(file->temporary, file->path))
         return fault("%s: cannot be put in place: %s", file->path, strerror(errno));
     free(file->temporary);
@@ -124,12 +143,19 @@ void outfile_discard(struct outfile *file)
 {
     if (file->stream) fclose(file->stream);
     if (file->temporary) unlink(file->temporary);
+    if (file->old) unlink(file->old);
     free(file->temporary);
+    free(file->old);
     *file = (struct outfile){ .path = NULL };
 }
 
 void outfile_undo(struct outfile *file)
 {
-    if (file->placed) unlink(file->path);
-    outfile_discard(file);
+    if (file->placed && !file->old) unlink(file->path);
+    if (file->old && rename(file->old, file->path)) {
+        fault("%s: what stood there before is %s now: %s", file->path, file->old, strerror(errno));
+        free(file->old);
+        file->old = NULL;
+    }
+    outfile_discard(file); /* with old, if that is still a second name of what stands there */
 }

@@ -10,6 +10,7 @@ struct outfile {
     char *temporary;
     FILE *stream;
     bool placed; /* it has its name */
+    char *old;   /* what had that name before, kept until all is well; NULL: nothing had it */
 };
 
 /* Before work starts: can a file of that name be made? A sentence and EXIT_USAGE if not. */
@@ -25,8 +26,9 @@ int outfile_open(struct outfile *file, const char *path);
 int outfile_name(struct outfile *file, const char *path, long process);
 int outfile_finish(struct outfile *file); /* all bytes on disk, still under the other name */
 int outfile_claim(struct outfile *file);
-int outfile_commit(struct outfile *file);   /* rename */
-void outfile_discard(struct outfile *file); /* removes what has no name yet; accepts a zeroed one */
-void outfile_undo(struct outfile *file);    /* the same, and what has one */
+int outfile_commit(struct outfile *file); /* rename */
+void outfile_discard(
+    struct outfile *file); /* removes what has no name, or lost it; accepts a zeroed one */
+void outfile_undo(struct outfile *file); /* takes back the name, for what had it before */
 
 #endif

@@ -13,6 +13,7 @@
 #include "machine.h"
 #include "measure.h"
 #include "report.h"
+#include "same.h"
 #include "store.h"
 #include "system.h"
 #include "text.h"
@@ -204,6 +205,8 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
     int status = world_open(&options->trial, options->wire);
     if (status) return status;
     bool together = world_runs(&options->trial);
+    if (together) status = world_agree(same_command(options, "run"));
+    if (status) return status;
     if (files) status = load_inputs(options, together && !options->verify, inputs);
     return together ? world_agree(status) : status;
 }

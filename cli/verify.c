@@ -13,6 +13,7 @@
 #include "json.h"
 #include "machine.h"
 #include "progress.h"
+#include "same.h"
 #include "text.h"
 #include "world.h"
 
@@ -408,6 +409,7 @@ static int verify_text(const struct options *options, const char *text, struct r
     struct verdict verdict;
     int status = trial_parse(&trial, text);
     if (!status) status = world_open(&trial, options->wire);
+    if (!status && world_runs(&trial)) status = world_agree(same_command(options, "verify"));
     if (!status && *options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
     if (!status && options->trial.threads) trial.threads = options->trial.threads;
     char *full = status ? NULL : trial_format(&trial);

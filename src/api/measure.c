@@ -24,18 +24,19 @@ enum {
 struct meter {
     const struct ra__rank *rank;
     struct ra__message *messages; /* [2 (ranks - 1)] */
-    double *times;                /* [ranks - 1] */
-    char *bytes;                  /* what goes out and what comes in */
+    double *times; /* of the others, then its own: MPI may hold them after a failure */
+    char *bytes;   /* what goes out and what comes in */
 };
 
 /* The longest time of all ranks; nobody goes on before all came here. */
 static ra_status slowest(struct meter *meter, double mine, double *out)
 {
-    if (meter->rank->ranks > 1)
+    const int others = meter->rank->ranks - 1;
+    meter->times[others] = *out = mine;
+    if (others > 0)
         RA__TRY(ra__exec_share(meter->rank, meter->messages, ra__tag(TAG_HOP_TIME, RA__TOPIC_HELLO),
-                               &mine, meter->times, sizeof mine));
-    *out = mine;
-    for (int i = 0; i < meter->rank->ranks - 1; i++) *out = fmax(*out, meter->times[i]);
+                               &meter->times[others], meter->times, sizeof mine));
+    for (int i = 0; i < others; i++) *out = fmax(*out, meter->times[i]);
     return RA_OK;
 }
 
@@ -154,8 +155,10 @@ static ra_status open_meter(struct meter *meter, const struct ra__rank *rank)
     return rank->transport->reserve(rank->link, (int)(2 * others + 2));
 }
 
-static void close_meter(struct meter *meter)
+/* What the transport still holds after a failure stays. */
+static void close_meter(struct meter *meter, bool failed)
 {
+    if (failed && ra__rank_holds(meter->rank)) return;
     ra__free(meter->messages);
     ra__free(meter->times);
     ra__free(meter->bytes);
@@ -171,7 +174,7 @@ static ra_status measure(const ra_group *group, const ra_problem *problem,
     if (status == RA_OK) status = measure_links(&meter, machine);
     if (status == RA_OK) status = measure_kernel(&meter, probe, options->backward != 0, machine);
     ra__probe_destroy(probe);
-    close_meter(&meter);
+    close_meter(&meter, status != RA_OK);
     return status;
 }
 

@@ -31,12 +31,12 @@ static ra_problem small_problem(const struct ra__shape *shape, int threads)
 }
 
 /* Numbers of no kind: a kernel takes as long for any. */
-static ra_status make_tensors(struct ra__probe *probe)
+static ra_status make_tensors(struct ra__probe *probe, int count)
 {
     const ra_problem *p = &probe->problem;
     size_t wide = (size_t)(p->dim > p->value_dim ? p->dim : p->value_dim);
     size_t rows = (size_t)p->q_len * (size_t)p->q_heads;
-    for (int i = 0; i < TENSORS; i++) {
+    for (int i = 0; i < count; i++) {
         probe->tensors[i] = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, rows * wide, sizeof(float));
         if (!probe->tensors[i]) return ra__fail(RA_ERR_MEMORY, "measure: %zu rows", rows);
         for (size_t j = 0; i <= DOUT && j < rows * wide; j++)
@@ -52,19 +52,17 @@ static ra_status fill(struct ra__probe *probe, const ra_group *group, const ra_p
 {
     struct ra__shape shape;
     ra_problem taken;
-    const struct ra__transport *local = ra__transport_at(0);
     ra_plan_options own = ra_plan_options_default();
     RA__TRY(ra__problem_from(problem, &shape, &taken));
-    probe->group.rank = (struct ra__rank){ .ranks = 1,
-                                           .crowded = group->rank.crowded,
-                                           .pool = group->rank.pool,
-                                           .buffers = group->rank.buffers,
-                                           .transport = local };
+    /* One rank sends nothing, but shows life: the others wait for it. */
+    probe->group.rank = group->rank;
+    probe->group.rank.rank = 0;
+    probe->group.rank.ranks = 1;
+    probe->group.rank.trace = NULL;
     probe->problem = small_problem(&shape, ra__pool_threads(group->rank.pool));
     own.kernel = options->kernel;
     own.backward = options->backward;
-    RA__TRY(make_tensors(probe));
-    RA__TRY(local->open(1, &(struct ra__link_options){ .timeout = 60.0 }, &probe->group.rank.link));
+    RA__TRY(make_tensors(probe, own.backward ? TENSORS : DOUT));
     return ra_plan_create(&probe->group, &probe->problem, &own, &probe->plan);
 }
 
@@ -83,7 +81,6 @@ void ra__probe_destroy(struct ra__probe *probe)
 {
     if (!probe) return;
     ra_plan_destroy(probe->plan);
-    if (probe->group.rank.link) probe->group.rank.transport->close(probe->group.rank.link);
     for (int i = 0; i < TENSORS; i++) ra__free(probe->tensors[i]);
     ra__free(probe->lse);
     ra__free(probe);

@@ -53,7 +53,7 @@ static ra_status make_room(ra_state *state, const struct ra__rank *rank)
         return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
     meeting->messages = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * n,
                                         sizeof *meeting->messages);
-    meeting->forms = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n, sizeof *meeting->forms);
+    meeting->forms = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n + 1, sizeof *meeting->forms);
     meeting->states = ra__alloc(NULL, RA__FOR_TRAVEL, bytes);
     if (!meeting->messages || !meeting->forms || !meeting->states) {
         ra__meeting_clear(meeting);
@@ -67,11 +67,12 @@ static ra_status make_room(ra_state *state, const struct ra__rank *rank)
 static ra_status compare_forms(ra_state *state, const struct ra__rank *rank)
 {
     struct ra__meeting *meeting = &state->meeting;
-    meeting->mine = ra__form_of(state);
-    RA__TRY(ra__exec_share(rank, meeting->messages, ra__tag(TAG_HOP_FORM, RA__TOPIC_HELLO),
-                           &meeting->mine, meeting->forms, sizeof meeting->mine));
+    struct ra__form *mine = &meeting->forms[rank->ranks - 1];
+    *mine = ra__form_of(state);
+    RA__TRY(ra__exec_share(rank, meeting->messages, ra__tag(TAG_HOP_FORM, RA__TOPIC_HELLO), mine,
+                           meeting->forms, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) {
-        const char *other = ra__form_difference(&meeting->mine, &meeting->forms[i]);
+        const char *other = ra__form_difference(mine, &meeting->forms[i]);
         if (other)
             return ra__fail(RA_ERR_MISMATCH, "rank %d, hop 0: the state of rank %d has another %s",
                             rank->rank, i < rank->rank ? i : i + 1, other);

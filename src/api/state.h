@@ -23,7 +23,7 @@ struct ra__form {
 struct ra__meeting {
     int others; /* ranks there is room for */
     struct ra__message *messages;
-    struct ra__form mine, *forms;
+    struct ra__form *forms; /* theirs, then its own: sent from here, since MPI may hold it */
     float *states;
 };
 

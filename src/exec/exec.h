@@ -119,7 +119,8 @@ struct ra__exec {
 
     struct ra__hello hello;
     bool greeted;
-    struct ra__hello *hellos; /* what the others say, in the order of their ranks */
+    struct ra__hello
+        *hellos; /* what the others say, in the order of their ranks; then what is sent */
     struct ra__message *hello_messages;
 
     /* Of the run under way. */

@@ -44,8 +44,11 @@ ra_status ra__exec_hello(struct ra__exec *exec)
 {
     const struct ra__rank *rank = exec->rank;
     if (exec->greeted || rank->ranks == 1) return RA_OK;
-    RA__TRY(ra__exec_share(rank, exec->hello_messages, ra__tag(0, RA__TOPIC_HELLO), &exec->hello,
-                           exec->hellos, sizeof exec->hello));
+    struct ra__hello *mine =
+        &exec->hellos[rank->ranks - 1]; /* stays where the transport holds it */
+    *mine = exec->hello;
+    RA__TRY(ra__exec_share(rank, exec->hello_messages, ra__tag(0, RA__TOPIC_HELLO), mine,
+                           exec->hellos, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) RA__TRY(compare(exec, i));
     exec->greeted = true;
     return RA_OK;

@@ -17,7 +17,7 @@ struct ra__split {
 static inline struct ra__split ra__split_for(const struct ra__shape *shape)
 {
     enum {
-        MOST_ROWS = 16,    /* per KV head: kernels have a short way for so many */
+        MOST_ROWS = 16,     /* per KV head: kernels have a short way for so many */
         LEAST_KEYS = 16384, /* of a stretch: its first keys are not called ahead */
         MOST_STRETCHES = 64,
         BLOCK = 256 /* stretches begin where blocks of kernels do, or every second one */

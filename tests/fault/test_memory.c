@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "support/crew.h"
+#include "support/test.h"
 #include "support/mailbox.h"
 
 enum { RANKS = 3, TOKENS = 19, HEADS = 2, DIM = 4, FLOATS = TOKENS * HEADS * DIM };
@@ -432,6 +433,6 @@ int main(void)
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(an_allocator_is_not_changed_under_a_handle),
     };
-    crew_watchdog(110);
+    crew_watchdog(test_slow() ? 800 : 110);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -188,6 +188,10 @@ if [ "${RINGATTN_LONG:-0}" = 1 ]; then # fault/mismatch walks all fields in one 
 fi
 expect 3 "rank [01], hop 0: rank [01] was given another checksum (o[nf]* here, o[nf]* there)" \
     $a --tokens 64 : $a --tokens 64 --checksum
+b="-np 1 $build/ringattn run --transport mpi --timeout 5 --ring 2 --tokens 64"
+expect 3 "rank 0 was given --out and rank 1 was not" $a --tokens 64 : $b
+expect 3 "ranks 0 and 1 were given different --seed" $b --seed 1 : $b --seed 2
+expect 3 "rank 1 was given --backward and rank 0 was not" $b : $b --backward
 expect 2 "needs as many processes; there are 2" -np 2 "$build/ringattn" run --transport mpi --ring 3
 # A module that says it is of another version when it meets the others.
 if command -v mpicc.$family >/dev/null; then

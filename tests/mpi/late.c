@@ -230,10 +230,26 @@ static void twins_leave_together(void **state)
     ra_group_destroy(group);
 }
 
+static void a_measurement_leaves_what_mpi_holds(void **state)
+{
+    ra_problem problem = ra_problem_default();
+    ra_machine machine = ra_machine_default();
+    ra_group *group = join();
+    (void)state;
+    problem.q_len = 256;
+    problem.q_heads = 4;
+    problem.dim = 16;
+    late.receives = self == 1;
+    ra_status status = ra_group_measure(group, &problem, NULL, &machine);
+    ra_group_destroy(group);
+    expect_kept(status);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(twins_leave_together),
+        cmocka_unit_test(a_measurement_leaves_what_mpi_holds),
         cmocka_unit_test(a_rest_is_told_behind_a_late_sign_of_life),
         cmocka_unit_test(a_plan_leaves_what_mpi_holds),
         cmocka_unit_test(a_state_leaves_what_mpi_holds),

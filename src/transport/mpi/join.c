@@ -195,7 +195,7 @@ static ra_status find_piece_bytes(size_t *bytes)
     if (!text || !*text) return RA_OK;
     char *end;
     long long number = strtoll(text, &end, 10);
-    if (*end || number < 1 || number > INT_MAX)
+    if (*text < '0' || *text > '9' || *end || number < 1 || number > INT_MAX)
         return mpi_fail(RA_ERR_ARGUMENT, "RINGATTN_MPI_PIECE is \"%.40s\", but must be 1 to %d",
                         text, INT_MAX);
     *bytes = (size_t)number;

@@ -225,8 +225,7 @@ ra_status life_failure(struct link *link)
     if (status == RA_ERR_ABORTED)
         mpi_host->set_error("rank %d, hop %d: the group was aborted by rank %d: %s", link->rank,
                             link->hop, link->failed_rank, link->reason);
-    else if (status == RA_ERR_TIMEOUT &&
-             link->failed_rank == link->rank) /* found while it worked */
+    else if (link->failed_rank == link->rank) /* found here */
         mpi_host->set_error("rank %d, %s", link->rank, link->reason);
     else
         status = mpi_fail(RA_ERR_PEER, "rank %d, hop %d: rank %d failed: %s", link->rank, link->hop,
