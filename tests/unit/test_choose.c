@@ -173,7 +173,7 @@ static void figures_say_where_they_come_from(void **state)
     ask(&q, "ring", 0, &plan);
     assert_string_equal(ra_plan_figures(plan),
                         "7 us (measured), 4 GB/s (given), 200 GFLOP/s a rank "
-                        "(measured), 100 backward");
+                        "(measured), 100 backward (measured)");
     assert_ok(ra_plan_forecast(plan, 0, &stats));
     assert_true(fabs(stats.seconds - stats.flops / 2e11) < 1e-9);
     assert_ok(ra_plan_forecast(plan, 1, &stats));
@@ -227,6 +227,26 @@ static void all_ranks_measure_the_same(void **state)
     assert_int_equal(ra_group_measure(NULL, NULL, NULL, &machines[0]), RA_ERR_ARGUMENT);
 }
 
+static void figures_that_are_none_are_refused(void **state)
+{
+    (void)state;
+    const double wrong[] = { -1.0, NAN, INFINITY };
+    for (int i = 0; i < TEST_COUNT(wrong); i++)
+        for (int field = 0; field < 3; field++) {
+            ra_problem problem = ra_problem_default();
+            ra_plan_options options = ra_plan_options_default();
+            ra_machine machine = ra_machine_default();
+            ra_plan *plan = NULL;
+            problem.q_len = 64;
+            problem.q_heads = 1;
+            problem.dim = 8;
+            options.machine = &machine;
+            *(double *[]){ &options.latency, &options.bandwidth, &machine.flops }[field] = wrong[i];
+            test_status(RA_ERR_ARGUMENT, ra_plan_create(NULL, &problem, &options, &plan), "create",
+                        __FILE__, __LINE__);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -235,6 +255,7 @@ int main(void)
         cmocka_unit_test(it_keeps_a_budget),
         cmocka_unit_test(predictions_are_those_of_three_numbers),
         cmocka_unit_test(figures_say_where_they_come_from),
+        cmocka_unit_test(figures_that_are_none_are_refused),
         cmocka_unit_test(all_ranks_measure_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
