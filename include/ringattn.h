@@ -490,8 +490,8 @@ static inline ra_plan_options ra_plan_options_default(void)
 
 /* Measures the links of a group, between neighbours, and its kernel, for the dtype and dims of a problem and,
  * of the options, `kernel` and `backward`. Every rank calls it and all get the same: the longest latency,
- * the least of the rest. Takes a tenth of a second with a fast kernel, up to seconds with a slow one or slow links, and some
- * megabytes per thread that no budget counts. */
+ * the least of the rest. Takes a tenth of a second with a fast kernel, up to seconds with a slow one or
+ * slow links, and some megabytes per thread that no budget counts. */
 RA_API ra_status ra_group_measure(ra_group *group, const ra_problem *problem,
                                   const ra_plan_options *options, ra_machine *out);
 

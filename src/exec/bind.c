@@ -53,17 +53,11 @@ static void count_slots(struct tally *tally, const struct ra__plan *plan, ra_mem
     }
 }
 
-/* Numbers of one per query and head: on this rank's side of a team, and of the caller's. */
-static int64_t count_queries(const struct ra__plan_input *input)
-{
-    return input->shape.batch * input->q_layout->count[input->rank] * input->shape.q_heads;
-}
-
 /* Rows of the states that stretches of keys leave. */
 static int64_t count_parts(const struct ra__plan_input *input)
 {
     int stretches = ra__split_for(&input->shape).stretches;
-    return stretches > 1 ? stretches * count_queries(input) : 0;
+    return stretches > 1 ? stretches * ra__query_rows(input) : 0;
 }
 
 /* m, l, acc of rows that span hops, and of stretches of keys; dQ and delta of a backward plan; LSE and once more delta in a team. */
@@ -72,7 +66,7 @@ static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memo
     const struct ra__plan_input *input = &plan->input;
     const struct ra__shape *s = &input->shape;
     int64_t state[] = { s->batch, plan->state_rows, s->q_heads, s->value_dim + 2 };
-    int64_t queries = count_queries(input), home = count_queries(&plan->home);
+    int64_t queries = ra__query_rows(input), home = ra__query_rows(&plan->home);
     int64_t sums[] = { queries, s->dim + 1 };
     int64_t parts[] = { count_parts(input), s->value_dim + 2 };
     add_bytes(tally, &memory->state, bytes_of(tally, sizeof(float), state, RA__COUNT(state)));
@@ -203,14 +197,14 @@ static ra_status take_buffers(struct ra__exec *exec)
     RA__TRY(take_floats(exec, RA__FOR_STATE, rows * s->value_dim, &exec->acc));
     RA__TRY(take_floats(exec, RA__FOR_STATE, count_parts(&plan->input) * (s->value_dim + 2),
                         &exec->parts));
-    rows = count_queries(&plan->input);
+    rows = ra__query_rows(&plan->input);
     if (plan->team.size > 1) RA__TRY(take_floats(exec, RA__FOR_TRAVEL, rows, &exec->lse));
     if (plan->input.backward) {
         RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows * s->dim, &exec->dq));
         RA__TRY(take_floats(exec, RA__FOR_GRADIENT, rows, &exec->delta));
         if (plan->team.size > 1)
-            RA__TRY(
-                take_floats(exec, RA__FOR_GRADIENT, count_queries(&plan->home), &exec->home_delta));
+            RA__TRY(take_floats(exec, RA__FOR_GRADIENT, ra__query_rows(&plan->home),
+                                &exec->home_delta));
     }
     void *workspace = NULL;
     exec->workspace_bytes = workspace_per_thread(plan, exec->kernel);

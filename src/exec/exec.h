@@ -138,6 +138,12 @@ struct ra__exec {
     ra_stats stats; /* of the last run */
 };
 
+/* One for each query and head of this rank: on its side of a team, or of the caller's. */
+static inline int64_t ra__query_rows(const struct ra__plan_input *input)
+{
+    return input->shape.batch * input->q_layout->count[input->rank] * input->shape.q_heads;
+}
+
 /* Delta of the caller's queries: that of the jobs, unless these are of other queries and heads. */
 static inline float *ra__home_delta(const struct ra__exec *exec)
 {

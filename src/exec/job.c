@@ -88,7 +88,7 @@ static struct state part_of(const struct ra__exec *exec, const struct ra__job *j
 {
     const struct ra__plan_input *input = &exec->plan->input;
     const struct ra__shape *shape = &input->shape;
-    int64_t rows = shape->batch * input->q_layout->count[input->rank] * shape->q_heads;
+    int64_t rows = ra__query_rows(input);
     int64_t all = exec->bound->split.stretches * rows, first = stretch * rows;
     return state_in(exec, job, exec->parts + first, exec->parts + all + first,
                     exec->parts + 2 * all + first * shape->value_dim);
