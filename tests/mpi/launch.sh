@@ -1,5 +1,5 @@
 # launch.sh - sourced by the tests of the mpi transport: `launch P COMMAND...` runs processes of the MPI
-# whose launcher is $launcher, for $limit seconds at most. Skips with a clear word where there is none.
+# whose launcher is $launcher, for $launch_limit seconds at most (100). Skips with a clear word where there is none.
 
 if [ -z "${launcher:-}" ] || ! command -v "$launcher" >/dev/null; then
     echo "skipped: no launcher of MPI (mpirun)"

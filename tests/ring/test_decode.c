@@ -153,16 +153,14 @@ static void many_keys_are_split(void **state)
     static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
     char sample[96];
     ra_part partition, strategy;
-    int partitions = 0, strategies = 0, turn = 0;
-    while (walk_part("partition", partitions, &partition)) partitions++;
-    while (walk_usable("strategy", strategies, &strategy)) strategies++;
+    int turn = 0;
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int s = 0; s < TEST_COUNT(shapes); s++, turn++) {
             struct lab lab;
             const char *more = terms[turn / 3 % TEST_COUNT(terms)];
             if (test_slow() && turn % 5) continue;
-            assert_true(walk_part("partition", turn % partitions, &partition));
-            assert_true(walk_usable("strategy", turn / 2 % strategies, &strategy));
+            walk_turn("partition", turn, &partition);
+            walk_turn("strategy", turn / 2, &strategy);
             lab_open(&lab, "%s;causal %s %s %s ring=%d %s %s threads=%d", sample, shapes[s],
                      dtypes[turn % 3], more, 1 + turn % 3, partition.name,
                      walk_strategy(&strategy, more), 1 + turn % 2);

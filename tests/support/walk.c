@@ -17,6 +17,13 @@ bool walk_usable(const char *kind, int index, ra_part *part)
     return false;
 }
 
+void walk_turn(const char *kind, int turn, ra_part *part)
+{
+    int count = 0;
+    while (walk_usable(kind, count, part)) count++;
+    assert_true(count > 0 && walk_usable(kind, turn % count, part));
+}
+
 static const char *const dtypes[] = { [RA_F32] = "f32", [RA_BF16] = "bf16", [RA_F16] = "f16" };
 
 /* How many dtypes a kernel takes; the index-th of them, if there is one. */

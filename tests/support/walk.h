@@ -10,6 +10,9 @@ bool walk_part(const char *kind, int index, ra_part *part);
 /* The same, but only rows this machine can use and that stand for themselves. */
 bool walk_usable(const char *kind, int index, ra_part *part);
 
+/* One of these, by turns. */
+void walk_turn(const char *kind, int turn, ra_part *part);
+
 /* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write it;
  * false behind the last. */
 bool walk_kernel(int index, ra_part *kernel, const char **dtype);
