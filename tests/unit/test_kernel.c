@@ -376,6 +376,26 @@ static void sums_of_weights_are_not_rounded(void **state)
     }
 }
 
+/* A weight between 2^-127 and the smallest number of f32 is 0, whether a kernel compares or has such
+ * numbers flushed: on some CPUs they would take a hundred times as long as others. */
+static void weights_are_not_subnormal(void **state)
+{
+    (void)state;
+    for (const struct job_kind *on = job_kinds; on->kernel; on++) {
+        struct job_world w = sums_world(on);
+        struct ra__forward_job job = job_forward_of(&w);
+        job.first = job.last = false;
+        memset(w.m, 0, 64 * sizeof(float));
+        memset(w.l, 0, 64 * sizeof(float));
+        for (int i = 0; i < 64; i++) put_in_parts(&w, w.k, i, -127.0f - (float)i / 2);
+        on->kernel->forward(&job, w.workspace);
+        for (int i = 0; i < 64; i++)
+            if (!(w.l[i] == 0.0f || w.l[i] >= 0x1p-126f) && strcmp(on->kernel->name, "scalar") != 0)
+                fail_msg("%s: the weight is %a", w.name, w.l[i]);
+        job_free(&w);
+    }
+}
+
 /* The first seven are finite: with the others a block may go another way. */
 static void exp2_of_the_far_ends(void **state)
 {
@@ -1118,6 +1138,7 @@ int main(void)
         cmocka_unit_test(gaps_of_200_between_runs),
         cmocka_unit_test(exp2_keeps_its_bound),
         cmocka_unit_test(sums_of_weights_are_not_rounded),
+        cmocka_unit_test(weights_are_not_subnormal),
         cmocka_unit_test(exp2_of_the_far_ends),
         cmocka_unit_test(outputs_are_narrowed_as_dtype_h_does),
         cmocka_unit_test(rows_that_see_nothing),

@@ -294,11 +294,13 @@ static void add_block(const struct backward *b, const struct key_block *block)
  * by one. */
 static void differentiate_block(struct backward *b, const struct key_block *block)
 {
+    const unsigned mode = grain_begin();
     bool finite = load_block(b, block) && b->finite;
     for (int row = 0; row < b->rows && finite; row += GROUP)
         differentiate_rows(b, row, (int)ra__min(GROUP, b->rows - row));
     for (int row = 0; row < b->rows && !finite; row++) differentiate_apart(b, block, row);
     add_block(b, block);
+    grain_end(mode);
 }
 
 /* Rows that have no weights see nothing of a block; they were counted as pairs all the same. */

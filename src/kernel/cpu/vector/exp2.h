@@ -1,4 +1,4 @@
-/* exp2.h - 2^x for vectors. Written in the words of an ISA's vec.h. */
+/* exp2.h - 2^x for vectors. Written in the words of an ISA's vec.h and of a grain. */
 #ifndef RA__KERNEL_CPU_VECTOR_EXP2_H
 #define RA__KERNEL_CPU_VECTOR_EXP2_H
 
@@ -15,7 +15,7 @@ static inline vec vec_exp2_up(vec y)
     p = vec_fma(p, g, vec_all(0x1.5bc5b4p-3f));
     p = vec_fma(p, g, vec_all(0x1.f5e5acp-2f));
     p = vec_fma(p, g, vec_all(0x1.6a09e4p-1f));
-    return vec_scale2(p, y);
+    return grain_scale2(p, y);
 }
 
 /* 2^x. Rounding the sum costs up to 0.7 (|x| + 1/2) 2^-24 more, as rounding x itself would. */

@@ -338,9 +338,11 @@ static void fold_window(struct forward *f, const struct ra__key_run *run, struct
                                                     : part.end == f->rows;
             f->ahead = ahead_of(view, run, at + BLOCK, packs ? end : 0);
             if (lanes_none(block.seen)) continue;
+            const unsigned mode = grain_begin();
             if (view->kv_heads > 1) fold_wide(f, &block);
             else if (is_thin(f)) fold_thin(f, &block);
             else fold_block(f, &block, part);
+            grain_end(mode);
             ra__breathe(view);
         }
     }

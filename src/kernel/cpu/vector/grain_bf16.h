@@ -10,6 +10,19 @@ typedef uint32_t grain;
 
 enum { PER_GRAIN = 2 };
 
+/* Products of bf16 take numbers below 2^-126 for 0. While a block is worked on, whatever else comes out
+ * that small becomes 0 too: a weight needs no comparison for it, and no CPU takes long over it. */
+static inline unsigned grain_begin(void)
+{
+    const unsigned mode = _mm_getcsr();
+    _mm_setcsr(mode | _MM_FLUSH_ZERO_ON);
+    return mode;
+}
+static inline void grain_end(unsigned mode) { _mm_setcsr(mode); }
+
+/* vec_scale2() while that holds. */
+static inline vec grain_scale2(vec p, vec x) { return _mm512_scalef_ps(p, x); }
+
 static inline __m512bh grain_halves(vec x) { return (__m512bh)_mm512_castps_si512(x); }
 
 static inline vec grain_load(const grain *p) { return _mm512_castsi512_ps(_mm512_loadu_si512(p)); }

@@ -9,6 +9,13 @@ typedef float grain;
 
 enum { PER_GRAIN = 1 };
 
+/* Around the work on a block of keys: f32 takes numbers as they are. */
+static inline unsigned grain_begin(void) { return 0; }
+static inline void grain_end(unsigned mode) { (void)mode; }
+
+/* p 2^floor(x), but 0 where x < -126. */
+static inline vec grain_scale2(vec p, vec x) { return vec_scale2(p, x); }
+
 static inline vec grain_load(const grain *p) { return vec_load(p); }
 static inline void grain_store(grain *p, vec x) { vec_store(p, x); }
 static inline vec grain_all(const grain *p) { return vec_all(*p); }
