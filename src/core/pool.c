@@ -1,4 +1,5 @@
-/* pool.c - threads that take items from one counter, so that uneven items balance themselves.
+/* pool.c - threads that take items from one counter, so that uneven items balance themselves. A work may
+ * begin while the last items of the one before are under way; the one before that is done by then.
  *
  * Who has to wait first looks on for a moment, where threads have cores of their own: to put a thread to
  * sleep and wake it up takes as long as a short step of a ring. */
@@ -22,7 +23,16 @@
 struct worker {
     struct ra__pool *pool;
     pthread_t thread;
-    int index; /* 1 and up; 0 is the rank's own thread */
+    int index;               /* 1 and up; 0 is the rank's own thread */
+    atomic_int_least64_t at; /* the item it has: 2 item + generation % 2, or one of these */
+};
+enum { NOWHERE = -1, TAKING_ONE = -2 };
+
+/* One generation of work. */
+struct shift {
+    struct ra__work work; /* changed only while no worker is busy */
+    atomic_int busy;      /* workers that have not finished it */
+    atomic_int_least64_t next;
 };
 
 struct ra__pool {
@@ -30,16 +40,24 @@ struct ra__pool {
     bool spin;
     pthread_mutex_t lock;
     pthread_cond_t work_ready, work_done, item_done;
-    struct ra__work work;             /* changed only while no worker is busy */
-    atomic_uint_least64_t generation; /* counts calls of ra__pool_run */
-    atomic_int busy;                  /* workers that have not finished this generation */
+    struct shift shifts[2];           /* of even and odd generations */
+    atomic_uint_least64_t generation; /* counts works that workers take part in */
     atomic_int waiting;               /* threads that sleep until an item is done */
     atomic_bool quit;                 /* a tick of this generation, or what was aside, failed */
     atomic_bool stop;                 /* the pool ends */
     ra_status status;                 /* of these; the calling thread's */
-    atomic_int_least64_t next;
     struct worker workers[];
 };
+
+static struct shift *shift_of(struct ra__pool *pool, uint64_t generation)
+{
+    return &pool->shifts[generation % 2];
+}
+
+static struct shift *newest(struct ra__pool *pool)
+{
+    return shift_of(pool, atomic_load(&pool->generation));
+}
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
@@ -47,7 +65,7 @@ struct ra__pool {
 struct wait {
     struct ra__pool *pool;
     bool (*over)(const struct wait *wait);
-    uint64_t seen; /* the last generation this thread worked on */
+    uint64_t generation; /* that this thread works on, or worked on last */
     int64_t item;
 };
 
@@ -71,13 +89,13 @@ static bool look_on(const struct wait *wait)
 static void call(struct ra__pool *pool, ra_status (*function)(void *context))
 {
     if (pool->status != RA_OK) return;
-    pool->status = function(pool->work.context);
+    pool->status = function(newest(pool)->work.context);
     if (pool->status != RA_OK) atomic_store(&pool->quit, true);
 }
 
 bool ra__pool_go_on(struct ra__pool *pool, int thread)
 {
-    if (thread == 0) call(pool, pool->work.tick);
+    if (thread == 0) call(pool, newest(pool)->work.tick);
     return !atomic_load(&pool->quit);
 }
 
@@ -101,18 +119,45 @@ static void sleep_until(const struct wait *wait, pthread_cond_t *condition, int 
 
 static bool work_has_come(const struct wait *wait)
 {
-    return atomic_load(&wait->pool->generation) != wait->seen || atomic_load(&wait->pool->stop);
+    return atomic_load(&wait->pool->generation) != wait->generation ||
+           atomic_load(&wait->pool->stop);
 }
 
-static bool workers_are_done(const struct wait *wait)
+static bool all_is_done(const struct wait *wait)
 {
-    return atomic_load(&wait->pool->busy) == 0;
+    const struct shift *shifts = wait->pool->shifts;
+    return atomic_load(&shifts[0].busy) == 0 && atomic_load(&shifts[1].busy) == 0;
+}
+
+static bool the_one_before_is_done(const struct wait *wait)
+{
+    return !ra__pool_lingers(wait->pool);
+}
+
+/* Does a thread have an item of the generation before that this one must wait for? Whoever may still get
+ * one said so before the last was taken: it is asked again. Where a generation has come behind this one,
+ * that before it is done. */
+static bool item_clashes(const struct wait *wait)
+{
+    struct ra__pool *pool = wait->pool;
+    const uint64_t before = wait->generation - 1;
+    const struct ra__work *work = &shift_of(pool, wait->generation)->work;
+    if (!work->clashes || atomic_load(&shift_of(pool, before)->busy) == 0) return false;
+    for (int i = 1; i <= pool->started; i++) {
+        int64_t at;
+        while ((at = atomic_load(&pool->workers[i].at)) == TAKING_ONE) sched_yield();
+        if (at < 0 || (uint64_t)at % 2 != before % 2) continue;
+        if (atomic_load(&pool->generation) != wait->generation) return false;
+        if (work->clashes(work->context, wait->item, at / 2)) return true;
+    }
+    return false;
 }
 
 static bool item_is_ready(const struct wait *wait)
 {
-    const struct ra__work *work = &wait->pool->work;
-    return work->ready(work->context, wait->item) || atomic_load(&wait->pool->quit);
+    const struct ra__work *work = &shift_of(wait->pool, wait->generation)->work;
+    if (atomic_load(&wait->pool->quit)) return true;
+    return (!work->ready || work->ready(work->context, wait->item)) && !item_clashes(wait);
 }
 
 /* ---- Items ----------------------------------------------------------------------------------- */
@@ -120,12 +165,13 @@ static bool item_is_ready(const struct wait *wait)
 /* Until an item may begin; false if it shall not. A thread that sets `waiting` and then finds an item not
  * ready is seen by the one that makes it ready and then looks at `waiting`: both are sequentially
  * consistent. */
-static bool await_item(struct ra__pool *pool, int64_t item, int thread)
+static bool await_item(const struct wait *wait, int thread)
 {
-    struct wait wait = { .pool = pool, .over = item_is_ready, .item = item };
-    if (pool->work.ready && !look_on(&wait)) {
+    struct ra__pool *pool = wait->pool;
+    const struct ra__work *work = &shift_of(pool, wait->generation)->work;
+    if ((work->ready || work->clashes) && !look_on(wait)) {
         atomic_fetch_add(&pool->waiting, 1);
-        sleep_until(&wait, &pool->item_done, thread);
+        sleep_until(wait, &pool->item_done, thread);
         atomic_fetch_sub(&pool->waiting, 1);
     }
     return !atomic_load(&pool->quit);
@@ -139,17 +185,30 @@ static void wake_waiting(struct ra__pool *pool)
     pthread_mutex_unlock(&pool->lock);
 }
 
-static void take_items(struct ra__pool *pool, int thread)
+/* The next item that may begin; false where there is none. */
+static bool take_item(struct wait *wait, int thread)
 {
-    const struct ra__work *work = &pool->work;
-    int64_t item;
-    while ((item = atomic_fetch_add(&pool->next, 1)) < work->items &&
-           await_item(pool, item, thread)) {
-        work->body(work->context, item, thread);
-        bool go_on = ra__pool_go_on(pool, thread);
+    struct shift *shift = shift_of(wait->pool, wait->generation);
+    atomic_int_least64_t *at = &wait->pool->workers[thread].at;
+    atomic_store(at, TAKING_ONE);
+    wait->item = atomic_fetch_add(&shift->next, 1);
+    if (wait->item >= shift->work.items) return false;
+    atomic_store(at, 2 * wait->item + (int64_t)(wait->generation % 2));
+    return await_item(wait, thread);
+}
+
+static void take_items(struct ra__pool *pool, uint64_t generation, int thread)
+{
+    const struct ra__work *work = &shift_of(pool, generation)->work;
+    struct wait wait = { .pool = pool, .over = item_is_ready, .generation = generation };
+    bool go_on = true;
+    while (go_on && take_item(&wait, thread)) {
+        work->body(work->context, wait.item, thread);
+        atomic_store(&pool->workers[thread].at, NOWHERE);
+        go_on = ra__pool_go_on(pool, thread);
         wake_waiting(pool);
-        if (!go_on) break;
     }
+    atomic_store(&pool->workers[thread].at, NOWHERE);
 }
 
 static void *worker_main(void *argument)
@@ -160,34 +219,71 @@ static void *worker_main(void *argument)
     for (;;) {
         if (!look_on(&wait)) sleep_until(&wait, &pool->work_ready, self->index);
         if (atomic_load(&pool->stop)) return NULL;
-        wait.seen = atomic_load(&pool->generation);
-        take_items(pool, self->index);
-        if (atomic_fetch_sub(&pool->busy, 1) > 1) continue;
+        wait.generation++; /* one after the other: each counts on all workers */
+        take_items(pool, wait.generation, self->index);
+        if (atomic_fetch_sub(&shift_of(pool, wait.generation)->busy, 1) > 1) continue;
         pthread_mutex_lock(&pool->lock);
         pthread_cond_signal(&pool->work_done);
         pthread_mutex_unlock(&pool->lock);
     }
 }
 
-ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
+/* The calling thread, until `over`. */
+static void await_workers(struct ra__pool *pool, bool (*over)(const struct wait *wait))
 {
-    struct wait wait = { .pool = pool, .over = workers_are_done };
-    pool->work = *work;
+    struct wait wait = { .pool = pool, .over = over };
+    if (!look_on(&wait)) sleep_until(&wait, &pool->work_done, 0);
+}
+
+/* Opens a shift that workers see. Those of the generation before it may be at their last items. */
+static void open_shift(struct ra__pool *pool, const struct ra__work *work)
+{
+    struct shift *shift = shift_of(pool, atomic_load(&pool->generation) + 1);
+    shift->work = *work;
+    atomic_store(&shift->next, 0);
+    pthread_mutex_lock(&pool->lock);
+    atomic_store(&shift->busy, pool->started);
+    atomic_fetch_add(&pool->generation, 1);
+    pthread_cond_broadcast(&pool->work_ready);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+bool ra__pool_lingers(struct ra__pool *pool)
+{
+    return atomic_load(&shift_of(pool, atomic_load(&pool->generation) - 1)->busy) > 0;
+}
+
+ra_status ra__pool_begin(struct ra__pool *pool, const struct ra__work *work)
+{
+    const bool alone = pool->threads == 1 || work->items <= 1;
     pool->status = RA_OK;
     atomic_store(&pool->quit, false);
-    atomic_store(&pool->next, 0);
-    if (pool->threads > 1 && work->items > 1) {
-        pthread_mutex_lock(&pool->lock);
-        atomic_store(&pool->busy, pool->started);
-        atomic_fetch_add(&pool->generation, 1);
-        pthread_cond_broadcast(&pool->work_ready);
-        pthread_mutex_unlock(&pool->lock);
+    await_workers(pool, alone || !work->clashes ? all_is_done : the_one_before_is_done);
+    if (pool->status != RA_OK) return ra__pool_settle(pool);
+    if (alone) {
+        newest(pool)->work = *work;
+        atomic_store(&newest(pool)->next, 0);
+    } else {
+        open_shift(pool, work);
     }
     if (work->aside) call(pool, work->aside);
-    take_items(pool, 0);
+    take_items(pool, atomic_load(&pool->generation), 0);
     wake_waiting(pool); /* a failed tick ends their waiting */
-    if (!look_on(&wait)) sleep_until(&wait, &pool->work_done, 0);
-    return pool->status;
+    return pool->status == RA_OK ? RA_OK : ra__pool_settle(pool);
+}
+
+ra_status ra__pool_settle(struct ra__pool *pool)
+{
+    await_workers(pool, all_is_done);
+    ra_status status = pool->status;
+    pool->status = RA_OK; /* told once */
+    return status;
+}
+
+ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work)
+{
+    RA__TRY(ra__pool_begin(pool, work));
+    return ra__pool_settle(pool);
 }
 
 /* ---- Threads --------------------------------------------------------------------------------- */
@@ -235,7 +331,7 @@ ra_status ra__pool_create(const struct ra__pool_options *options, struct ra__poo
     ra__cond_init(&pool->item_done);
     for (int i = 1; i < threads; i++) {
         struct worker *worker = &pool->workers[i];
-        *worker = (struct worker){ .pool = pool, .index = i };
+        *worker = (struct worker){ .pool = pool, .index = i, .at = NOWHERE };
         int error = start_worker(worker, options);
         if (error) {
             ra__pool_destroy(pool);

@@ -27,12 +27,23 @@ struct ra__work {
     void (*body)(void *context, int64_t item, int thread);
     ra_status (*tick)(void *context);
     bool (*ready)(void *context, int64_t item); /* NULL: items are independent */
+    /* Must this item wait for that one of the work before, which is under way? NULL: nothing begins
+     * until all of the work before is done. */
+    bool (*clashes)(void *context, int64_t item, int64_t before);
     ra_status (*aside)(void *context); /* NULL, or what the calling thread does before its items,
                                           while others begin; fails as tick does */
     void *context;
     int64_t items;
 };
 ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work);
+
+/* The same, but returns when no item is left to begin, unless it fails: threads may be at their last ones
+ * still, until ra__pool_settle() or the work after the next one. Their context has to last as long. */
+ra_status ra__pool_begin(struct ra__pool *pool, const struct ra__work *work);
+ra_status ra__pool_settle(struct ra__pool *pool);
+
+/* For the calling thread: is an item of the work before the newest under way? */
+bool ra__pool_lingers(struct ra__pool *pool);
 
 /* For bodies that take long, between two parts of one: ticks, where `thread` is the calling one, and says
  * whether there is any point in going on. */

@@ -1,16 +1,11 @@
 /* attend.c - ATTEND: the rows of a step, cut into jobs and dealt to the threads of the rank. Forward,
- * jobs are independent; those that see most keys go out first. Where keys are split (split.h), the states
- * of their stretches are merged behind them. */
+ * jobs are independent; those that see most keys go out first. Where another ATTEND follows, its first jobs
+ * begin while the last of this one are under way, as far as they are of other rows. Where keys are split
+ * (split.h), the states of their stretches are merged behind them. */
 #include "exec/exec.h"
 
-struct attend_work {
-    struct ra__exec *exec;
-    const struct ra__step *step;
-    int64_t jobs; /* of each stretch */
-};
-
 /* The turn that holds the index-th job of the step. */
-static const struct ra__turn *find_turn(const struct attend_work *work, int64_t index)
+static const struct ra__turn *find_turn(const struct ra__attend *work, int64_t index)
 {
     const struct ra__turn *turns = work->exec->bound->turns + work->step->first_row;
     int low = 0, high = work->step->row_count;
@@ -44,7 +39,7 @@ static void set_keys(const struct ra__exec *exec, struct ra__job *job)
 }
 
 /* The index-th job of the step, without its keys. */
-static struct ra__job job_at(const struct attend_work *work, int64_t index)
+static struct ra__job job_at(const struct ra__attend *work, int64_t index)
 {
     const struct ra__exec *exec = work->exec;
     const struct ra__shape *shape = &exec->plan->input.shape;
@@ -61,7 +56,7 @@ static struct ra__job job_at(const struct attend_work *work, int64_t index)
 
 static void forward_item(void *context, int64_t item, int thread)
 {
-    struct attend_work *work = context;
+    const struct ra__attend *work = context;
     struct ra__job job = job_at(work, item % work->jobs);
     job.stretch = (int)(item /
                         work->jobs); /* heads side by side in memory at about the same time */
@@ -72,10 +67,26 @@ static void forward_item(void *context, int64_t item, int thread)
 
 static void merge_item(void *context, int64_t item, int thread)
 {
-    struct attend_work *work = context;
+    const struct ra__attend *work = context;
     struct ra__job job = job_at(work, item);
     (void)thread;
     ra__job_merge(work->exec, &job);
+}
+
+static bool jobs_clash(void *context, int64_t item, int64_t before)
+{
+    const struct ra__attend *work = context;
+    const struct ra__job job = job_at(work, item), other = job_at(work->before, before);
+    return ra__job_clashes(&job, &other);
+}
+
+/* Is the next step that touches any rows an ATTEND too? */
+static bool another_follows(const struct ra__program *program, const struct ra__step *step)
+{
+    const struct ra__step *end = program->steps + program->step_count;
+    for (step++; step < end; step++)
+        if (step->op != RA__OP_WAIT && step->op != RA__OP_MOVE) return step->op == RA__OP_ATTEND;
+    return false;
 }
 
 ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
@@ -85,12 +96,18 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     const struct ra__turn *last = &bound->turns[step->first_row + step->row_count - 1];
     const int64_t jobs = last->jobs_before + ra__bound_jobs(&exec->plan->input.shape, bound,
                                                             &bound->program->rows[last->row]);
-    struct attend_work work = { exec, step, jobs };
-    struct ra__deal deal = { .body = forward_item,
-                             .posts = true,
-                             .context = &work,
-                             .items = jobs * bound->split.stretches };
-    struct ra__deal merge = { .body = merge_item, .context = &work, .items = jobs };
-    RA__TRY(ra__exec_deal(exec, &deal));
-    return bound->split.stretches > 1 ? ra__exec_deal(exec, &merge) : RA_OK;
+    const bool split = bound->split.stretches > 1;
+    const struct ra__attend *before = &exec->attends[exec->attend];
+    exec->attend = (exec->attend + 1) % RA__COUNT(exec->attends);
+    struct ra__attend *work = &exec->attends[exec->attend];
+    *work = (struct ra__attend){ .exec = exec, .step = step, .jobs = jobs, .before = before };
+    work->deal = (struct ra__deal){ .body = forward_item,
+                                    .clashes = jobs_clash,
+                                    .posts = true,
+                                    .lingers = !split && another_follows(bound->program, step),
+                                    .context = work,
+                                    .items = jobs * bound->split.stretches };
+    struct ra__deal merge = { .body = merge_item, .context = work, .items = jobs };
+    RA__TRY(ra__exec_deal(exec, &work->deal));
+    return split ? ra__exec_deal(exec, &merge) : RA_OK;
 }

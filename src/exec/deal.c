@@ -1,38 +1,48 @@
 /* deal.c - work in pieces, dealt to all threads of a rank that shows life meanwhile. */
 #include "exec/exec.h"
 
-struct dealt {
-    struct ra__exec *exec;
-    const struct ra__deal *deal;
-};
-
 static void body(void *context, int64_t item, int thread)
 {
-    const struct ra__deal *deal = ((struct dealt *)context)->deal;
+    const struct ra__deal *deal = context;
     deal->body(deal->context, item, thread);
 }
 
 static bool ready(void *context, int64_t item)
 {
-    const struct ra__deal *deal = ((struct dealt *)context)->deal;
+    const struct ra__deal *deal = context;
     return deal->ready(deal->context, item);
 }
 
-static ra_status tick(void *context) { return ra__exec_tick(((struct dealt *)context)->exec); }
+static bool clashes(void *context, int64_t item, int64_t before)
+{
+    const struct ra__deal *deal = context;
+    return deal->clashes(deal->context, item, before);
+}
 
 static ra_status post_held(void *context)
 {
-    return ra__exec_post_held(((struct dealt *)context)->exec);
+    return ra__exec_post_held(((const struct ra__deal *)context)->exec);
 }
 
-ra_status ra__exec_deal(struct ra__exec *exec, const struct ra__deal *deal)
+static ra_status tick(void *context)
 {
-    struct dealt dealt = { exec, deal };
+    const struct ra__deal *deal = context;
+    RA__TRY(ra__exec_tick(deal->exec));
+    return deal->posts ? post_held(context) : RA_OK;
+}
+
+ra_status ra__exec_deal(struct ra__exec *exec, struct ra__deal *deal)
+{
+    struct ra__pool *pool = exec->rank->pool;
     struct ra__work work = { .body = body,
                              .tick = tick,
                              .ready = deal->ready ? ready : NULL,
+                             .clashes = deal->clashes ? clashes : NULL,
                              .aside = deal->posts ? post_held : NULL,
-                             .context = &dealt,
+                             .context = deal,
                              .items = deal->items };
-    return ra__pool_run(exec->rank->pool, &work);
+    deal->exec = exec;
+    RA__TRY(ra__pool_begin(pool, &work));
+    if (!deal->lingers || exec->held) RA__TRY(ra__pool_settle(pool));
+    return deal->posts ? ra__exec_post_held(exec) : RA_OK;
 }

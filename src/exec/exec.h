@@ -93,6 +93,29 @@ struct ra__bound {
     int most_keys;            /* of a row that repeats; where keys are split, of any */
 };
 
+/* Work in pieces on all threads of the rank, as struct ra__work of the pool says; between its items the
+ * calling thread ticks. */
+struct ra__deal {
+    void (*body)(void *context, int64_t item, int thread);
+    bool (*ready)(void *context, int64_t item);                   /* NULL: items are independent */
+    bool (*clashes)(void *context, int64_t item, int64_t before); /* NULL: none overlap */
+    bool posts; /* the calling thread posts the round that is held, while the others begin */
+    bool
+        lingers; /* returns when the last items have begun; `context` and this last till they end */
+    void *context;
+    int64_t items;
+    struct ra__exec *exec; /* by ra__exec_deal() */
+};
+
+/* A forward ATTEND. The next one may begin while its last jobs are under way. */
+struct ra__attend {
+    struct ra__exec *exec;
+    const struct ra__step *step;
+    int64_t jobs;                    /* of each stretch */
+    const struct ra__attend *before; /* the one whose last jobs may be under way */
+    struct ra__deal deal;
+};
+
 struct ra__exec {
     const struct ra__plan *plan;
     const struct ra__kernel *kernel;
@@ -128,9 +151,12 @@ struct ra__exec {
     const struct ra__io *io;   /* what jobs read and write: the same, or those of the share */
     struct ra__io share;
     const struct ra__bound *bound;
-    struct ra__terms terms;        /* of the problem, and the sinks and the seed of the run */
-    bool has_terms;                /* scores are more than q.k */
-    struct ra__round *held;        /* to be posted while the next jobs are begun */
+    struct ra__terms terms; /* of the problem, and the sinks and the seed of the run */
+    bool has_terms;         /* scores are more than q.k */
+    struct ra__attend
+        attends[3];         /* the newest, the one before, and one that jobs of that look at */
+    int attend;             /* which of them is the newest */
+    struct ra__round *held; /* to be posted while the next jobs are begun */
     struct ra__round *outstanding; /* posted and not yet waited for */
     atomic_int_least64_t pairs;
     int64_t pairs_expected;
@@ -202,6 +228,9 @@ static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct
 void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
                  int64_t chunk);
 
+/* Do two jobs keep their sums in the same place? */
+bool ra__job_clashes(const struct ra__job *a, const struct ra__job *b);
+
 /* Runs a job on the keys of a step. */
 void ra__job_forward(struct ra__exec *exec, const struct ra__step *step, const struct ra__job *job);
 void ra__job_backward(struct ra__exec *exec, const struct ra__step *step,
@@ -257,7 +286,7 @@ ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_swap(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
 
-/* Posts the round that is held, if any. */
+/* Posts the round that is held, if any, unless jobs still read what it will overwrite. */
 ra_status ra__exec_post_held(struct ra__exec *exec);
 
 /* Teams: the tensors of the share, for a run with these of the caller. */
@@ -267,16 +296,7 @@ struct ra__io ra__exec_share_io(const struct ra__exec *exec, const struct ra__io
 void ra__exec_set_terms(struct ra__exec *exec);
 void ra__exec_sum_sinks(struct ra__exec *exec);
 
-/* Work in pieces on all threads of the rank, as struct ra__work of the pool says; between its items the
- * calling thread ticks. `posts`: it posts the round that is held while the others begin. */
-struct ra__deal {
-    void (*body)(void *context, int64_t item, int thread);
-    bool (*ready)(void *context, int64_t item); /* NULL: items are independent */
-    bool posts;
-    void *context;
-    int64_t items;
-};
-ra_status ra__exec_deal(struct ra__exec *exec, const struct ra__deal *deal);
+ra_status ra__exec_deal(struct ra__exec *exec, struct ra__deal *deal);
 
 /* body(exec, context, first, count) for all of `rows` rows, some at a time, on all threads; a row has
  * about `row_bytes` bytes to be moved. */

@@ -31,6 +31,18 @@ static int64_t first_row(const struct ra__job *job)
     return row->q_row + job->repeat * row->q_row_advance + job->offset * row->q_row_step;
 }
 
+static int64_t last_row(const struct ra__job *job)
+{
+    return first_row(job) + (job->count - 1) * job->row->q_row_step;
+}
+
+bool ra__job_clashes(const struct ra__job *a, const struct ra__job *b)
+{
+    const struct ra__lane *x = &a->lane, *y = &b->lane;
+    return x->batch == y->batch && x->head < y->head + y->heads && y->head < x->head + x->heads &&
+           first_row(a) <= last_row(b) && first_row(b) <= last_row(a);
+}
+
 static struct ra__matrix queries_at(const struct ra__exec *exec, const struct ra__job *job,
                                     const ra_tensor *tensor)
 {
@@ -114,12 +126,9 @@ static struct ra__bias bias_at(const struct ra__exec *exec, const struct ra__job
                               .head_stride = bias->head_stride };
 }
 
-/* Inside a job: a sign of life. What poll says about the group is heard at the next tick. */
-static void breathe(void *context)
-{
-    const struct ra__rank *rank = context;
-    rank->transport->poll(rank->link);
-}
+/* Inside a job of the calling thread: a sign of life, and what waits to be posted. A failure is heard
+ * when the job is done. */
+static void breathe(void *context) { ra__pool_go_on(context, 0); }
 
 /* Only the rank's own thread may use its link; thread 0 is that one. */
 static struct ra__view make_view(const struct ra__exec *exec, const struct ra__step *step,
@@ -144,7 +153,7 @@ static struct ra__view make_view(const struct ra__exec *exec, const struct ra__s
         .bias = bias_at(exec, job),
         .crowded = exec->rank->crowded,
         .breathe = job->thread == 0 ? breathe : NULL,
-        .context = (void *)exec->rank,
+        .context = exec->rank->pool,
     };
 }
 

@@ -19,7 +19,7 @@ ra_status ra__exec_tick(struct ra__exec *exec)
 ra_status ra__exec_post_held(struct ra__exec *exec)
 {
     struct ra__round *round = exec->held;
-    if (!round) return RA_OK;
+    if (!round || ra__pool_lingers(exec->rank->pool)) return RA_OK;
     exec->held = NULL;
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     exec->outstanding = round;
@@ -39,7 +39,9 @@ static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
     const struct ra__step *end = exec->bound->program->steps + exec->bound->program->step_count;
     exec->held = &exec->bound->rounds[step->round];
     while (next < end && next->op == RA__OP_CLEAR) next++;
-    return next < end && next->op == RA__OP_ATTEND ? RA_OK : ra__exec_post_held(exec);
+    if (next < end && next->op == RA__OP_ATTEND) return RA_OK;
+    RA__TRY(ra__pool_settle(exec->rank->pool));
+    return ra__exec_post_held(exec);
 }
 
 static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)
@@ -136,6 +138,7 @@ static ra_status give_up(struct ra__exec *exec, ra_status status)
     char sentence[1024];
     snprintf(sentence, sizeof sentence, "%s", ra_last_error());
     exec->rank->transport->abort(exec->rank->link, status, sentence);
+    ra__pool_settle(exec->rank->pool);
     if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
     exec->outstanding = exec->held = NULL;
     exec->home = exec->io = NULL;

@@ -315,6 +315,178 @@ static void the_caller_runs_an_errand_first(void **state)
     }
 }
 
+/* Works one behind the other, each begun while the last items of the one before may be under way. Item i
+ * waits for item i of the work before, and sees what that wrote. */
+struct chain {
+    struct job *job;
+    int round; /* of this work, from 1 on */
+};
+
+static bool same_item(void *context, int64_t item, int64_t before)
+{
+    (void)context;
+    return item == before;
+}
+
+static void chained_body(void *context, int64_t item, int thread)
+{
+    struct chain *chain = context;
+    if (chain->job->seconds > 0 && (item + chain->round) % 5 == 0) sleep_for(chain->job->seconds);
+    if (written[item] != chain->round - 1) atomic_fetch_add(&chain->job->strangers, 1);
+    written[item] = chain->round;
+    body(chain->job, item, thread);
+    atomic_fetch_sub(&chain->job->done[item], 1); /* it is done in every round */
+}
+
+static ra_status chained_tick(void *context) { return tick(((struct chain *)context)->job); }
+
+static void works_overlap(void **state)
+{
+    (void)state;
+    enum { ROUNDS = 60 };
+    static const int threads[] = { 1, 2, 5, 16 };
+    static const int64_t items[] = { 1, 2, 7, 40 };
+    static const double seconds[] = { 0.0, 0.0005 };
+    for (int t = 0; t < TEST_COUNT(threads); t++) {
+        struct ra__pool *pool = make_pool(threads[t]);
+        for (int i = 0; i < TEST_COUNT(items) * TEST_COUNT(seconds); i++) {
+            struct chain chains[ROUNDS];
+            struct job *job = fresh_job(threads[t]);
+            int64_t count = items[i % TEST_COUNT(items)];
+            memset(written, 0, sizeof written);
+            job->seconds = seconds[i / TEST_COUNT(items)];
+            for (int round = 0; round < ROUNDS; round++) {
+                chains[round] = (struct chain){ job, round + 1 };
+                assert_ok(ra__pool_begin(pool, &(struct ra__work){ .body = chained_body,
+                                                                   .tick = chained_tick,
+                                                                   .clashes = same_item,
+                                                                   .context = &chains[round],
+                                                                   .items = count }));
+            }
+            assert_ok(ra__pool_settle(pool));
+            assert_int_equal(atomic_load(&job->finished), ROUNDS * count);
+            assert_int_equal(atomic_load(&job->overlaps) + atomic_load(&job->strangers), 0);
+            for (int n = 0; n < count; n++) assert_int_equal(written[n], ROUNDS);
+        }
+        ra__pool_destroy(pool);
+    }
+}
+
+/* The last item of the first work, on another thread, takes until `release`. */
+struct straggler {
+    struct job *job;
+    atomic_bool begun, release;
+    int beside; /* items of the second work that ended while it was under way */
+};
+
+static void straggling_body(void *context, int64_t item, int thread)
+{
+    struct straggler *straggler = context;
+    (void)item;
+    if (thread == 0)
+        while (!atomic_load(&straggler->begun)) sleep_for(0.001);
+    else if (!atomic_exchange(&straggler->begun, true))
+        while (!atomic_load(&straggler->release)) sleep_for(0.001);
+    atomic_fetch_add(&straggler->job->finished, 1);
+}
+
+static void second_body(void *context, int64_t item, int thread)
+{
+    struct straggler *straggler = context;
+    (void)thread;
+    if (item < 10) straggler->beside += !atomic_load(&straggler->release);
+    else assert_true(atomic_load(&straggler->release));
+    if (item == 9) atomic_store(&straggler->release, true);
+}
+
+static bool last_ones_clash(void *context, int64_t item, int64_t before)
+{
+    (void)context;
+    (void)before;
+    return item >= 10;
+}
+
+static ra_status straggler_tick(void *context) { return tick(((struct straggler *)context)->job); }
+
+/* Begun while an item of the work before is under way: items that do not clash with it run, those that do
+ * wait, and who asks is told that it lingers. */
+static void a_straggler_holds_up_only_what_clashes(void **state)
+{
+    (void)state;
+    struct ra__pool *pool = make_pool(2);
+    struct straggler straggler = { .job = fresh_job(2) };
+    struct ra__work work = {
+        .body = straggling_body, .tick = straggler_tick, .context = &straggler, .items = 2
+    };
+    assert_ok(ra__pool_begin(pool, &work));
+    assert_int_equal(atomic_load(&straggler.job->finished), 1);
+    work.body = second_body;
+    work.clashes = last_ones_clash;
+    work.items = 20;
+    assert_ok(ra__pool_begin(pool, &work));
+    assert_ok(ra__pool_settle(pool));
+    assert_int_equal(straggler.beside, 10);
+    assert_int_equal(atomic_load(&straggler.job->finished), 2);
+    ra__pool_destroy(pool);
+}
+
+struct release {
+    struct straggler straggler;
+    struct ra__pool *pool;
+    int lingering; /* ticks that found it lingering */
+};
+
+static ra_status releasing_tick(void *context)
+{
+    struct release *release = context;
+    release->lingering += ra__pool_lingers(release->pool);
+    if (release->lingering > 1) atomic_store(&release->straggler.release, true);
+    return tick(release->straggler.job);
+}
+
+static void nothing_body(void *context, int64_t item, int thread)
+{
+    struct release *release = context;
+    (void)item;
+    (void)thread;
+    sleep_for(0.001);
+    if (!atomic_load(&release->straggler.release)) release->straggler.beside++;
+}
+
+static bool none_clashes(void *context, int64_t item, int64_t before)
+{
+    (void)context;
+    (void)item;
+    (void)before;
+    return false;
+}
+
+/* A tick that fails while the work before lingers: the call returns when both have ended. And a work that
+ * says nothing about the one before begins behind it. */
+static void a_failure_waits_for_stragglers(void **state)
+{
+    (void)state;
+    for (int fails = 0; fails < 2; fails++) {
+        struct release release = { .straggler = { .job = fresh_job(2) }, .pool = make_pool(2) };
+        struct ra__work work = {
+            .body = straggling_body, .tick = releasing_tick, .context = &release, .items = 2
+        };
+        assert_ok(ra__pool_begin(release.pool, &work));
+        assert_false(ra__pool_lingers(release.pool)); /* it is the newest itself */
+        work.body = nothing_body;
+        work.clashes = fails ? none_clashes : NULL;
+        work.items = 50;
+        if (fails) release.straggler.job->fail_at = release.straggler.job->ticks + 5;
+        else atomic_store(&release.straggler.release, true);
+        assert_int_equal(ra__pool_run(release.pool, &work), fails ? RA_ERR_ABORTED : RA_OK);
+        assert_int_equal(atomic_load(&release.straggler.job->finished), 2);
+        assert_true(fails ? release.lingering >= 2 && release.straggler.beside > 0
+                          : release.lingering == 0 && release.straggler.beside == 0);
+        assert_ok(ra__pool_settle(release.pool)); /* told once */
+        ra__pool_destroy(release.pool);
+    }
+}
+
 /* The core that each thread may use; -1 where there are several. */
 static atomic_int place[MOST_THREADS];
 
@@ -375,6 +547,9 @@ int main(void)
         cmocka_unit_test(items_wait_for_those_before_them),
         cmocka_unit_test(a_failed_tick_ends_long_items_and_waits),
         cmocka_unit_test(the_caller_runs_an_errand_first),
+        cmocka_unit_test(works_overlap),
+        cmocka_unit_test(a_straggler_holds_up_only_what_clashes),
+        cmocka_unit_test(a_failure_waits_for_stragglers),
         cmocka_unit_test(pinned_threads_have_cores_of_their_own),
         cmocka_unit_test(cores_are_counted),
     };
