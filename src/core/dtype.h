@@ -10,6 +10,11 @@
 
 static inline size_t ra__dtype_bytes(ra_dtype dtype) { return dtype == RA_F32 ? 4 : 2; }
 
+static inline const char *ra__dtype_name(ra_dtype dtype)
+{
+    return dtype == RA_F32 ? "f32" : dtype == RA_BF16 ? "bf16" : "f16";
+}
+
 static inline float ra__f32_from_bits(uint32_t bits)
 {
     float x;

@@ -39,29 +39,30 @@ struct ra__rank {
     void *context;
 };
 
-/* Fields by which ranks compare their problems before the first message. */
+/* Fields by which ranks compare their problems before the first message: name in hellos, name for people, and
+ * how hello.c shows the two values that differ. */
 #define RA__HELLO_LIST(X)                                                                          \
-    X(version, "library version")                                                                  \
-    X(ranks, "number of ranks")                                                                    \
-    X(dtype, "dtype")                                                                              \
-    X(batch, "batch")                                                                              \
-    X(q_len, "number of queries")                                                                  \
-    X(k_len, "number of keys")                                                                     \
-    X(q_heads, "query heads")                                                                      \
-    X(kv_heads, "KV heads")                                                                        \
-    X(dim, "dim")                                                                                  \
-    X(value_dim, "value dim")                                                                      \
-    X(scale, "scale")                                                                              \
-    X(softcap, "softcap")                                                                          \
-    X(alibi, "ALiBi slopes")                                                                       \
-    X(dropout, "dropout rate")                                                                     \
-    X(order, "order")                                                                              \
-    X(pattern, "pattern")                                                                          \
-    X(partition, "partition")                                                                      \
-    X(strategy, "strategy")
+    X(version, "library version", version)                                                         \
+    X(ranks, "number of ranks", number)                                                            \
+    X(dtype, "dtype", dtype)                                                                       \
+    X(batch, "batch", number)                                                                      \
+    X(q_len, "number of queries", number)                                                          \
+    X(k_len, "number of keys", number)                                                             \
+    X(q_heads, "query heads", number)                                                              \
+    X(kv_heads, "KV heads", number)                                                                \
+    X(dim, "dim", number)                                                                          \
+    X(value_dim, "value dim", number)                                                              \
+    X(scale, "scale", real)                                                                        \
+    X(softcap, "softcap", real)                                                                    \
+    X(alibi, "ALiBi slopes", digest)                                                               \
+    X(dropout, "dropout rate", share)                                                              \
+    X(order, "order", digest)                                                                      \
+    X(pattern, "pattern", pattern)                                                                 \
+    X(partition, "partition", digest)                                                              \
+    X(strategy, "strategy", strategy)
 
 struct ra__hello {
-#define RA__HELLO_FIELD(name, text) uint64_t name;
+#define RA__HELLO_FIELD(name, text, show) uint64_t name;
     RA__HELLO_LIST(RA__HELLO_FIELD)
 #undef RA__HELLO_FIELD
 };

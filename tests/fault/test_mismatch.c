@@ -1,5 +1,5 @@
 /* test_mismatch.c - ranks that were given different problems say so before the first key is sent,
- * and name the rank and what differs. */
+ * and name the rank and what differs, as people write it. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +11,12 @@
 
 #include "support/crew.h"
 
-/* One way in which a rank's problem differs: what it changes, and what the sentence calls it. */
+/* One way in which a rank's problem differs: what it changes, what the sentence calls it, and how the sentence
+ * ends, as one of the others says it and as this rank does; NULL: with the pattern or strategy
+ * of who says it. */
 struct difference {
     const char *field;
+    const char *ends[2];
     void (*change)(struct crew_rank *rank);
     const char *pattern; /* of the others; NULL = full */
     const char *other;   /* of this rank; NULL = the same */
@@ -29,6 +32,7 @@ static void kv_heads(struct crew_rank *r) { r->problem.kv_heads /= 2; }
 static void dim(struct crew_rank *r) { r->problem.dim *= 2; }
 static void value_dim(struct crew_rank *r) { r->problem.value_dim *= 2; }
 static void scale(struct crew_rank *r) { r->problem.scale = 0.5f; }
+static void next_scale(struct crew_rank *r) { r->problem.scale = 0.35355341f; } /* by one bit */
 static void zigzag(struct crew_rank *r) { r->options.partition = "zigzag"; }
 static void striped(struct crew_rank *r) { r->options.partition = "striped"; }
 static void strategy(struct crew_rank *r)
@@ -45,18 +49,29 @@ static void alibi(struct crew_rank *r)
 }
 static void nothing(struct crew_rank *r) { (void)r; }
 
+/* Both values, or only which side has none. */
+#define BOTH(theirs, own)                                                                          \
+    {                                                                                              \
+        " (" theirs " here, " own " there)", " (" own " here, " theirs " there)"                   \
+    }
+#define NONE                                                                                       \
+    {                                                                                              \
+        " (none here)", " (none there)"                                                            \
+    }
+
 static const struct difference differences[] = {
-    { .field = "dtype", .change = dtype },
-    { .field = "batch", .change = batch },
-    { .field = "number of queries", .change = queries },
-    { .field = "number of keys", .change = keys },
-    { .field = "query heads", .change = query_heads },
-    { .field = "KV heads", .change = kv_heads },
-    { .field = "dim", .change = dim },
-    { .field = "value dim", .change = value_dim },
-    { .field = "scale", .change = scale },
-    { .field = "partition", .change = zigzag },
-    { .field = "partition", .change = striped },
+    { .field = "dtype", .ends = BOTH("f32", "bf16"), .change = dtype },
+    { .field = "batch", .ends = BOTH("1", "2"), .change = batch },
+    { .field = "number of queries", .ends = BOTH("37", "36"), .change = queries },
+    { .field = "number of keys", .ends = BOTH("37", "38"), .change = keys },
+    { .field = "query heads", .ends = BOTH("2", "4"), .change = query_heads },
+    { .field = "KV heads", .ends = BOTH("2", "1"), .change = kv_heads },
+    { .field = "dim", .ends = BOTH("8", "16"), .change = dim },
+    { .field = "value dim", .ends = BOTH("8", "16"), .change = value_dim },
+    { .field = "scale", .ends = BOTH("0.353553", "0.5"), .change = scale },
+    { .field = "scale", .ends = BOTH("0.35355338", "0.35355341"), .change = next_scale },
+    { .field = "partition", .ends = { "", "" }, .change = zigzag },
+    { .field = "partition", .ends = { "", "" }, .change = striped },
     { .field = "strategy", .change = strategy },
     { .field = "pattern", .change = nothing, .other = "causal" },
     { .field = "pattern", .change = nothing, .other = "full;causal" },
@@ -68,11 +83,15 @@ static const struct difference differences[] = {
       .change = nothing,
       .pattern = "full;docs=0,5,37",
       .other = "full;docs=0,6,37" },
-    { .field = "softcap", .change = softcap },
-    { .field = "ALiBi slopes", .change = alibi },
-    { .field = "dropout rate", .change = dropout },
-    { .field = "order", .change = nothing, .order = "shuffled:7" },
-    { .field = "order", .change = nothing, .order = "hilbert", .pattern = "dilated:8/2" },
+    { .field = "softcap", .ends = BOTH("0", "30"), .change = softcap },
+    { .field = "ALiBi slopes", .ends = NONE, .change = alibi },
+    { .field = "dropout rate", .ends = BOTH("0", "0.1"), .change = dropout },
+    { .field = "order", .ends = NONE, .change = nothing, .order = "shuffled:7" },
+    { .field = "order",
+      .ends = NONE,
+      .change = nothing,
+      .order = "hilbert",
+      .pattern = "dilated:8/2" },
     { .field = "pattern", .change = nothing, .pattern = "dilated:8/2", .other = "dilated:8/1" },
     { .field = "pattern", .change = nothing, .pattern = "dilated:8/2", .other = "dilated:9/2" },
     { .field = "pattern",
@@ -98,12 +117,34 @@ static const struct difference differences[] = {
       .other = "blocks:4;levels=4/3,2/2" },
 };
 
-/* At least one rank found it; the others found it too, or heard of it. */
-static void expect_told(const struct crew *crew, const struct difference *difference)
+static bool ends_with(const char *text, const char *end)
 {
-    char words[64];
+    size_t length = strlen(text), tail = strlen(end);
+    return length >= tail && !strcmp(text + length - tail, end);
+}
+
+/* How a rank ends its sentence. */
+enum { WORDS = 200 };
+static void write_end(const struct crew_rank *rank, const struct difference *difference, bool odd,
+                      char words[WORDS])
+{
+    const char *others = difference->pattern ? difference->pattern : "full";
+    const char *own = !strcmp(difference->field, "strategy") ? rank->options.strategy
+                      : odd                                  ? difference->other
+                                                             : others;
+    int length = snprintf(words, WORDS, " was given another %s", difference->field);
+    size_t room = WORDS - (size_t)length;
+    if (difference->ends[odd]) snprintf(words + length, room, "%s", difference->ends[odd]);
+    else snprintf(words + length, room, " (%s here)", own);
+}
+
+/* At least one rank found it; the others found it too, or heard of it. */
+static void expect_told(const struct crew *crew, const struct difference *difference, int odd)
+{
+    char words[2][WORDS];
     int found = 0;
-    snprintf(words, sizeof words, " was given another %s (", difference->field);
+    write_end(&crew->at[odd == 0], difference, false, words[0]);
+    write_end(&crew->at[odd], difference, true, words[1]);
     for (int rank = 0; rank < crew->is.ranks; rank++) {
         const struct crew_rank *r = &crew->at[rank];
         char self[32];
@@ -112,8 +153,11 @@ static void expect_told(const struct crew *crew, const struct difference *differ
             crew_fail(crew, "wrong status");
         if (strncmp(r->sentence, self, strlen(self)))
             crew_fail(crew, "a sentence names not its rank");
-        if (!strstr(r->sentence, words)) crew_fail(crew, words);
-        found += r->status == RA_ERR_MISMATCH;
+        bool finder = r->status == RA_ERR_MISMATCH;
+        if (!ends_with(r->sentence, words[rank == odd]) &&
+            (finder || !ends_with(r->sentence, words[rank != odd])))
+            crew_fail(crew, words[rank == odd]);
+        found += finder;
     }
     if (found == 0) crew_fail(crew, "nobody found the difference");
 }
@@ -142,7 +186,7 @@ static void expect_difference_is_told(const struct difference *difference, const
     crew_run(&crew);
     ra_pattern_destroy(other);
     ra_order_destroy(order);
-    expect_told(&crew, difference);
+    expect_told(&crew, difference, odd);
     crew_close(&crew);
 }
 
