@@ -27,11 +27,12 @@ static ra_status body(ra_group *group, void *context)
     return status;
 }
 
-/* Ranks of this process: as many as run at once. */
+/* Ranks of this process: as many as run at once, but two at least where there are two, for the link between
+ * them. */
 static int measure_here(const struct measuring *measuring, int ranks, ra_group_options *options)
 {
-    int at_once = machine_cores() / options->threads, count = at_once < ranks ? at_once : ranks;
-    if (count < 1) count = 1;
+    int at_once = machine_cores() / options->threads, count = at_once < 2 ? 2 : at_once;
+    if (count > ranks) count = ranks;
     ra_group **groups = calloc((size_t)count, sizeof *groups);
     if (!groups) return fault("out of memory: %d ranks", count);
     ra_status status = ra_group_create("local", count, options, groups);

@@ -525,6 +525,10 @@ json strategy strategy_why
 says '"strategy": "ring"'
 says "at 10 us (given), 10 GB/s (given)"
 says "GFLOP/s a rank (measured)"
+# Two ranks are enough for a link, though one has more threads than there are cores.
+ok plan --tokens 64 --heads 1 --ring 3 --threads $(($(nproc) + 1)) --json
+says "us (measured)"
+says "GB/s (measured)"
 ok plan --tokens 1048576 --heads 8 --ring 64 --latency 2e-6 --bandwidth 25e9 --flops 1e12 --json
 json predicted_seconds predicted_wait_seconds predicted_with
 says '"predicted_with": "2 us (given), 25 GB/s (given), 1000 GFLOP/s a rank (given)"'
