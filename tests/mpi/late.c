@@ -1,8 +1,9 @@
 /* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A receive
  * that MPI does not give back after a failure keeps its memory, and neither a note nor a message that is
- * late keeps others from leaving. */
+ * late keeps others from leaving. And what MPI was asked for when ranks do not come together is given back. */
 #include "support/test.h"
 
+#include <limits.h>
 #include <mpi.h>
 #include <stdlib.h>
 #include <time.h>
@@ -74,14 +75,30 @@ int MPI_Cancel(MPI_Request *request)
     return is_late(request) ? MPI_SUCCESS : PMPI_Cancel(request);
 }
 
+static int comms; /* made and not freed */
+
+int MPI_Comm_idup(MPI_Comm comm, MPI_Comm *made, MPI_Request *request)
+{
+    comms++;
+    return PMPI_Comm_idup(comm, made, request);
+}
+
+int MPI_Comm_free(MPI_Comm *comm)
+{
+    comms--;
+    return PMPI_Comm_free(comm);
+}
+
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-static bool freed; /* what MPI still writes to */
+static bool freed;         /* what MPI still writes to */
+static int left = INT_MAX; /* times that there is memory */
 
 static void *take(void *context, size_t bytes, size_t alignment)
 {
     void *memory = NULL;
     (void)context;
+    if (left-- <= 0) return NULL;
     return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
 }
 
@@ -245,9 +262,37 @@ static void a_measurement_leaves_what_mpi_holds(void **state)
     expect_kept(status);
 }
 
+/* They bring other options, or have no memory for the n-th thing they need, until all have joined. */
+static void a_join_that_fails_leaves_no_communicators(void **state)
+{
+    int before = comms;
+    ra_group *group = NULL;
+    ra_group_options options = ra_group_options_default();
+    (void)state;
+    options.threads = 1;
+    options.checksum = self;
+    meet();
+    assert_int_equal(ra_group_join("mpi", NULL, &options, &group), RA_ERR_MISMATCH);
+    assert_int_equal(comms, before);
+    options.checksum = 0;
+    ra_status status = RA_ERR_MEMORY;
+    for (int times = 0; status == RA_ERR_MEMORY; times++) {
+        meet();
+        left = times;
+        status = ra_group_join("mpi", NULL, &options, &group);
+        left = INT_MAX;
+        if (status == RA_ERR_MEMORY) assert_int_equal(comms, before);
+    }
+    assert_ok(status);
+    assert_int_equal(comms, before + 2);
+    ra_group_destroy(group);
+    assert_int_equal(comms, before);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_join_that_fails_leaves_no_communicators),
         cmocka_unit_test(twins_leave_together),
         cmocka_unit_test(a_measurement_leaves_what_mpi_holds),
         cmocka_unit_test(a_rest_is_told_behind_a_late_sign_of_life),

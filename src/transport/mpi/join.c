@@ -107,6 +107,13 @@ static ra_status make_comms(struct link *link, MPI_Comm comm)
     return RA_OK;
 }
 
+/* By all ranks: MPI may wait for them. */
+static void free_comms(struct link *link)
+{
+    MPI_Comm_free(&link->data);
+    MPI_Comm_free(&link->words);
+}
+
 /* ---- Who is who ------------------------------------------------------------------------------ */
 
 /* What ranks tell one another first; of the same size in every version. */
@@ -163,18 +170,25 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
     return RA_OK;
 }
 
-static ra_status meet(struct link *link, struct ra__place *place)
+static ra_status show_cards(struct link *link, struct card *cards)
 {
     MPI_Request request;
-    struct card *cards = mpi_host->alloc(((size_t)link->ranks + 1) * sizeof *cards), *mine;
-    if (!cards) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
-    mine = cards + link->ranks;
+    struct card *mine = cards + link->ranks;
     *mine = my_card(link);
-    ra_status status = mpi_check(link,
-                                 MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, cards, sizeof *mine,
-                                                MPI_BYTE, link->words, &request),
-                                 "MPI_Iallgather");
-    if (status == RA_OK) status = wait_for_all(link, &request, "join the group");
+    RA__TRY(mpi_check(link,
+                      MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, cards, sizeof *mine, MPI_BYTE,
+                                     link->words, &request),
+                      "MPI_Iallgather"));
+    return wait_for_all(link, &request, "join the group");
+}
+
+/* Memory comes first: who has none fails alone, and communicators are freed by all or by none. */
+static ra_status meet(struct link *link, MPI_Comm comm, struct ra__place *place)
+{
+    struct card *cards = mpi_host->alloc(((size_t)link->ranks + 1) * sizeof *cards);
+    if (!cards) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
+    ra_status status = make_comms(link, comm);
+    if (status == RA_OK) status = show_cards(link, cards);
     if (status == RA_ERR_TIMEOUT) return status; /* MPI may still read and write the cards */
     if (status == RA_OK) status = read_cards(link, cards, place);
     mpi_host->free(cards);
@@ -247,13 +261,13 @@ ra_status mpi_join(const void *where, const struct ra__link_options *options, vo
     RA__TRY(find_comm(where, &comm));
     RA__TRY(begin_mpi(&level));
     ra_status status = make_link(comm, options, level == MPI_THREAD_FUNNELED, &link);
-    if (status == RA_OK) status = make_comms(link, comm);
-    if (status == RA_OK) status = meet(link, place);
+    if (status == RA_OK) status = meet(link, comm, place);
     if (status == RA_OK) status = life_open(link);
     if (status == RA_OK) {
         *out = link;
         return RA_OK;
     }
+    if (status == RA_ERR_MISMATCH) free_comms(link); /* all ranks have seen all cards */
     had_failure = had_failure || status == RA_ERR_TIMEOUT;
     if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI goes on making what was asked for */
     if (link) free_link(link);
@@ -280,10 +294,7 @@ void mpi_close(void *opaque)
         if (!clean) life_look(link); /* tells the others of an abort they have not heard of */
         life_close(link);
         clean = clean && !link->stuck;
-        if (clean) {
-            MPI_Comm_free(&link->data);
-            MPI_Comm_free(&link->words);
-        }
+        if (clean) free_comms(link);
         note_end(link, clean);
     }
     free_link(link);
