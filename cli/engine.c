@@ -227,7 +227,8 @@ static ra_status body_prepare(ra_group *group, void *context)
     ra_status status = make_plan(engine, group, &engine->rank[rank]);
     for (int i = 0; i <= TENSOR_DLSE && status == RA_OK; i++) {
         if (tensor_is_backward(i) && !engine->trial->backward) continue;
-        if (machine_interrupted()) return ra_transport_error(RA_ERR_ABORTED, "interrupted");
+        if (machine_interrupted())
+            return ra_transport_error(RA_ERR_ABORTED, machine_interruption());
         status = fill_tensor(engine, rank, i);
     }
     return status;
@@ -260,7 +261,10 @@ static int on_progress(void *context, double done)
     atomic_store(&engine->rank[reporter->rank].done, (int)(done * 1e6));
     if (!engine->setup.quiet) progress_update(overall(engine));
     if (engine->joined) world_poll(); /* others may be done, and wait for this process there */
-    return machine_interrupted();
+    if (!machine_interrupted()) return 0;
+    /* Other processes were not, and hear this reason, not the library's. */
+    ra_group_abort(engine->groups[reporter->rank], machine_interruption());
+    return 1;
 }
 
 static ra_status body_forward(ra_group *group, void *context)
@@ -318,7 +322,8 @@ static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
     for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
     ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, engine);
     *seconds = machine_seconds() - start;
-    if (status != RA_OK && machine_interrupted()) return fault("interrupted; nothing was written");
+    if (status != RA_OK && machine_interrupted())
+        return fault("%s; nothing was written", machine_interruption());
     return library_failed(status);
 }
 

@@ -65,13 +65,9 @@ double machine_seconds(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static volatile sig_atomic_t interrupted;
+static volatile sig_atomic_t interrupted; /* the signal; 0 = none */
 
-static void on_interrupt(int signal)
-{
-    (void)signal;
-    interrupted = 1;
-}
+static void on_interrupt(int signal) { interrupted = signal; }
 
 /* A signal that the parent told us to ignore (nohup, a background job) stays ignored. */
 static void catch_signal(int number)
@@ -89,3 +85,10 @@ void machine_catch_interrupts(void)
 }
 
 bool machine_interrupted(void) { return interrupted != 0; }
+
+const char *machine_interruption(void)
+{
+    return interrupted == SIGINT    ? "interrupted by Ctrl-C"
+           : interrupted == SIGTERM ? "interrupted by SIGTERM"
+                                    : "interrupted by SIGHUP";
+}

@@ -356,7 +356,8 @@ static int run_grid(const struct options *options, const struct grid *grid, stru
         progress_update((double)i / grid->count);
         int status = verify_grid_case(options, &grid->cases[i], results);
         if (status) return status;
-        if (machine_interrupted()) return fault("interrupted after %d cases", results->cases);
+        if (machine_interrupted())
+            return fault("%s after %d cases", machine_interruption(), results->cases);
         bool ends = i + step >= grid->count ||
                     strcmp(grid->cases[i].group, grid->cases[i + step].group);
         if (!ends || options->json) continue;

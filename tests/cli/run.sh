@@ -493,7 +493,7 @@ sleep 1
 kill -TERM $child
 wait $child
 status=$?
-if [ $status -eq 3 ] && grep -q interrupted "$work/err" && [ -z "$(ls -A "$work/cut")" ]; then
+if [ $status -eq 3 ] && grep -q "interrupted by SIGTERM" "$work/err" && [ -z "$(ls -A "$work/cut")" ]; then
     pass
 else
     fail "interrupted run"

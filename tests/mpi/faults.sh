@@ -170,6 +170,8 @@ for repetition in $(seq "$repetitions"); do
     if [ $family != mpich ]; then strike KILL; fi # Hydra ends the others in any case
     if [ $((repetition % 10)) -eq 0 ]; then echo "$repetition of $repetitions"; fi
 done
+strike TERM # which a process hears of, and tells the others what it was
+grep -q "rank $victim: interrupted by SIGTERM" said || { cat said; fail "TERM of rank $victim: nobody says why"; }
 strike_plainly
 echo "$repetitions times stopped and killed: the others end in time and say so"
 renames="2 3" # a claim and a naming, of two each
