@@ -61,8 +61,9 @@ ra_status ra__check_shape(const struct ra__shape *s)
     RA__TRY(check_range("dim", s->dim, 1, MOST_DIM));
     RA__TRY(check_range("value_dim", s->value_dim, 1, MOST_DIM));
     if (s->q_heads % s->kv_heads)
-        return ra__fail(RA_ERR_ARGUMENT, "problem: q_heads (%d) is not a multiple of kv_heads (%d)",
-                        s->q_heads, s->kv_heads);
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "problem: %d query heads are not a multiple of %d KV heads", s->q_heads,
+                        s->kv_heads);
     if (!isfinite(s->scale))
         return ra__fail(RA_ERR_ARGUMENT, "problem: scale is not a finite number");
     int64_t pairs = s->batch;

@@ -77,16 +77,35 @@ static void charge_copies(ra_plan *plan)
     for (int i = 0; i < count; i++) ra__layout_charge(&plan->account, layouts[i]);
 }
 
+struct size {
+    char text[16];
+};
+
+/* For people, who give budgets so: three digits and a unit. */
+static struct size size_of(size_t bytes)
+{
+    static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
+    struct size size;
+    int unit = 0;
+    double count = (double)bytes;
+    for (; count >= 1024.0 && unit < RA__COUNT(units) - 1; unit++) count /= 1024.0;
+    int digits = unit == 0 || count >= 100.0 ? 0 : count < 10.0 ? 2 : 1;
+    snprintf(size.text, sizeof size.text, "%.*f %s", digits, count, units[unit]);
+    return size;
+}
+
 /* Refuses before anything large is allocated. */
 static ra_status check_budget(const ra_plan *plan, const ra_plan_options *options)
 {
     const ra_memory *m = &plan->memory;
     if (!options->memory || m->total <= options->memory) return RA_OK;
     return ra__fail(RA_ERR_BUDGET,
-                    "plan: rank %d needs %zu bytes, the budget is %zu (shard %zu, travel %zu, "
-                    "state %zu, gradient %zu, workspace %zu, bookkeeping %zu)",
-                    plan->steps.home.rank, m->total, options->memory, m->shard, m->travel, m->state,
-                    m->gradient, m->workspace, m->bookkeeping);
+                    "plan: rank %d needs %s (%zu bytes), the budget is %s (%zu bytes): shard %s, "
+                    "travel %s, state %s, gradient %s, workspace %s, bookkeeping %s",
+                    plan->steps.home.rank, size_of(m->total).text, m->total,
+                    size_of(options->memory).text, options->memory, size_of(m->shard).text,
+                    size_of(m->travel).text, size_of(m->state).text, size_of(m->gradient).text,
+                    size_of(m->workspace).text, size_of(m->bookkeeping).text);
 }
 
 /* What was foretold becomes what was taken. */

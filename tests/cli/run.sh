@@ -194,7 +194,8 @@ refused "2^63" run --tokens 1099511627776 --heads 65536
 refused "batch" run --tokens 8 --batch 1099511627776
 refused "bytes" run --tokens 100000000 --heads 64 --dim 576
 refused "needs" run --tokens 4096 --memory 1M --out o.npy
-refused "bytes" plan --tokens 4096 --memory 1M
+refused "the budget is 1.00 MiB (1048576 bytes): shard 32.0 MiB, " plan --tokens 4096 --memory 1M
+refused "6 query heads are not a multiple of 4 KV heads" run --tokens 16 --heads 6 --kv-heads 4
 refused "last bound is 9" run --tokens 16 --pattern "causal;docs=0,7,9"
 refused "documents" run --tokens 16 --pattern "causal;docs=1,16"
 refused "documents" run --tokens 16 --pattern "causal;docs=0,9,7,16"

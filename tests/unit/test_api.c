@@ -500,8 +500,8 @@ static void wrong_problems_are_refused(void **state)
     REFUSE(q_heads, -2, "q_heads is -2");
     REFUSE(q_heads, INT32_MAX, "q_heads is");
     REFUSE(kv_heads, -1, "kv_heads is -1");
-    REFUSE(kv_heads, 3, "q_heads (2) is not a multiple of kv_heads (3)");
-    REFUSE(kv_heads, 4, "is not a multiple");
+    REFUSE(kv_heads, 3, "2 query heads are not a multiple of 3 KV heads");
+    REFUSE(kv_heads, 4, "are not a multiple");
     REFUSE(dim, 0, "dim is 0, but must be 1 to 576");
     REFUSE(dim, 577, "dim is 577");
     REFUSE(dim, -4, "dim is -4");
@@ -586,7 +586,7 @@ static void wrong_options_are_refused(void **state)
 #undef REFUSE
     o = ra_plan_options_default();
     o.memory = 16;
-    refuse_options(o, RA_ERR_BUDGET, "the budget is 16");
+    refuse_options(o, RA_ERR_BUDGET, "the budget is 16 B (16 bytes): shard ");
     ra_plan *plan = KEPT;
     ra_problem problem = good_problem();
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_plan_create(NULL, NULL, NULL, &plan));
