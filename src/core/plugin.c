@@ -14,12 +14,12 @@
 #include "core/version.h"
 
 static struct slot {
-    const char *name, *summary;
+    const char *name, *summary, *needs;
     bool tried;
     const struct ra__plugin *table;
     char why[1024];
 } slots[] = {
-#define RA__PLUGIN(name, summary) { #name, summary, false, NULL, "" },
+#define RA__PLUGIN(name, summary, needs) { #name, summary, needs, false, NULL, "" },
 #include "core/plugin.list"
 #undef RA__PLUGIN
 };
@@ -102,7 +102,7 @@ static const struct ra__plugin *open_at(struct slot *slot, const char *path)
     void *module = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!module) {
         const char *words = dlerror();
-        snprintf(slot->why, sizeof slot->why, "%.900s", words ? words : path);
+        snprintf(slot->why, sizeof slot->why, "%.800s; %.200s", words ? words : path, slot->needs);
         return NULL;
     }
     const struct ra__plugin *table = check(slot, path, module);
@@ -125,7 +125,8 @@ static void try(struct slot *slot)
         is_in(&search, RA__PLUGIN_DIR, strlen(RA__PLUGIN_DIR), ""))
         slot->table = open_at(slot, search.path);
     else
-        snprintf(slot->why, sizeof slot->why, "%s was not found in %s", search.file, search.places);
+        snprintf(slot->why, sizeof slot->why, "%s was not found in %s; %.200s", search.file,
+                 search.places, slot->needs);
 }
 
 static struct slot *tried(int index)

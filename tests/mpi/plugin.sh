@@ -38,9 +38,11 @@ cp "$build/ringattn" "$dir/ringattn"
 program=$dir/ringattn
 mkdir "$dir/none" "$dir/broken" "$dir/stranger" "$dir/other"
 refuses "$module was not found in $dir/none, $dir" "$dir/none"
+says "on Debian libopenmpi-dev and openmpi-bin" "$dir/none"
 
 echo "no module at all" >"$dir/broken/$module"
 refuses "$dir/broken/$module" "$dir/broken"
+says "on Debian libopenmpi-dev and openmpi-bin" "$dir/broken"
 
 echo 'int nothing;' >"$dir/stranger.c"
 "$cc" -shared -fPIC "$dir/stranger.c" -o "$dir/stranger/$module"
