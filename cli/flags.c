@@ -327,41 +327,19 @@ bool flags_given(const struct options *options, const char *name)
 
 /* ---- Help ------------------------------------------------------------------------------------ */
 
-/* Words of `text` in lines of up to 96 columns, the next lines indented; the first starts at
- * `column`. */
-static void print_wrapped(const char *text, int column, int indent)
-{
-    bool first = true;
-    for (const char *word = text; *word; word += strspn(word, " ")) {
-        int length = (int)strcspn(word, " ");
-        if (!first && column + 1 + length > 96) {
-            printf("\n%*s", indent, "");
-            column = indent;
-        } else if (!first) {
-            putchar(' ');
-            column++;
-        }
-        printf("%.*s", length, word);
-        column += length;
-        word += length;
-        first = false;
-    }
-    putchar('\n');
-}
-
 static void print_flag(const struct flag *flag)
 {
     enum { INDENT = 27 };
     char left[64];
     snprintf(left, sizeof left, "%s %s", flag->name, flag->argument ? flag->argument : "");
     printf("  %-24s ", left);
-    print_wrapped(flag->help, INDENT, INDENT);
+    text_wrap(flag->help, INDENT, INDENT);
 }
 
 void flags_help(const struct verb *verb)
 {
     printf("Usage: ringattn %s %s\n\n", verb->name, verb->usage);
-    print_wrapped(verb->about, 0, 0);
+    text_wrap(verb->about, 0, 0);
     for (int group = 0; group < GROUPS; group++) {
         bool titled = false;
         for (int i = 0; i < COUNT(flags); i++) {

@@ -143,7 +143,7 @@ static void print_people(const struct trial *t, const struct forecast *f,
     printf("ranks        %d (%s, %s, %s), %d thread%s each, kernel %s, %s\n", f->ranks, f->strategy,
            t->partition, t->transport, f->threads, f->threads == 1 ? "" : "s", f->kernel,
            half_name((ra_dtype)t->dtype));
-    if (!strcmp(t->strategy, "auto")) printf("strategy     %s: %s\n", f->strategy, f->why);
+    if (!strcmp(t->strategy, "auto")) report_strategy("strategy     ", f->strategy, f->why);
     print_against_full(t, f, full);
     report_prediction("predicted    ", f);
     print_memory(f);

@@ -2,6 +2,7 @@
 #include "report.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "half.h"
 #include "machine.h"
@@ -50,10 +51,28 @@ void report_problem_json(struct json *json, const struct trial *trial, const cha
     free(problem);
 }
 
+/* A line that may be too long for one, behind its word, and the end of it. */
+static void print_line(const char *word, struct string *line)
+{
+    int indent = (int)strlen(word);
+    printf("%s", word);
+    text_wrap(line->s ? line->s : "?", indent, indent);
+    string_free(line);
+}
+
+void report_strategy(const char *word, const char *strategy, const char *why)
+{
+    struct string line = { .lost = false };
+    string_add(&line, "%s: %s", strategy, why);
+    print_line(word, &line);
+}
+
 void report_prediction(const char *word, const struct forecast *forecast)
 {
-    printf("%s%s, of which %s for messages, at %s\n", word, text_seconds(forecast->seconds).s,
-           text_seconds(forecast->wait_seconds).s, forecast->figures);
+    struct string line = { .lost = false };
+    string_add(&line, "%s, of which %s for messages, at %s", text_seconds(forecast->seconds).s,
+               text_seconds(forecast->wait_seconds).s, forecast->figures);
+    print_line(word, &line);
 }
 
 void report_prediction_json(struct json *json, const struct forecast *forecast)

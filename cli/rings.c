@@ -76,13 +76,13 @@ static void print_line(const struct trial *t, const struct ring_line *line, doub
 {
     const ra_memory *m = &line->memory;
     double total = (double)m->total, closed = formula(t, line->ring);
-    printf("%5d %10s %10s %10s %10s %10s  %s ", line->ring, text_bytes((double)m->shard).s,
+    printf("%5d %9s %9s %9s %9s %9s  %s ", line->ring, text_bytes((double)m->shard).s,
            text_bytes((double)m->travel).s, text_bytes((double)(m->state + m->gradient)).s,
            text_bytes((double)(m->workspace + m->bookkeeping)).s, text_bytes(total).s,
-           text_bar(total / largest, 16).s);
-    if (!has_formula(t)) printf("%10s %8s", "-", "-");
-    else printf("%10s %+7.1f%%", text_bytes(closed).s, 100.0 * (total / closed - 1.0));
-    printf(" %10s\n", text_bytes(line->sent).s);
+           text_bar(total / largest, 12).s);
+    if (!has_formula(t)) printf("%9s %8s", "-", "-");
+    else printf("%9s %+7.1f%%", text_bytes(closed).s, 100.0 * (total / closed - 1.0));
+    printf(" %9s\n", text_bytes(line->sent).s);
 }
 
 int rings_print(const struct options *options)
@@ -98,7 +98,7 @@ int rings_print(const struct options *options)
     }
     if (status) return status;
     printf("memory of the rank that needs most; formula: shard + two travelling blocks + state\n");
-    printf("%5s %10s %10s %10s %10s %10s  %-16s %10s %8s %10s\n", "ring", "shard", "travel",
+    printf("%5s %9s %9s %9s %9s %9s  %-12s %9s %8s %9s\n", "ring", "shard", "travel",
            options->trial.backward ? "sums" : "state", "workspace", "total", "", "formula",
            "off by", "sent");
     for (int i = 0; i < count; i++) print_line(&options->trial, &lines[i], largest);

@@ -131,7 +131,7 @@ static void print_people(const struct options *options, const struct engine *eng
            ra_plan_strategy(plan), t->partition, t->transport, engine->threads,
            engine->threads == 1 ? "" : "s", ra_plan_kernel(plan), half_name((ra_dtype)t->dtype));
     if (!strcmp(t->strategy, "auto"))
-        printf("strategy   %s: %s\n", ra_plan_strategy(plan), ra_plan_why(plan));
+        report_strategy("strategy   ", ra_plan_strategy(plan), ra_plan_why(plan));
     printf("time       %s: %s tokens/s, %s GFLOP/s\n", text_seconds(report->seconds).s,
            text_real(report->tokens_per_second).s, text_real(report->gflops).s);
     if (options->predict) report_prediction("predicted  ", &engine->forecast);

@@ -1,4 +1,4 @@
-/* text.c - numbers for people: sizes, times, counts, bars; and a string that grows. */
+/* text.c - numbers for people: sizes, times, counts, bars; lines of words; and a string that grows. */
 #include "text.h"
 
 #include <math.h>
@@ -82,6 +82,26 @@ struct bar text_bar(double fraction, int width)
     }
     bar.s[used] = 0;
     return bar;
+}
+
+void text_wrap(const char *text, int column, int indent)
+{
+    bool first = true;
+    for (const char *word = text; *word; word += strspn(word, " ")) {
+        int length = (int)strcspn(word, " ");
+        if (!first && column + 1 + length > 96) {
+            printf("\n%*s", indent, "");
+            column = indent;
+        } else if (!first) {
+            putchar(' ');
+            column++;
+        }
+        printf("%.*s", length, word);
+        column += length;
+        word += length;
+        first = false;
+    }
+    putchar('\n');
 }
 
 static bool string_reserve(struct string *string, size_t more)

@@ -1,4 +1,4 @@
-/* text.h - numbers for people: sizes, times, counts, bars; and a string that grows. */
+/* text.h - numbers for people: sizes, times, counts, bars; lines of words; and a string that grows. */
 #ifndef CLI_TEXT_H
 #define CLI_TEXT_H
 
@@ -19,6 +19,10 @@ struct bar {
     char s[160];
 };
 struct bar text_bar(double fraction, int width);
+
+/* Prints the words of `text` in lines of up to 96 columns, the next lines indented; the first starts at
+ * `column`. */
+void text_wrap(const char *text, int column, int indent);
 
 /* A string that grows; `s` is NULL until the first append, and after memory ran out (`lost`). */
 struct string {

@@ -520,6 +520,11 @@ says "over the keys of ranks 2 to 3 in travel A"
 # Half of the pairs lie on the last ranks of a ring, but all heads have the same.
 ok plan --tokens 65536 --heads 8 --ring 8 --pattern causal --strategy auto
 says "strategy     ulysses: predicted ulysses"
+if LC_ALL=C awk 'length($0) > 100 && !/^[a-z]+ .*iB/ { wide = 1 } END { exit wide }' "$work/out"; then
+    pass # bars are of letters that count for several
+else
+    fail "plan prints lines of over 100 columns"
+fi
 ok plan --tokens 65536 --heads 1 --ring 8 --pattern causal --partition zigzag --strategy auto --latency 1e-5 \
     --bandwidth 1e10 --json
 json strategy strategy_why
