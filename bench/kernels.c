@@ -74,7 +74,8 @@ static const struct ceiling *ceiling_of(const char *kernel)
 
 static int interrupted(void)
 {
-    return machine_interrupted() ? fault("interrupted; nothing was written") : EXIT_PASS;
+    if (!machine_interrupted()) return EXIT_PASS;
+    return fault("%s; nothing was written", machine_interruption());
 }
 
 static void print_ceiling(const struct record *r, const char *summary)

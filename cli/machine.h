@@ -18,7 +18,7 @@ double machine_seconds(void);  /* monotonic */
  * good order; a second one kills as usual. */
 void machine_catch_interrupts(void);
 bool machine_interrupted(void);
-const char *machine_interruption(
-    void); /* "interrupted by Ctrl-C", or by what else; after the above */
+/* After that: "interrupted by Ctrl-C", or by what else. */
+const char *machine_interruption(void);
 
 #endif

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/dtype.h"
 #include "core/status.h"
 
 #define RA__KERNEL(name) extern const struct ra__kernel ra__kernel_##name;
@@ -58,16 +59,15 @@ struct names {
 
 static struct names name_dtypes(unsigned dtypes)
 {
-    static const char *const name[] = { [RA_F32] = "f32", [RA_BF16] = "bf16", [RA_F16] = "f16" };
     struct names names = { "" };
-    for (int t = 0; t < RA__COUNT(name); t++) {
+    for (int t = 0; dtypes >> t; t++) {
         if (!(dtypes >> t & 1)) continue;
         bool more = dtypes >> t >> 1, begun = *names.text;
         snprintf(names.text + strlen(names.text), sizeof names.text - strlen(names.text), "%s%s",
                  !begun ? ""
                  : more ? ", "
                         : " and ",
-                 name[t]);
+                 ra__dtype_name((ra_dtype)t));
     }
     return names;
 }
