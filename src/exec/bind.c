@@ -92,14 +92,32 @@ static struct ra__extent largest_job(const struct ra__shape *shape,
     return (struct ra__extent){ queries * heads, keys };
 }
 
+/* Rows of a backward job. It packs its keys, and adds up their gradients, once for all of them: the more the
+ * better, where jobs stay many enough for many threads. How many there are it must not know, for the cut
+ * decides in which order gradients are summed. */
+static int backward_rows(const struct ra__plan_input *input, const struct ra__kernel *kernel)
+{
+    enum { LEAST = 256, ENOUGH_JOBS = 64 };
+    const struct ra__shape *shape = &input->shape;
+    int rows = kernel->backward_rows;
+    for (; rows > LEAST; rows /= 2) {
+        struct ra__cut cut = ra__cut_for(shape, rows, shape->q_heads, 0, 1);
+        int64_t chunks = ra__ceil_div(input->q_layout->count[input->rank], cut.queries);
+        if (shape->batch * shape->kv_heads * cut.head_chunks * chunks >= ENOUGH_JOBS) break;
+    }
+    return rows;
+}
+
 static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra__kernel *kernel)
 {
     const struct ra__shape *shape = &plan->input.shape;
     size_t bytes = kernel->workspace(shape, largest_job(shape, &plan->forward), false);
-    size_t backward = plan->input.backward
-                          ? kernel->workspace(shape, largest_job(shape, &plan->backward), true)
-                          : 0;
-    if (backward > bytes) bytes = backward;
+    if (plan->input.backward) {
+        struct ra__extent most = largest_job(shape, &plan->backward);
+        most.rows = ra__min(most.rows, backward_rows(&plan->input, kernel));
+        size_t backward = kernel->workspace(shape, most, true);
+        if (backward > bytes) bytes = backward;
+    }
     return (bytes + 63) / 64 * 64;
 }
 
@@ -347,7 +365,7 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     bound->program = program;
     int64_t queries = input->q_layout->count[input->rank];
     bool backward = program == &exec->plan->backward;
-    int rows = backward ? exec->kernel->backward_rows : exec->kernel->rows;
+    int rows = backward ? backward_rows(input, exec->kernel) : exec->kernel->rows;
     bound->split = ra__split_for(&input->shape);
     bound->cut = !backward && takes_wide_jobs(exec, &bound->split, queries, threads)
                      ? ra__cut_wide(&input->shape)

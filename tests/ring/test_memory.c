@@ -172,7 +172,7 @@ static void total_is_near_the_formula_and_falls_with_ranks(void **state)
  * A kernel that holds one row at a time has nothing to save. */
 static void check_workspace(const char *kernel, const char *dtype, const char *more)
 {
-    enum { SHORT = 4, LONG = 1 << 16, ONE_ROW = 1 << 16 };
+    enum { SHORT = 4, LONG = 1 << 18, ONE_ROW = 1 << 16 };
     char problem[128];
     size_t least = 0, before = 0;
     for (int64_t n = SHORT; n <= (int64_t)1 << 26; n *= 16) {

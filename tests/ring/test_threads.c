@@ -93,6 +93,8 @@ static void chunks_are_right(void **state)
         "causal n=2111 h=1 d=4 ring=2 zigzag",
         "causal n=2111 h=1 d=4 ring=2 striped allgather",
         "full n=300 nk=1500 h=4/1 d=4",
+        "causal n=1111 h=64/32 d=4", /* jobs of 512 and of 1024 rows: there are enough */
+        "full n=1111 nk=300 h=64 d=4",
         "dilated:600/1,1400/3 n=1400 h=3 d=4 ring=2",
         "blocks:256;local=1;global=1 n=1600 h=2/1 d=4",
         "causal n=1111 h=2/1 d=8 softcap=3 alibi sinks dropout=0.2",

@@ -7,8 +7,9 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS = 512, /* backward, keys are packed for so many, and a product is fast */
+    ROWS = 512,
     PARTS = 2,
+    BACKWARD_ROWS = 1024,
     STRIP = TILE_SIDE,         /* a tile of B lies in one piece */
     GEMM_ROWS = 4 * TILE_SIDE, /* scores go by way of the second-level cache: 13% faster alone, */
     GEMM_CROWDED = TILE_SIDE,  /* and 10% slower where two threads share a core */

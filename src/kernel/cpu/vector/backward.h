@@ -27,7 +27,8 @@ struct backward {
     bool finite;              /* all of q and dout */
     bool weightless;          /* some row has an lse of -inf */
     grain *q, *dout;          /* rows: [rows][grains(dim)]; [rows][grains(value_dim)] */
-    grain *qt, *doutt;        /* turned: [dim][ROWS / PER_GRAIN]; [value_dim][ROWS / PER_GRAIN] */
+    int64_t turned;           /* grains in a row of: */
+    grain *qt, *doutt;        /* turned: [dim][turned]; [value_dim][turned] */
     float *dq;                /* [rows][dim], still without scale */
     float *shift, *delta;     /* [rows]; shift = 1/2 - lse log2(e) */
     grain *k;                 /* stacked, in strips */
@@ -44,13 +45,14 @@ struct backward {
 static struct backward backward_make(const struct ra__shape *shape, struct ra__extent most,
                                      struct arena *arena)
 {
-    const int64_t rows = ra__min(most.rows, ROWS), group = ra__min(rows, GROUP);
+    const int64_t rows = ra__min(most.rows, BACKWARD_ROWS), group = ra__min(rows, GROUP);
     struct backward b = { .dim = padded(shape->dim), .value_dim = padded(shape->value_dim) };
     const int dim = grains(shape->dim), value_dim = grains(shape->value_dim);
     b.q = carve(arena, (rows + GEMM_PAD) * dim, sizeof(grain));
     b.dout = carve(arena, (rows + GEMM_PAD) * value_dim, sizeof(grain));
-    b.qt = carve(arena, b.dim * ROWS / PER_GRAIN, sizeof(grain));
-    b.doutt = carve(arena, b.value_dim * ROWS / PER_GRAIN, sizeof(grain));
+    b.turned = turned_row(rows);
+    b.qt = carve(arena, b.dim * b.turned, sizeof(grain));
+    b.doutt = carve(arena, b.value_dim * b.turned, sizeof(grain));
     b.dq = carve(arena, rows * b.dim, sizeof(float));
     b.shift = carve(arena, rows, sizeof(float));
     b.delta = carve(arena, rows, sizeof(float));
@@ -176,14 +178,14 @@ static void add_to_keys(const struct backward *b, int row, int count, struct lan
     gemm(&(struct product){ .m = b->value_dim,
                             .n = lanes_count(all),
                             .depth = depth_of(count),
-                            .a = { b->doutt + first, ROWS / PER_GRAIN },
+                            .a = { b->doutt + first, b->turned },
                             .b = stacked_group(b->p, all),
                             .c = { b->dvt + all.from, LINE },
                             .add = true });
     gemm(&(struct product){ .m = b->dim,
                             .n = lanes_count(all),
                             .depth = depth_of(count),
-                            .a = { b->qt + first, ROWS / PER_GRAIN },
+                            .a = { b->qt + first, b->turned },
                             .b = stacked_group(b->ds, all),
                             .c = { b->dkt + all.from, LINE },
                             .add = true });
@@ -330,8 +332,8 @@ static void load_rows(struct backward *b)
     const struct ra__view *view = &job->view;
     vec q = pack_rows(view, &view->q, view->shape->dim, GEMM_PAD, b->q);
     vec dout = pack_rows(view, &job->dout, view->shape->value_dim, GEMM_PAD, b->dout);
-    turn_queries(view, &view->q, view->shape->dim, b->qt);
-    turn_queries(view, &job->dout, view->shape->value_dim, b->doutt);
+    turn_queries(view, &view->q, view->shape->dim, b->turned, b->qt);
+    turn_queries(view, &job->dout, view->shape->value_dim, b->turned, b->doutt);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;
         b->shift[row] = (float)(0.5 - job->lse.data[i * job->lse.row_stride + h] * RA__LOG2_E);

@@ -8,6 +8,7 @@
 enum {
     ROWS = 256,
     PARTS = 4,
+    BACKWARD_ROWS = 1024,
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_CROWDED = GEMM_ROWS,

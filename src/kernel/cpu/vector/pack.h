@@ -240,9 +240,12 @@ static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from,
     return watched;
 }
 
-/* The same turned: [padded(n)][ROWS / PER_GRAIN], grains stacked. */
+/* Grains in a line of so many rows turned. Not a power of two, so that lines do not meet in a cache. */
+static inline int64_t turned_row(int64_t rows) { return (rows + SPAN - 1) / SPAN * LANES + LANES; }
+
+/* The same turned: [padded(n)][stride], grains stacked. */
 static void turn_queries(const struct ra__view *view, const struct ra__matrix *from, int n,
-                         grain *to)
+                         int64_t stride, grain *to)
 {
     const int rows = (int)view->q_count * view->heads;
     for (int row = 0; row < rows; row += SPAN)
@@ -256,8 +259,7 @@ static void turn_queries(const struct ra__view *view, const struct ra__matrix *f
             }
             vec_transpose(square);
             for (int i = 0; i < LANES; i++)
-                grain_store(to + (int64_t)(at * LANES + i) * (ROWS / PER_GRAIN) + row / PER_GRAIN,
-                            square[i]);
+                grain_store(to + (at * LANES + i) * stride + row / PER_GRAIN, square[i]);
         }
 }
 

@@ -21,6 +21,7 @@ struct right {
  * A gemm.h has gemm() and says
  *     ROWS        how many rows, with their sums, the second-level cache holds beside packed keys
  *     PARTS       times so many rows a forward job has at most: keys are packed once for all of them
+ *     BACKWARD_ROWS  how many rows a backward job has at most
  *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once, and, not more,
  *     GEMM_CROWDED   if it has only half of the first-level cache
