@@ -38,11 +38,12 @@ struct ra__work {
 ra_status ra__pool_run(struct ra__pool *pool, const struct ra__work *work);
 
 /* The same, but returns when no item is left to begin, unless it fails: threads may be at their last ones
- * still, until ra__pool_settle() or the work after the next one. Their context has to last as long. */
+ * still, until ra__pool_settle() or the work after the next one. Their context has to last as long, and what
+ * `clashes` of the next work reads of it one work longer. */
 ra_status ra__pool_begin(struct ra__pool *pool, const struct ra__work *work);
 ra_status ra__pool_settle(struct ra__pool *pool);
 
-/* For the calling thread: is an item of the work before the newest under way? */
+/* For the calling thread: has a thread not yet left the work before the newest? */
 bool ra__pool_lingers(struct ra__pool *pool);
 
 /* For bodies that take long, between two parts of one: ticks, where `thread` is the calling one, and says

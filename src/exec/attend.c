@@ -102,8 +102,8 @@ ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step)
     struct ra__attend *work = &exec->attends[exec->attend];
     *work = (struct ra__attend){ .exec = exec, .step = step, .jobs = jobs, .before = before };
     work->deal = (struct ra__deal){ .body = forward_item,
-                                    .clashes = jobs_clash,
-                                    .posts = true,
+                                    .clashes = split ? NULL : jobs_clash,
+                                    .round = ra__exec_take_held(exec),
                                     .lingers = !split && another_follows(bound->program, step),
                                     .context = work,
                                     .items = jobs * bound->split.stretches };

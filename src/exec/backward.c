@@ -286,7 +286,7 @@ ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step 
     struct ra__deal deal = {
         .body = backward_item,
         .ready = task_ready,
-        .posts = true,
+        .round = ra__exec_take_held(exec),
         .context = &work,
         .items = exec->tasks.count * work.lanes,
     };

@@ -97,10 +97,10 @@ static struct ra__extent largest_job(const struct ra__shape *shape,
  * decides in which order gradients are summed. */
 static int backward_rows(const struct ra__plan_input *input, const struct ra__kernel *kernel)
 {
-    enum { LEAST = 256, ENOUGH_JOBS = 64 };
+    enum { ENOUGH_JOBS = 64 }; /* four for each of 16 threads */
     const struct ra__shape *shape = &input->shape;
     int rows = kernel->backward_rows;
-    for (; rows > LEAST; rows /= 2) {
+    for (; kernel->backward_few > 0 && rows > kernel->backward_few; rows /= 2) {
         struct ra__cut cut = ra__cut_for(shape, rows, shape->q_heads, 0, 1);
         int64_t chunks = ra__ceil_div(input->q_layout->count[input->rank], cut.queries);
         if (shape->batch * shape->kv_heads * cut.head_chunks * chunks >= ENOUGH_JOBS) break;

@@ -19,16 +19,20 @@ static bool clashes(void *context, int64_t item, int64_t before)
     return deal->clashes(deal->context, item, before);
 }
 
-static ra_status post_held(void *context)
+/* The work before may still read what the round overwrites. */
+static ra_status post(void *context)
 {
-    return ra__exec_post_held(((const struct ra__deal *)context)->exec);
+    struct ra__deal *deal = context;
+    struct ra__round *round = deal->round;
+    if (!round || ra__pool_lingers(deal->exec->rank->pool)) return RA_OK;
+    deal->round = NULL;
+    return ra__exec_post(deal->exec, round);
 }
 
 static ra_status tick(void *context)
 {
-    const struct ra__deal *deal = context;
-    RA__TRY(ra__exec_tick(deal->exec));
-    return deal->posts ? post_held(context) : RA_OK;
+    RA__TRY(ra__exec_tick(((const struct ra__deal *)context)->exec));
+    return post(context);
 }
 
 ra_status ra__exec_deal(struct ra__exec *exec, struct ra__deal *deal)
@@ -38,11 +42,11 @@ ra_status ra__exec_deal(struct ra__exec *exec, struct ra__deal *deal)
                              .tick = tick,
                              .ready = deal->ready ? ready : NULL,
                              .clashes = deal->clashes ? clashes : NULL,
-                             .aside = deal->posts ? post_held : NULL,
+                             .aside = post,
                              .context = deal,
                              .items = deal->items };
     deal->exec = exec;
     RA__TRY(ra__pool_begin(pool, &work));
-    if (!deal->lingers || exec->held) RA__TRY(ra__pool_settle(pool));
-    return deal->posts ? ra__exec_post_held(exec) : RA_OK;
+    if (!deal->lingers || deal->round) RA__TRY(ra__pool_settle(pool));
+    return post(deal);
 }

@@ -100,11 +100,13 @@ struct ra__deal {
     void (*body)(void *context, int64_t item, int thread);
     bool (*ready)(void *context, int64_t item);                   /* NULL: items are independent */
     bool (*clashes)(void *context, int64_t item, int64_t before); /* NULL: none overlap */
-    bool posts; /* the calling thread posts the round that is held, while the others begin */
-    bool
-        lingers; /* returns when the last items have begun; `context` and this last till they end */
+    /* Returns when the last items have begun; `context`, and this, stay until they end. */
+    bool lingers;
     void *context;
     int64_t items;
+    /* NULL, or what the calling thread posts while the others work, once all of the work before is done;
+     * then it is NULL. */
+    struct ra__round *round;
     struct ra__exec *exec; /* by ra__exec_deal() */
 };
 
@@ -154,10 +156,11 @@ struct ra__exec {
     const struct ra__bound *bound;
     struct ra__terms terms; /* of the problem, and the sinks and the seed of the run */
     bool has_terms;         /* scores are more than q.k */
-    struct ra__attend
-        attends[3];         /* the newest, the one before, and one that jobs of that look at */
-    int attend;             /* which of them is the newest */
-    struct ra__round *held; /* to be posted while the next jobs are begun */
+    /* The newest ATTEND, the one before, the one that jobs of that look at, and, when the next is made
+     * before the pool is asked, one more. */
+    struct ra__attend attends[4];
+    int attend;                    /* which of them is the newest */
+    struct ra__round *held;        /* to be posted while the next jobs are begun */
     struct ra__round *outstanding; /* posted and not yet waited for */
     atomic_int_least64_t pairs;
     int64_t pairs_expected;
@@ -287,8 +290,11 @@ ra_status ra__exec_pick(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_swap(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_finish(struct ra__exec *exec, const struct ra__step *step);
 
-/* Posts the round that is held, if any, unless jobs still read what it will overwrite. */
-ra_status ra__exec_post_held(struct ra__exec *exec);
+/* Posts a round; no job may be under way that reads what it overwrites. */
+ra_status ra__exec_post(struct ra__exec *exec, struct ra__round *round);
+
+/* The round that the next ATTEND is to post, if any; it is taken. */
+struct ra__round *ra__exec_take_held(struct ra__exec *exec);
 
 /* Teams: the tensors of the share, for a run with these of the caller. */
 struct ra__io ra__exec_share_io(const struct ra__exec *exec, const struct ra__io *home);

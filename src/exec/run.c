@@ -16,11 +16,8 @@ ra_status ra__exec_tick(struct ra__exec *exec)
     return ra__fail(RA_ERR_ABORTED, "rank %d: stopped by its progress callback", exec->rank->rank);
 }
 
-ra_status ra__exec_post_held(struct ra__exec *exec)
+ra_status ra__exec_post(struct ra__exec *exec, struct ra__round *round)
 {
-    struct ra__round *round = exec->held;
-    if (!round || ra__pool_lingers(exec->rank->pool)) return RA_OK;
-    exec->held = NULL;
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     exec->outstanding = round;
     exec->stats.hops++;
@@ -31,17 +28,28 @@ ra_status ra__exec_post_held(struct ra__exec *exec)
     return RA_OK;
 }
 
-/* A transport may copy bytes while it posts. Where jobs come next, which no message touches, the other
- * threads shall not wait for that: ATTEND posts what is held. */
+struct ra__round *ra__exec_take_held(struct ra__exec *exec)
+{
+    struct ra__round *round = exec->held;
+    exec->held = NULL;
+    return round;
+}
+
+/* A transport may copy bytes while it posts, and the last jobs of an ATTEND may be under way, which read
+ * what comes to be overwritten. Where jobs come next, other threads shall wait for neither: ATTEND posts
+ * what is held. */
 static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
 {
     const struct ra__step *next = step + 1;
     const struct ra__step *end = exec->bound->program->steps + exec->bound->program->step_count;
-    exec->held = &exec->bound->rounds[step->round];
+    struct ra__round *round = &exec->bound->rounds[step->round];
     while (next < end && next->op == RA__OP_CLEAR) next++;
-    if (next < end && next->op == RA__OP_ATTEND) return RA_OK;
+    if (next < end && next->op == RA__OP_ATTEND) {
+        exec->held = round;
+        return RA_OK;
+    }
     RA__TRY(ra__pool_settle(exec->rank->pool));
-    return ra__exec_post_held(exec);
+    return ra__exec_post(exec, round);
 }
 
 static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)

@@ -136,6 +136,7 @@ struct ra__kernel {
     ra_dtype weights;     /* what p and ds are rounded to, if not f32 */
     int rows;             /* most query rows x heads in one job */
     int backward_rows;    /* the same backward */
+    int backward_few;     /* and where jobs would be few otherwise; 0 = as many */
     bool (*wide)(const struct ra__shape *shape); /* see struct ra__view; NULL = never */
     /* Bytes, per thread, for jobs up to `most`; a job uses no more than its own extent asks for. */
     size_t (*workspace)(const struct ra__shape *shape, struct ra__extent most, bool backward);

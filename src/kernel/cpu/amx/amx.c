@@ -34,6 +34,7 @@ const struct ra__kernel ra__kernel_amx = {
     .weights = RA_BF16,
     .rows = FORWARD_ROWS,
     .backward_rows = BACKWARD_ROWS,
+    .backward_few = BACKWARD_FEW,
     .workspace = workspace,
     .forward = forward_in_tiles,
     .backward = backward_in_tiles,

@@ -10,6 +10,7 @@ enum {
     ROWS = 512,
     PARTS = 2,
     BACKWARD_ROWS = 1024,
+    BACKWARD_FEW = 512,
     STRIP = TILE_SIDE,         /* a tile of B lies in one piece */
     GEMM_ROWS = 4 * TILE_SIDE, /* scores go by way of the second-level cache: 13% faster alone, */
     GEMM_CROWDED = TILE_SIDE,  /* and 10% slower where two threads share a core */
@@ -17,6 +18,10 @@ enum {
     GEMM_DEPTH = TILE_SIDE,
     THIN_ROWS = 0,
 };
+
+/* Around what is not this kernel's, and may use tiles too. */
+static inline void gemm_leave(void) { tiles_end(); }
+static inline void gemm_return(void) { tiles_begin(); }
 
 /* `down` x `across` tiles of C, which lie at c: one or two each way, constants where this is inlined.
  * Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. */

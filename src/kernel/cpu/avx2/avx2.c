@@ -16,6 +16,7 @@ const struct ra__kernel ra__kernel_avx2 = {
     .dtypes = RA__ALL_DTYPES,
     .rows = FORWARD_ROWS,
     .backward_rows = BACKWARD_ROWS,
+    .backward_few = BACKWARD_FEW,
     .wide = wide,
     .workspace = workspace,
     .forward = forward,

@@ -21,6 +21,7 @@ const struct ra__kernel ra__kernel_avx512bf16 = {
     .weights = RA_BF16,
     .rows = FORWARD_ROWS,
     .backward_rows = BACKWARD_ROWS,
+    .backward_few = BACKWARD_FEW,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,

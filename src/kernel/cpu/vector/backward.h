@@ -322,7 +322,7 @@ static void differentiate_run(struct backward *b, const struct ra__key_run *run)
         if (b->terms.any) terms_see(&b->terms, &block, b->seen, all, &b->job->pairs);
         if (b->weightless) leave_weightless(b, &block);
         if (!lanes_none(block.seen)) differentiate_block(b, &block);
-        ra__breathe(&b->job->view);
+        breathe(&b->job->view);
     }
 }
 

@@ -343,7 +343,7 @@ static void fold_window(struct forward *f, const struct ra__key_run *run, struct
             else if (is_thin(f)) fold_thin(f, &block);
             else fold_block(f, &block, part);
             grain_end(mode);
-            ra__breathe(view);
+            breathe(view);
         }
     }
 }

@@ -9,6 +9,7 @@ enum {
     ROWS = 256,
     PARTS = 4,
     BACKWARD_ROWS = 1024,
+    BACKWARD_FEW = 256,
     STRIP = TILE_VECS * LANES,
     GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
     GEMM_CROWDED = GEMM_ROWS,
@@ -16,6 +17,10 @@ enum {
     GEMM_DEPTH = 1,
     THIN_ROWS = 16, /* on Zen 4 */
 };
+
+/* Around what is not this kernel's. */
+static inline void gemm_leave(void) {}
+static inline void gemm_return(void) {}
 
 /* One step of a piece: a line of B against a column of A. */
 static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],

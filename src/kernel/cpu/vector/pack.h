@@ -240,8 +240,8 @@ static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from,
     return watched;
 }
 
-/* Grains in a line of so many rows turned. Not a power of two, so that lines do not meet in a cache. */
-static inline int64_t turned_row(int64_t rows) { return (rows + SPAN - 1) / SPAN * LANES + LANES; }
+/* Grains in a line of so many rows turned. An odd number of vectors, so that lines do not meet in a cache. */
+static inline int64_t turned_row(int64_t rows) { return ((rows + SPAN - 1) / SPAN | 1) * LANES; }
 
 /* The same turned: [padded(n)][stride], grains stacked. */
 static void turn_queries(const struct ra__view *view, const struct ra__matrix *from, int n,

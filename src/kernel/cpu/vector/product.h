@@ -18,10 +18,11 @@ struct right {
  * result does not depend on the rows computed with it, and leaving out terms that are zero changes
  * nothing.
  *
- * A gemm.h has gemm() and says
+ * A gemm.h has gemm(), gemm_leave() and gemm_return(), and says
  *     ROWS        how many rows, with their sums, the second-level cache holds beside packed keys
  *     PARTS       times so many rows a forward job has at most: keys are packed once for all of them
- *     BACKWARD_ROWS  how many rows a backward job has at most
+ *     BACKWARD_ROWS  how many rows a backward job has at most, and
+ *     BACKWARD_FEW   where jobs would be few otherwise
  *     STRIP       how wide the strips of B are
  *     GEMM_ROWS   how many rows it likes to have at once, and, not more,
  *     GEMM_CROWDED   if it has only half of the first-level cache

@@ -99,4 +99,14 @@ static inline struct lanes lanes_whole(struct lanes lanes)
     return (struct lanes){ lanes.from / SPAN * SPAN, (lanes.to + SPAN - 1) / SPAN * SPAN };
 }
 
+/* Between blocks. What it calls may be anybody's code, which does with the units of the CPU what it
+ * likes. */
+static inline void breathe(const struct ra__view *view)
+{
+    if (!view->breathe) return;
+    gemm_leave();
+    ra__breathe(view);
+    gemm_return();
+}
+
 #endif
