@@ -72,12 +72,6 @@ static const struct ceiling *ceiling_of(const char *kernel)
     return own ? own : usable_ceiling("fma-avx2");
 }
 
-static int interrupted(void)
-{
-    if (!machine_interrupted()) return EXIT_PASS;
-    return fault("%s; nothing was written", machine_interruption());
-}
-
 static void print_ceiling(const struct record *r, const char *summary)
 {
     progress_hide();
@@ -105,7 +99,7 @@ static int measure_ceiling(struct suite *suite, const struct ceiling *ceiling, i
     if (status) return status;
     for (int i = 0; i < suite->runs && !status; i++) {
         status = sampler_take(&sampler, &rates[i]);
-        if (!status) status = interrupted();
+        if (!status) status = machine_go_on();
     }
     struct record record = { .threads = threads, .runs = suite->runs, .peak = sampler.peak };
     sampler_close(&sampler);
@@ -226,7 +220,7 @@ static struct record describe(const struct suite *suite, const struct setting *s
 static int run_once(struct engine *engine, struct sampler *sampler, bool backward,
                     struct series *series, int run)
 {
-    int status = interrupted();
+    int status = machine_go_on();
     series->ceilings[run] = NAN;
     if (!status && sampler->ceiling) status = sampler_take(sampler, &series->ceilings[run]);
     if (!status) status = backward ? engine_backward(engine) : engine_forward(engine);

@@ -304,8 +304,7 @@ static int compare_sample(struct checker *checker)
         compare_row(&w, i % t->batch, spread(i, SAMPLED_ROWS, t->q_len),
                     (i * 5 + i / 3) % t->q_heads, false);
         show_progress(checker, (double)i / SAMPLED_ROWS);
-        if (machine_interrupted())
-            status = fault("%s; nothing was written", machine_interruption());
+        status = machine_go_on();
     }
     /* A key alone needs the output and LSE of all queries, which no process of several has. */
     for (int i = 0; i < SAMPLED_KEYS && t->backward && !checker->engine->joined && !status; i++) {
@@ -313,8 +312,7 @@ static int compare_sample(struct checker *checker)
         oracle_key(&checker->oracle, i % t->batch, key, kv_head, &w.row, &w.dk, &w.dv);
         w.found.score_terms = fmax(w.found.score_terms, w.row.score_terms);
         compare_key(&w, i % t->batch, key, kv_head, 0);
-        if (machine_interrupted())
-            status = fault("%s; nothing was written", machine_interruption());
+        status = machine_go_on();
     }
     checker->all = w.found;
     worker_close(&w);
@@ -337,8 +335,7 @@ static int sum_sinks(const struct checker *checker, struct number *sums)
         for (int64_t i = 0; i < t->batch * t->q_heads; i++)
             oracle_add_sink(&checker->oracle, i / t->q_heads, query, i % t->q_heads, &row,
                             &sums[i % t->q_heads]);
-        if (machine_interrupted())
-            status = fault("%s; nothing was written", machine_interruption());
+        status = machine_go_on();
     }
     oracle_row_close(&row);
     return status;

@@ -322,9 +322,8 @@ static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
     for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
     ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, engine);
     *seconds = machine_seconds() - start;
-    if (status != RA_OK && machine_interrupted())
-        return fault("%s; nothing was written", machine_interruption());
-    return library_failed(status);
+    int interrupted = status != RA_OK ? machine_go_on() : EXIT_PASS;
+    return interrupted ? interrupted : library_failed(status);
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */

@@ -9,6 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli.h"
+
 int machine_cores(void)
 {
     cpu_set_t set;
@@ -91,4 +93,10 @@ const char *machine_interruption(void)
     return interrupted == SIGINT    ? "interrupted by Ctrl-C"
            : interrupted == SIGTERM ? "interrupted by SIGTERM"
                                     : "interrupted by SIGHUP";
+}
+
+int machine_go_on(void)
+{
+    if (!machine_interrupted()) return EXIT_PASS;
+    return fault("%s; nothing was written", machine_interruption());
 }

@@ -20,5 +20,7 @@ void machine_catch_interrupts(void);
 bool machine_interrupted(void);
 /* After that: "interrupted by Ctrl-C", or by what else. */
 const char *machine_interruption(void);
+/* EXIT_PASS; once interrupted a sentence that says by what, and that nothing was written. */
+int machine_go_on(void);
 
 #endif

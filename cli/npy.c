@@ -400,7 +400,8 @@ static int write_values(FILE *stream, const struct npy_output *o)
         half_to_float(o->dtype, (const char *)o->data + (size_t)i * half_bytes(o->dtype), count,
                       chunk);
         fwrite(chunk, sizeof *chunk, (size_t)count, stream);
-        if (machine_interrupted()) return fault("%s; nothing was written", machine_interruption());
+        int status = machine_go_on();
+        if (status) return status;
     }
     return EXIT_PASS;
 }
