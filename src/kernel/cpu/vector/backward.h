@@ -75,18 +75,34 @@ static struct backward backward_make(const struct ra__shape *shape, struct ra__e
 
 /* ---- Weights and their gradients --------------------------------------------------------------- */
 
+/* What makes a row's scores and dout vt p and ds. */
+struct slope {
+    vec factor, shift, delta;
+};
+
+static inline struct slope slope_of(const struct backward *b, int row)
+{
+    return (struct slope){ vec_all(b->terms.rest), vec_all(b->shift[row]), vec_all(b->delta[row]) };
+}
+
+static inline void differentiate(const struct slope *slope, vec *p, vec *ds)
+{
+    *p = vec_exp2_up(vec_fma(*p, slope->factor, slope->shift));
+    *ds = vec_mul(*p, vec_sub(*ds, slope->delta));
+}
+
 /* Turns the scores of a row (in p) and dout vt (in ds) into p and ds, over the lanes `all`, whole
  * vectors that hold those the row sees. The others become 0, whatever they were. */
 static inline void differentiate_row(const struct backward *b, int row, float *p, float *ds,
                                      struct lanes all)
 {
     struct lanes own = b->seen[row], busy = lanes_whole(own);
-    const vec factor = vec_all(b->terms.rest), shift = vec_all(b->shift[row]);
-    const vec delta = vec_all(b->delta[row]);
+    const struct slope slope = slope_of(b, row);
     for (int i = busy.from; i < busy.to; i += LANES) {
-        vec weight = vec_exp2_up(vec_fma(vec_load(p + i), factor, shift));
-        vec_store(p + i, weight);
-        vec_store(ds + i, vec_mul(weight, vec_sub(vec_load(ds + i), delta)));
+        vec x = vec_load(p + i), dx = vec_load(ds + i);
+        differentiate(&slope, &x, &dx);
+        vec_store(p + i, x);
+        vec_store(ds + i, dx);
     }
     const struct lanes before = { all.from, own.from }, behind = { own.to, all.to };
     fill(p, before, 0.0f);
@@ -112,7 +128,7 @@ static void differentiate_terms(struct backward *b, int row, float *p, float *ds
     clear_hidden(t, own, ds);
 }
 
-/* p and ds of `count` rows against the lanes `all` of the packed block, in f32. */
+/* s and dout vt of `count` rows against the lanes `all` of the packed block. */
 static void score_rows(struct backward *b, int row, int count, struct lanes all)
 {
     const struct ra__shape *shape = b->job->view.shape;
@@ -131,35 +147,80 @@ static void score_rows(struct backward *b, int row, int count, struct lanes all)
                             .b = { b->vt + turned_at(all.from, shape->value_dim), STRIP,
                                    turned_strip(shape->value_dim) },
                             .c = { b->dp + all.from, LINE } });
-    for (int r = 0; r < count; r++) {
-        float *p = b->s + r * LINE, *ds = b->dp + r * LINE;
-        if (b->terms.any) differentiate_terms(b, row + r, p, ds, all);
-        else differentiate_row(b, row + r, p, ds, all);
-    }
+}
+
+/* Row r of a group, the row `row` of the job: p and ds in place of s and dout vt. */
+static void weigh_row_of(struct backward *b, int row, int r, struct lanes all)
+{
+    float *p = b->s + r * LINE, *ds = b->dp + r * LINE;
+    if (b->terms.any) differentiate_terms(b, row, p, ds, all);
+    else differentiate_row(b, row, p, ds, all);
 }
 
 enum { GROUP_STRIP = GROUP / PER_GRAIN * STRIP };
 
-/* f32 of `count` rows to grains stacked, zeros for rows that the depth of a product has on top. */
-static void stack_up(const float *from, int count, struct lanes all, grain *to)
+/* Where the vector at `lane` of rows r to r + PER_GRAIN stands in a stacked group. */
+static inline int64_t stacked_in_group(int r, int lane)
 {
-    const int rows = depth_of(count) * PER_GRAIN;
-    for (int r = 0; r < rows; r += PER_GRAIN, to += STRIP, from += PER_GRAIN * LINE)
-        for (int i = all.from; i < all.to; i += LANES) {
-            vec x[PER_GRAIN];
-            for (int g = 0; g < PER_GRAIN; g++)
-                x[g] = r + g < count ? vec_load(from + g * LINE + i) : vec_zero();
-            grain_store(to + i / STRIP * GROUP_STRIP + i % STRIP, grain_stack(x));
-        }
+    return lane / STRIP * GROUP_STRIP + r / PER_GRAIN * STRIP + lane % STRIP;
 }
 
-/* p and ds as the products want them. */
-static void grind_rows(const struct backward *b, int count, struct lanes all)
+/* PER_GRAIN rows of a group from r on as the products want them, of which `count` are there; the others are
+ * zeros. `slope` says how to weigh them first, so that p and ds in f32 go through no memory; NULL: that is done. */
+static inline __attribute__((always_inline)) void grind(const struct backward *b, int r,
+                                                        const int count, const struct slope *slope,
+                                                        struct lanes all)
 {
-    if (PER_GRAIN == 1) return; /* that is what they are */
-    stack_up(b->s, count, all, b->p);
-    stack_up(b->dp, count, all, b->ds);
-    for (int r = 0; r < count; r++) line_up(b->dp + r * LINE, all, b->ds_rows + r * GRAIN_LINE);
+    for (int i = all.from; i < all.to; i += SPAN) {
+        vec ds_rows[PER_GRAIN][PER_GRAIN]; /* [row][vector] */
+        for (int n = 0; n < PER_GRAIN; n++) {
+            const int lane = i + n * LANES;
+            vec p[PER_GRAIN], ds[PER_GRAIN];
+            for (int g = 0; g < PER_GRAIN; g++) {
+                p[g] = g < count ? vec_load(b->s + (r + g) * LINE + lane) : vec_zero();
+                ds[g] = g < count ? vec_load(b->dp + (r + g) * LINE + lane) : vec_zero();
+                if (slope) differentiate(&slope[g], &p[g], &ds[g]);
+                ds_rows[g][n] = ds[g];
+            }
+            grain_store(b->p + stacked_in_group(r, lane), grain_stack(p));
+            grain_store(b->ds + stacked_in_group(r, lane), grain_stack(ds));
+        }
+        for (int g = 0; g < count; g++)
+            grain_store(b->ds_rows + (r + g) * GRAIN_LINE + i / PER_GRAIN, grain_line(ds_rows[g]));
+    }
+}
+
+static bool sees_all(const struct backward *b, int row, struct lanes all)
+{
+    return b->seen[row].from <= all.from && b->seen[row].to >= all.to;
+}
+
+/* p and ds of PER_GRAIN rows of a group, of which `count` are there: in one go where they see all lanes. */
+static void weigh_grain(struct backward *b, int row, int r, int count, struct lanes all)
+{
+    struct slope slope[PER_GRAIN];
+    bool whole = count >= PER_GRAIN && !b->terms.any;
+    for (int g = 0; g < PER_GRAIN && whole; g++) {
+        whole = sees_all(b, row + g, all);
+        slope[g] = slope_of(b, row + g);
+    }
+    if (whole) {
+        grind(b, r, PER_GRAIN, slope, all);
+        return;
+    }
+    for (int g = 0; g < PER_GRAIN && g < count; g++) weigh_row_of(b, row + g, r + g, all);
+    grind(b, r, count < PER_GRAIN ? count : PER_GRAIN, NULL, all);
+}
+
+/* p and ds of `count` rows, and zeros for rows that the depth of a product has on top. Where a grain is one
+ * number they are what products want as they stand. */
+static void weigh_rows(struct backward *b, int row, int count, struct lanes all)
+{
+    if (PER_GRAIN == 1)
+        for (int r = 0; r < count; r++) weigh_row_of(b, row + r, r, all);
+    else
+        for (int r = 0; r < depth_of(count) * PER_GRAIN; r += PER_GRAIN)
+            weigh_grain(b, row + r, r, count - r, all);
 }
 
 /* ---- Sums -------------------------------------------------------------------------------------- */
@@ -210,7 +271,7 @@ static void differentiate_rows(struct backward *b, int row, int count)
     struct lanes hull = lanes_hull(b->seen + row, count), all = lanes_strips(hull);
     if (lanes_none(hull)) return;
     score_rows(b, row, count, all);
-    grind_rows(b, count, all);
+    weigh_rows(b, row, count, all);
     add_to_keys(b, row, count, all);
     add_to_queries(b, row, count, all);
 }
@@ -225,6 +286,7 @@ static void differentiate_apart(struct backward *b, const struct key_block *bloc
     const struct lanes own = b->seen[row];
     if (lanes_none(own)) return;
     score_rows(b, row, 1, lanes_strips(own));
+    weigh_row_of(b, row, 0, lanes_strips(own));
     const void *q = query_row(view, &view->q, row), *dout = query_row(view, &job->dout, row);
     float *dq = row_of(b->dq, row, b->dim);
     for (int lane = own.from; lane < own.to; lane++) {
@@ -262,26 +324,35 @@ static bool load_block(const struct backward *b, const struct key_block *block)
     return finite;
 }
 
-/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which lie
- * `stride` apart and have n numbers. */
-static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
-                       float *to, int64_t stride)
+/* Where the gradients of the key in a lane are summed, rows `stride` apart; NULL where no row of the job sees it. */
+static inline float *sums_of_key(const struct key_block *block, int lane, float *sums,
+                                 int64_t stride)
 {
-    const struct ra__key_run *run = block->run;
+    if (lane < block->seen.from || lane >= block->seen.to) return NULL;
+    return sums + (block->run->row + (block->first + lane) * block->run->row_step) * stride;
+}
+
+/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which have n
+ * numbers. */
+static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
+                       float *sums, int64_t stride)
+{
     const struct lanes all = lanes_whole(block->seen);
-    for (int lane = all.from; lane < all.to; lane += LANES)
+    const vec times = vec_all(factor);
+    for (int lane = all.from; lane < all.to; lane += LANES) {
+        float *to[LANES];
+        for (int i = 0; i < LANES; i++) {
+            to[i] = sums_of_key(block, lane + i, sums, stride);
+            call_row(RA_F32, sums_of_key(block, lane + LANES + i, sums, stride), n);
+        }
         for (int d = 0; d < n; d += LANES) {
             vec square[LANES];
-            float line[LANES];
             for (int i = 0; i < LANES; i++) square[i] = vec_load(panel + (d + i) * LINE + lane);
             vec_transpose(square);
-            for (int i = 0; i < LANES; i++) {
-                if (lane + i < block->seen.from || lane + i >= block->seen.to) continue;
-                int64_t key = run->row + (block->first + lane + i) * run->row_step;
-                vec_store(line, square[i]);
-                add_scaled(to + key * stride + d, factor, line, n - d < LANES ? n - d : LANES);
-            }
+            for (int i = 0; i < LANES; i++)
+                if (to[i]) add_line(to[i] + d, times, square[i], n - d);
         }
+    }
 }
 
 static void add_block(const struct backward *b, const struct key_block *block)
@@ -331,9 +402,9 @@ static void load_rows(struct backward *b)
     const struct ra__backward_job *job = b->job;
     const struct ra__view *view = &job->view;
     vec q = pack_rows(view, &view->q, view->shape->dim, GEMM_PAD, b->q);
+    turn_queries(b->q, b->rows, view->shape->dim, b->turned, b->qt);
     vec dout = pack_rows(view, &job->dout, view->shape->value_dim, GEMM_PAD, b->dout);
-    turn_queries(view, &view->q, view->shape->dim, b->turned, b->qt);
-    turn_queries(view, &job->dout, view->shape->value_dim, b->turned, b->doutt);
+    turn_queries(b->dout, b->rows, view->shape->value_dim, b->turned, b->doutt);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;
         b->shift[row] = (float)(0.5 - job->lse.data[i * job->lse.row_stride + h] * RA__LOG2_E);
@@ -342,6 +413,29 @@ static void load_rows(struct backward *b)
     }
     b->finite = all_finite(q) && all_finite(dout);
     memset(b->dq, 0, sizeof(float) * (size_t)b->rows * (size_t)b->dim);
+}
+
+/* Where the gradient of a row is summed; NULL behind the last row. */
+static inline float *sums_of_row(const struct backward *b, int row)
+{
+    const struct ra__backward_job *job = b->job;
+    const int heads = job->view.heads;
+    if (row >= b->rows) return NULL;
+    return job->dq + row / heads * job->dq_row_stride + row % heads * job->view.shape->dim;
+}
+
+/* Adds the gradients of the rows. */
+static void add_rows(const struct backward *b)
+{
+    const struct ra__shape *shape = b->job->view.shape;
+    const vec scale = vec_all(shape->scale);
+    for (int row = 0; row < b->rows; row++) {
+        const float *from = row_of(b->dq, row, b->dim);
+        float *to = sums_of_row(b, row);
+        call_row(RA_F32, sums_of_row(b, row + CALLED_AHEAD), shape->dim);
+        for (int d = 0; d < shape->dim; d += LANES)
+            add_line(to + d, scale, vec_load(from + d), shape->dim - d);
+    }
 }
 
 static void backward(struct ra__backward_job *job, void *workspace)
@@ -355,10 +449,7 @@ static void backward(struct ra__backward_job *job, void *workspace)
     terms_begin(&b.terms, view);
     load_rows(&b);
     for (int n = 0; n < view->run_count; n++) differentiate_run(&b, &view->runs[n]);
-    for (int row = 0; row < b.rows; row++)
-        add_scaled(job->dq + row / view->heads * job->dq_row_stride +
-                       row % view->heads * shape->dim,
-                   shape->scale, row_of(b.dq, row, b.dim), shape->dim);
+    add_rows(&b);
 }
 
 #endif

@@ -86,10 +86,17 @@ static void scale_row(float *x, float factor, int n)
     for (int d = 0; d < n; d += LANES) vec_store(x + d, vec_mul(vec_load(x + d), f));
 }
 
-/* to += factor x from over any n. */
-static void add_scaled(float *to, float factor, const float *from, int n)
+/* to += factor x, or as much of it as n numbers have room for. */
+static inline void add_line(float *to, vec factor, vec x, int n)
 {
-    for (int d = 0; d < n; d++) to[d] += factor * from[d];
+    if (n >= LANES) {
+        vec_store(to, vec_fma(factor, x, vec_load(to)));
+        return;
+    }
+    float line[LANES] = { 0 };
+    memcpy(line, to, sizeof(float) * (size_t)n);
+    vec_store(line, vec_fma(factor, x, vec_load(line)));
+    memcpy(to, line, sizeof(float) * (size_t)n);
 }
 
 /* ---- Panels of grains -------------------------------------------------------------------------- */
@@ -215,11 +222,27 @@ static void turn_rows(ra_dtype dtype, const void *const rows[LANES], int n, grai
 
 /* ---- The rows of a job ------------------------------------------------------------------------- */
 
+static inline const void *query_at(const struct ra__view *view, const struct ra__matrix *from,
+                                   int64_t i, int h)
+{
+    return element(view->shape->dtype, from->data, i * from->row_stride + h * from->head_stride);
+}
+
 static const void *query_row(const struct ra__view *view, const struct ra__matrix *from, int row)
 {
-    if (row >= view->q_count * view->heads) return NULL;
-    return element(view->shape->dtype, from->data,
-                   row / view->heads * from->row_stride + row % view->heads * from->head_stride);
+    return query_at(view, from, row / view->heads, row % view->heads);
+}
+
+/* A row of a tensor to grains as rows, or zeros for none. */
+static inline vec pack_row(ra_dtype dtype, const void *row, int n, grain *to)
+{
+    vec watched = vec_zero();
+    for (int at = 0; at * SPAN < n; at++, to += LANES) {
+        vec x = line_at(dtype, row, at, n);
+        watched = watch(watched, x);
+        grain_store(to, x);
+    }
+    return watched;
 }
 
 /* The query rows of a job, or tensors shaped like them, as rows: [rows][grains(n)]. Zeros up to a
@@ -227,40 +250,39 @@ static const void *query_row(const struct ra__view *view, const struct ra__matri
 static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from, int n,
                      int multiple, grain *to)
 {
-    int rows = (int)view->q_count * view->heads;
+    const ra_dtype dtype = view->shape->dtype;
     vec watched = vec_zero();
-    for (int row = 0; row < (rows + multiple - 1) / multiple * multiple; row++) {
-        const void *numbers = query_row(view, from, row);
-        for (int at = 0; at * SPAN < n; at++, to += LANES) {
-            vec x = line_at(view->shape->dtype, numbers, at, n);
-            watched = watch(watched, x);
-            grain_store(to, x);
+    for (int64_t i = 0; i < view->q_count; i++)
+        for (int h = 0; h < view->heads; h++, to += grains(n)) {
+            if (i + CALLED_AHEAD < view->q_count)
+                call_row(dtype, query_at(view, from, i + CALLED_AHEAD, h), n);
+            watched = vec_add(watched, pack_row(dtype, query_at(view, from, i, h), n, to));
         }
-    }
+    for (int64_t row = view->q_count * view->heads; row % multiple != 0; row++, to += grains(n))
+        pack_row(dtype, NULL, n, to);
     return watched;
 }
 
 /* Grains in a line of so many rows turned. An odd number of vectors, so that lines do not meet in a cache. */
 static inline int64_t turned_row(int64_t rows) { return ((rows + SPAN - 1) / SPAN | 1) * LANES; }
 
-/* The same turned: [padded(n)][stride], grains stacked. */
-static void turn_queries(const struct ra__view *view, const struct ra__matrix *from, int n,
-                         int64_t stride, grain *to)
+/* What pack_rows() made of n numbers turned: [padded(n)][stride], grains stacked. */
+static void turn_queries(const grain *from, int rows, int n, int64_t stride, grain *to)
 {
-    const int rows = (int)view->q_count * view->heads;
-    for (int row = 0; row < rows; row += SPAN)
+    const ra_dtype dtype = PER_GRAIN == 1 ? RA_F32 : RA_BF16; /* of the rows as packed */
+    for (int row = 0; row < rows; row += SPAN) {
+        const void *numbers[SPAN];
+        for (int r = 0; r < SPAN; r++)
+            numbers[r] = row + r < rows ? from + (int64_t)(row + r) * grains(n) : NULL;
         for (int at = 0; at * LANES < n; at++) {
             vec square[LANES];
-            for (int i = 0; i < LANES; i++) {
-                const void *numbers[PER_GRAIN];
-                for (int r = 0; r < PER_GRAIN; r++)
-                    numbers[r] = query_row(view, from, row + i * PER_GRAIN + r);
-                square[i] = stack_at(view->shape->dtype, numbers, at, n);
-            }
+            for (int i = 0; i < LANES; i++)
+                square[i] = stack_at(dtype, numbers + i * PER_GRAIN, at, n);
             vec_transpose(square);
             for (int i = 0; i < LANES; i++)
                 grain_store(to + (at * LANES + i) * stride + row / PER_GRAIN, square[i]);
         }
+    }
 }
 
 /* ---- The keys of a block ----------------------------------------------------------------------- */
