@@ -235,21 +235,22 @@ enum { KV_HEADS = 5, KEYS = 1100, MOST_DIM = 64 };
 
 struct side {
     struct ra__shape shape;
-    float q[KV_HEADS * MOST_DIM], *k, *v;
+    void *q, *k, *v, *out;
     float m[KV_HEADS], l[KV_HEADS], lse[KV_HEADS];
-    float acc[KV_HEADS * MOST_DIM], out[KV_HEADS * MOST_DIM];
+    float acc[KV_HEADS * MOST_DIM];
 };
 
-static float *some_numbers(int64_t count, float *to)
+static void *some_numbers(ra_dtype dtype, int64_t count)
 {
+    void *to = job_allocate(count, ra__dtype_bytes(dtype));
     for (int64_t i = 0; i < count; i++)
-        to[i] = (float)((i * 2654435761u >> 7) % 4001) / 1000.0f - 2.0f;
+        ra__store(dtype, to, i, (float)((i * 2654435761u >> 7) % 4001) / 1000.0f - 2.0f);
     return to;
 }
 
-static struct side side_make(int dim, int value_dim)
+static struct side side_make(ra_dtype dtype, int dim, int value_dim)
 {
-    struct side s = { .shape = { .dtype = RA_F32,
+    struct side s = { .shape = { .dtype = dtype,
                                  .batch = 1,
                                  .q_len = 1,
                                  .k_len = KEYS,
@@ -258,11 +259,26 @@ static struct side side_make(int dim, int value_dim)
                                  .dim = dim,
                                  .value_dim = value_dim,
                                  .scale = 0.3f } };
-    some_numbers(KV_HEADS * dim, s.q);
-    s.k = some_numbers(KEYS * KV_HEADS * dim, job_allocate(KEYS * KV_HEADS * dim, sizeof(float)));
-    s.v = some_numbers(KEYS * KV_HEADS * value_dim,
-                       job_allocate(KEYS * KV_HEADS * value_dim, sizeof(float)));
+    s.q = some_numbers(dtype, KV_HEADS * dim);
+    s.k = some_numbers(dtype, KEYS * KV_HEADS * dim);
+    s.v = some_numbers(dtype, KEYS * KV_HEADS * value_dim);
+    s.out = some_numbers(dtype, KV_HEADS * value_dim);
     return s;
+}
+
+static void side_free(struct side *s)
+{
+    free(s->q);
+    free(s->k);
+    free(s->v);
+    free(s->out);
+}
+
+/* Numbers of a head, of tensors whose heads have `dim`. */
+static struct ra__matrix side_head(const struct side *s, void *data, int head, int dim)
+{
+    char *at = (char *)data + (size_t)(head * dim) * ra__dtype_bytes(s->shape.dtype);
+    return (struct ra__matrix){ at, KV_HEADS * dim, dim };
 }
 
 /* Some runs for `kv_heads` KV heads from `head` on, from and to the state or not. */
@@ -278,9 +294,9 @@ static void side_run(struct side *s, const struct ra__kernel *kernel, void *work
         .q_count = 1,
         .q_pos = 700,
         .q_pos_step = 1,
-        .q = { s->q + head * dim, KV_HEADS * dim, dim },
-        .k = { s->k + head * dim, KV_HEADS * dim, dim },
-        .v = { s->v + head * value_dim, KV_HEADS * value_dim, value_dim },
+        .q = side_head(s, s->q, head, dim),
+        .k = side_head(s, s->k, head, dim),
+        .v = side_head(s, s->v, head, value_dim),
         .runs = job.view.runs,
         .run_count = job.view.run_count,
     };
@@ -289,68 +305,89 @@ static void side_run(struct side *s, const struct ra__kernel *kernel, void *work
     job.lse = (struct ra__column){ s->lse + head, KV_HEADS };
     job.acc = s->acc + head * value_dim;
     job.acc_row_stride = KV_HEADS * value_dim;
-    job.out = (struct ra__matrix){ s->out + head * value_dim, KV_HEADS * value_dim, value_dim };
+    job.out = side_head(s, s->out, head, value_dim);
     memset(workspace, 0xff, kernel->workspace(&s->shape, ra__view_extent(&job.view), false));
     kernel->forward(&job, workspace);
     assert_int_equal(job.pairs % kv_heads, 0);
 }
 
-/* Runs whose rows follow one another, in two jobs with the state between them. */
+/* Runs whose rows follow one another; those before `cut` in a job of their own, with the state between. */
+struct stages {
+    const struct ra__key_run *runs;
+    int count, cut;
+};
+
+static const struct ra__key_run own[] = {
+    { 0, 1, 0, 1, 1100, JOB_FULL },  { 0, 1, 0, 1, 1100, JOB_CAUSAL },
+    { 7, 1, 3, 1, 901, { 301, 2 } }, { 40, 1, 590, 1, 1, JOB_FULL },
+    { 3, 1, 257, 1, 254, JOB_FULL }, { 4, 1, 2000, 1, 80, JOB_CAUSAL },
+};
+static const struct stages all_runs = { own, TEST_COUNT(own), 2 };
+
+/* Keys that begin and end within a pair, where others share its grain. */
+enum { FENCE = 3, FENCED = 333 };
+static const struct ra__key_run fenced[] = { { FENCE, 1, 257, 1, FENCED - 100, JOB_FULL },
+                                             { FENCE, 1, 258, 1, FENCED, JOB_FULL } };
+static const struct stages inner_runs = { fenced, TEST_COUNT(fenced), 1 };
+
 static void side_stages(struct side *s, const struct ra__kernel *kernel, void *workspace, int head,
-                        int kv_heads)
+                        int kv_heads, const struct stages *stages)
 {
-    static const struct ra__key_run own[] = {
-        { 0, 1, 0, 1, 1100, JOB_FULL },  { 0, 1, 0, 1, 1100, JOB_CAUSAL },
-        { 7, 1, 3, 1, 901, { 301, 2 } }, { 40, 1, 590, 1, 1, JOB_FULL },
-        { 3, 1, 257, 1, 254, JOB_FULL }, { 4, 1, 2000, 1, 80, JOB_CAUSAL },
-    };
-    enum { CUT = 2 };
-    struct ra__forward_job job = { .view = { .runs = own, .run_count = CUT }, .first = true };
+    struct ra__forward_job job = { .view = { .runs = stages->runs, .run_count = stages->cut },
+                                   .first = true };
     side_run(s, kernel, workspace, head, kv_heads, job);
-    job = (struct ra__forward_job){
-        .view = { .runs = own + CUT, .run_count = TEST_COUNT(own) - CUT }, .last = true
-    };
+    job = (struct ra__forward_job){ .view = { .runs = stages->runs + stages->cut,
+                                              .run_count = stages->count - stages->cut },
+                                    .last = true };
     side_run(s, kernel, workspace, head, kv_heads, job);
 }
 
-static void expect_numbers(const float *got, const float *want, int count, const char *what)
+static void expect_numbers(ra_dtype dtype, const void *got, const void *want, int count,
+                           const char *what)
 {
-    for (int i = 0; i < count; i++)
-        if (!same(got[i], want[i]))
-            fail_msg("%s %d is %a, not %a", what, i, (double)got[i], (double)want[i]);
+    for (int i = 0; i < count; i++) {
+        const float x = ra__load(dtype, got, i), y = ra__load(dtype, want, i);
+        if (!same(x, y)) fail_msg("%s %d is %a, not %a", what, i, (double)x, (double)y);
+    }
 }
 
-static void check_side(const struct ra__kernel *kernel, struct side *s)
+static void check_side(const struct ra__kernel *kernel, struct side *s, const struct stages *stages)
 {
-    assert_true(kernel->wide(&s->shape));
     const struct ra__extent most = { KV_HEADS, KEYS };
+    const int numbers = KV_HEADS * s->shape.value_dim;
     void *workspace = aligned_alloc(64, (kernel->workspace(&s->shape, most, false) + 63) / 64 * 64);
     assert_non_null(workspace);
-    for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1);
+    for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1, stages);
     struct side together = *s;
-    memset(together.out, 0xff, sizeof together.out);
+    together.out = some_numbers(s->shape.dtype, numbers);
     memset(together.lse, 0xff, sizeof together.lse);
-    side_stages(&together, kernel, workspace, 0, KV_HEADS);
-    expect_numbers(together.out, s->out, KV_HEADS * s->shape.value_dim, "output");
-    expect_numbers(together.lse, s->lse, KV_HEADS, "lse");
-    expect_numbers(together.acc, s->acc, KV_HEADS * s->shape.value_dim, "sum");
+    side_stages(&together, kernel, workspace, 0, KV_HEADS, stages);
+    expect_numbers(s->shape.dtype, together.out, s->out, numbers, "output");
+    expect_numbers(RA_F32, together.lse, s->lse, KV_HEADS, "lse");
+    expect_numbers(RA_F32, together.acc, s->acc, numbers, "sum");
+    free(together.out);
     free(workspace);
 }
 
 static void kv_heads_together_give_the_bits_of_each_alone(void **state)
 {
     (void)state;
-    const int dims[][2] = { { 64, 64 }, { 19, 32 }, { 32, 64 } };
+    const int dims[][2] = { { 64, 64 }, { 19, 32 }, { 32, 64 }, { 64, 48 } };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
-        for (int n = 0; n < 2 * TEST_COUNT(dims) && on->kernel->wide; n++) {
-            struct side s = side_make(dims[n / 2][0], dims[n / 2][1]);
-            if (on->dtype != RA_F32)
-                assert_false(on->kernel->wide(&(struct ra__shape){
-                    .dtype = on->dtype, .q_heads = 2, .kv_heads = 2, .value_dim = 64 }));
-            if (n % 2) s.v[(300 * KV_HEADS + 2) * s.shape.value_dim] = NAN; /* of one head */
-            if (on->dtype == RA_F32) check_side(on->kernel, &s);
-            free(s.k);
-            free(s.v);
+        for (int n = 0; n < TEST_COUNT(dims) && on->kernel->wide; n++) {
+            struct side s = side_make(on->dtype, dims[n][0], dims[n][1]);
+            const int64_t row = KV_HEADS * s.shape.value_dim;
+            assert_true(on->kernel->wide(&s.shape));
+            check_side(on->kernel, &s, &all_runs);
+            for (int64_t i = 0; i < KEYS * row; i++)
+                if (i < FENCE * row || i >= (FENCE + FENCED) * row)
+                    ra__store(on->dtype, s.v, i, NAN);
+            check_side(on->kernel, &s, &inner_runs);
+            for (int i = 0; i < row; i++) assert_true(isfinite(ra__load(on->dtype, s.out, i)));
+            ra__store(on->dtype, s.v, 300 * row + 2 * s.shape.value_dim, NAN); /* of one head */
+            check_side(on->kernel, &s, &inner_runs);
+            check_side(on->kernel, &s, &all_runs);
+            side_free(&s);
         }
 }
 

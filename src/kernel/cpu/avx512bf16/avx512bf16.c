@@ -22,6 +22,7 @@ const struct ra__kernel ra__kernel_avx512bf16 = {
     .rows = FORWARD_ROWS,
     .backward_rows = BACKWARD_ROWS,
     .backward_few = BACKWARD_FEW,
+    .wide = wide,
     .workspace = workspace,
     .forward = forward,
     .backward = backward,
