@@ -56,14 +56,14 @@ struct ra__column {
  * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
  * or kernel->backward_rows.
  *
- * Forward, a job of one query may take all KV heads of a batch item where kernel->wide(shape) says so, their
- * keys and values lie side by side, rows of runs with row_step 1 behind one another, and no bias, slope or
+ * Forward, a job of one query may take all heads of a batch item where kernel->wide(shape) says so, keys
+ * and values of KV heads lie side by side, rows of runs with row_step 1 behind one another, and no bias, slope or
  * mask comes to the scores. */
 struct ra__view {
     const struct ra__shape *shape;
     int64_t batch;
     int head, heads; /* the first query head; how many */
-    int kv_heads;    /* that they read: 1, or, one query head each, all of a shape that is wide() */
+    int kv_heads;    /* that they read: 1, or all of a shape that is wide(), as many heads each */
     int64_t q_count;
     int64_t q_pos, q_pos_step; /* query i sits at position q_pos + i q_pos_step */
     struct ra__matrix q;       /* row i, head h at data + i row_stride + h head_stride */

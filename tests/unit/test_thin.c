@@ -231,13 +231,19 @@ static void state_is_carried_from_job_to_job(void **state)
 /* ---- Several KV heads ------------------------------------------------------------------------ */
 
 /* One query of several KV heads whose keys and values lie side by side. */
-enum { KV_HEADS = 5, KEYS = 1100, MOST_DIM = 64 };
+enum {
+    KV_HEADS = 5,
+    MOST_GROUP = 6,
+    MOST_HEADS = KV_HEADS * MOST_GROUP,
+    KEYS = 1100,
+    MOST_DIM = 64
+};
 
 struct side {
     struct ra__shape shape;
     void *q, *k, *v, *out;
-    float m[KV_HEADS], l[KV_HEADS], lse[KV_HEADS];
-    float acc[KV_HEADS * MOST_DIM];
+    float m[MOST_HEADS], l[MOST_HEADS], lse[MOST_HEADS];
+    float acc[MOST_HEADS * MOST_DIM];
 };
 
 static void *some_numbers(ra_dtype dtype, int64_t count)
@@ -248,21 +254,21 @@ static void *some_numbers(ra_dtype dtype, int64_t count)
     return to;
 }
 
-static struct side side_make(ra_dtype dtype, int dim, int value_dim)
+static struct side side_make(ra_dtype dtype, int group, int dim, int value_dim)
 {
     struct side s = { .shape = { .dtype = dtype,
                                  .batch = 1,
                                  .q_len = 1,
                                  .k_len = KEYS,
-                                 .q_heads = KV_HEADS,
+                                 .q_heads = KV_HEADS * group,
                                  .kv_heads = KV_HEADS,
                                  .dim = dim,
                                  .value_dim = value_dim,
                                  .scale = 0.3f } };
-    s.q = some_numbers(dtype, KV_HEADS * dim);
+    s.q = some_numbers(dtype, KV_HEADS * group * dim);
     s.k = some_numbers(dtype, KEYS * KV_HEADS * dim);
     s.v = some_numbers(dtype, KEYS * KV_HEADS * value_dim);
-    s.out = some_numbers(dtype, KV_HEADS * value_dim);
+    s.out = some_numbers(dtype, KV_HEADS * group * value_dim);
     return s;
 }
 
@@ -274,38 +280,39 @@ static void side_free(struct side *s)
     free(s->out);
 }
 
-/* Numbers of a head, of tensors whose heads have `dim`. */
-static struct ra__matrix side_head(const struct side *s, void *data, int head, int dim)
+/* Numbers of a head of `heads`, which have `dim` each. */
+static struct ra__matrix side_head(const struct side *s, void *data, int head, int heads, int dim)
 {
     char *at = (char *)data + (size_t)(head * dim) * ra__dtype_bytes(s->shape.dtype);
-    return (struct ra__matrix){ at, KV_HEADS * dim, dim };
+    return (struct ra__matrix){ at, heads * dim, dim };
 }
 
 /* Some runs for `kv_heads` KV heads from `head` on, from and to the state or not. */
 static void side_run(struct side *s, const struct ra__kernel *kernel, void *workspace, int head,
                      int kv_heads, struct ra__forward_job job)
 {
-    const int dim = s->shape.dim, value_dim = s->shape.value_dim;
+    const int dim = s->shape.dim, value_dim = s->shape.value_dim, heads = s->shape.q_heads;
+    const int group = heads / KV_HEADS, first = head * group;
     job.view = (struct ra__view){
         .shape = &s->shape,
-        .head = head,
-        .heads = kv_heads,
+        .head = first,
+        .heads = kv_heads * group,
         .kv_heads = kv_heads,
         .q_count = 1,
         .q_pos = 700,
         .q_pos_step = 1,
-        .q = side_head(s, s->q, head, dim),
-        .k = side_head(s, s->k, head, dim),
-        .v = side_head(s, s->v, head, value_dim),
+        .q = side_head(s, s->q, first, heads, dim),
+        .k = side_head(s, s->k, head, KV_HEADS, dim),
+        .v = side_head(s, s->v, head, KV_HEADS, value_dim),
         .runs = job.view.runs,
         .run_count = job.view.run_count,
     };
-    job.m = (struct ra__column){ s->m + head, KV_HEADS };
-    job.l = (struct ra__column){ s->l + head, KV_HEADS };
-    job.lse = (struct ra__column){ s->lse + head, KV_HEADS };
-    job.acc = s->acc + head * value_dim;
-    job.acc_row_stride = KV_HEADS * value_dim;
-    job.out = side_head(s, s->out, head, value_dim);
+    job.m = (struct ra__column){ s->m + first, heads };
+    job.l = (struct ra__column){ s->l + first, heads };
+    job.lse = (struct ra__column){ s->lse + first, heads };
+    job.acc = s->acc + first * value_dim;
+    job.acc_row_stride = heads * value_dim;
+    job.out = side_head(s, s->out, first, heads, value_dim);
     memset(workspace, 0xff, kernel->workspace(&s->shape, ra__view_extent(&job.view), false));
     kernel->forward(&job, workspace);
     assert_int_equal(job.pairs % kv_heads, 0);
@@ -353,8 +360,8 @@ static void expect_numbers(ra_dtype dtype, const void *got, const void *want, in
 
 static void check_side(const struct ra__kernel *kernel, struct side *s, const struct stages *stages)
 {
-    const struct ra__extent most = { KV_HEADS, KEYS };
-    const int numbers = KV_HEADS * s->shape.value_dim;
+    const struct ra__extent most = { s->shape.q_heads, KEYS };
+    const int numbers = s->shape.q_heads * s->shape.value_dim;
     void *workspace = aligned_alloc(64, (kernel->workspace(&s->shape, most, false) + 63) / 64 * 64);
     assert_non_null(workspace);
     for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1, stages);
@@ -363,7 +370,7 @@ static void check_side(const struct ra__kernel *kernel, struct side *s, const st
     memset(together.lse, 0xff, sizeof together.lse);
     side_stages(&together, kernel, workspace, 0, KV_HEADS, stages);
     expect_numbers(s->shape.dtype, together.out, s->out, numbers, "output");
-    expect_numbers(RA_F32, together.lse, s->lse, KV_HEADS, "lse");
+    expect_numbers(RA_F32, together.lse, s->lse, s->shape.q_heads, "lse");
     expect_numbers(RA_F32, together.acc, s->acc, numbers, "sum");
     free(together.out);
     free(workspace);
@@ -372,10 +379,14 @@ static void check_side(const struct ra__kernel *kernel, struct side *s, const st
 static void kv_heads_together_give_the_bits_of_each_alone(void **state)
 {
     (void)state;
-    const int dims[][2] = { { 64, 64 }, { 19, 32 }, { 32, 64 }, { 64, 48 } };
+    const int dims[][2] = {
+        { 64, 64 }, { 19, 32 }, { 32, 64 }, { 64, 48 }, { 32, 48 }, { 19, 64 }
+    };
+    const int groups[TEST_COUNT(dims)] = { 1, 1, 2, 1, 3, MOST_GROUP };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
         for (int n = 0; n < TEST_COUNT(dims) && on->kernel->wide; n++) {
-            struct side s = side_make(on->dtype, dims[n][0], dims[n][1]);
+            const int group = groups[n];
+            struct side s = side_make(on->dtype, group, dims[n][0], dims[n][1]);
             const int64_t row = KV_HEADS * s.shape.value_dim;
             assert_true(on->kernel->wide(&s.shape));
             check_side(on->kernel, &s, &all_runs);
@@ -383,7 +394,8 @@ static void kv_heads_together_give_the_bits_of_each_alone(void **state)
                 if (i < FENCE * row || i >= (FENCE + FENCED) * row)
                     ra__store(on->dtype, s.v, i, NAN);
             check_side(on->kernel, &s, &inner_runs);
-            for (int i = 0; i < row; i++) assert_true(isfinite(ra__load(on->dtype, s.out, i)));
+            for (int i = 0; i < row * group; i++)
+                assert_true(isfinite(ra__load(on->dtype, s.out, i)));
             ra__store(on->dtype, s.v, 300 * row + 2 * s.shape.value_dim, NAN); /* of one head */
             check_side(on->kernel, &s, &inner_runs);
             check_side(on->kernel, &s, &all_runs);

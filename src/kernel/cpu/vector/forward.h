@@ -40,9 +40,9 @@ struct forward {
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
-    float *sums;         /* of several KV heads in a block: [THIN_ROWS][value_dim] */
-    float *scores;       /* [GEMM_ROWS][LINE] */
-    grain *p;            /* rows: [GEMM_ROWS][GRAIN_LINE]; the same memory if it fits */
+    float *sums;         /* of several KV heads in a block: [rows][value_dim] */
+    float *scores;       /* [GEMM_ROWS or rows][LINE] */
+    grain *p;            /* rows: [GEMM_ROWS or rows][GRAIN_LINE]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
     struct panel panels[WINDOW];
@@ -62,18 +62,19 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
                                    struct arena *arena)
 {
     const int64_t rows = ra__min(most.rows, FORWARD_ROWS);
+    const int64_t lines = ra__max(GEMM_ROWS, ra__min(rows, WIDE_ROWS)); /* of scores */
     struct forward f = { .value_dim = padded(shape->value_dim) };
     f.q = carve(arena, (rows + GEMM_PAD) * grains(shape->dim), sizeof(grain));
     f.m = carve(arena, rows, sizeof(float));
     f.l = carve(arena, rows, sizeof(float));
     f.acc = carve(arena, rows * f.value_dim, sizeof(float));
-    f.sums = carve(arena, THIN_ROWS * f.value_dim, sizeof(float));
+    f.sums = carve(arena, ra__max(THIN_ROWS, ra__min(rows, WIDE_ROWS)) * f.value_dim, sizeof(float));
     for (int n = 0; n < panels_for(most); n++) {
         f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
         f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
     }
-    f.scores = carve(arena, GEMM_ROWS * LINE, sizeof(float));
-    f.p = PER_GRAIN == 1 ? (void *)f.scores : carve(arena, GEMM_ROWS * GRAIN_LINE, sizeof(grain));
+    f.scores = carve(arena, lines * LINE, sizeof(float));
+    f.p = PER_GRAIN == 1 ? (void *)f.scores : carve(arena, lines * GRAIN_LINE, sizeof(grain));
     f.spans = carve(arena, rows, sizeof(struct span));
     f.seen = carve(arena, rows, sizeof(struct lanes));
     f.terms = terms_make(arena, rows, false);
