@@ -129,13 +129,15 @@ static void one_query_of_many_kv_heads(void **state)
 {
     (void)state;
     static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
+    static const char *const heads[] = { "5", "15/5" };
+    const char *dtype;
     ra_part kernel;
-    for (int k = 0; walk_usable("kernel", k, &kernel); k++)
+    for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
         for (int t = 0; t < TEST_COUNT(terms); t++)
-            for (int ranks = 1; ranks <= 2; ranks++) {
+            for (int n = 0; n < 4; n++) {
                 struct lab lab;
-                lab_open(&lab, "causal n=1 nk=700 h=5 d=19 dv=32 b=2 %s %s ring=%d kernel=%s",
-                         walk_dtype(&kernel, 0), terms[t], ranks, kernel.name);
+                lab_open(&lab, "causal n=1 nk=700 h=%s d=19 dv=32 b=2 %s %s ring=%d kernel=%s",
+                         heads[n / 2], dtype, terms[t], 1 + n % 2, kernel.name);
                 lab_run(&lab);
                 expect_lab(&lab);
                 lab_close(&lab);
