@@ -35,11 +35,12 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
     return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
 }
 
-/* The plain C kernel is always usable and takes every dtype, so there always is one. */
-static const struct ra__kernel *fastest(ra_dtype dtype)
+/* The plain C kernel is always usable and takes every dtype, so there always is one. One query alone has no use
+ * for products of many rows: there a kernel that reads keys where they lie is faster. */
+static const struct ra__kernel *fastest(ra_dtype dtype, bool one_query)
 {
     int i = RA__COUNT(kernels) - 1;
-    while (i > 0 && !is_candidate(kernels[i], dtype)) i--;
+    while (i > 0 && (!is_candidate(kernels[i], dtype) || (one_query && !kernels[i]->wide))) i--;
     return kernels[i];
 }
 
@@ -72,10 +73,11 @@ static struct names name_dtypes(unsigned dtypes)
     return names;
 }
 
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, const struct ra__kernel **out)
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool one_query,
+                            const struct ra__kernel **out)
 {
     if (!name) name = wish();
-    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype);
+    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, one_query);
     if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
     if (!kernel->usable())
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
@@ -88,30 +90,32 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, const struct ra__k
 }
 
 /* The dtypes it is the fastest kernel for. */
-static unsigned best_for(const struct ra__kernel *kernel)
+static unsigned best_for(const struct ra__kernel *kernel, bool one_query)
 {
     unsigned dtypes = 0;
     for (int t = 0; RA__ALL_DTYPES >> t; t++)
-        if (fastest((ra_dtype)t) == kernel) dtypes |= 1u << t;
+        if (fastest((ra_dtype)t, one_query) == kernel) dtypes |= 1u << t;
     return dtypes;
 }
 
 bool ra__kernel_chosen(const struct ra__kernel *kernel)
 {
     const char *name = wish();
-    return name ? kernel == find(name) && kernel->usable() : best_for(kernel) != 0;
+    return name ? kernel == find(name) && kernel->usable() : best_for(kernel, false) != 0;
 }
 
 /* For a usable kernel that nobody asked for by name. */
 static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size)
 {
-    unsigned best = best_for(kernel);
+    unsigned best = best_for(kernel, false), alone = best_for(kernel, true) & ~best;
     if (best == RA__ALL_DTYPES) snprintf(sentence, size, "the fastest one this CPU can run");
     else if (best)
-        snprintf(sentence, size, "the fastest one this CPU can run for %s", name_dtypes(best).text);
+        snprintf(sentence, size, "the fastest one this CPU can run for %s%s%s",
+                 name_dtypes(best).text, alone ? ", and for one query of " : "",
+                 name_dtypes(alone).text);
     else {
         ra_dtype dtype = ra__kernel_takes(kernel, RA_F32) ? RA_F32 : RA_BF16;
-        snprintf(sentence, size, "%s is faster", fastest(dtype)->name);
+        snprintf(sentence, size, "%s is faster", fastest(dtype, false)->name);
     }
 }
 

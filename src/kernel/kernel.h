@@ -154,8 +154,10 @@ static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dt
     return kernel->dtypes >> dtype & 1;
 }
 
-/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype. */
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, const struct ra__kernel **out);
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype; one_query:
+ * for one alone, forward. */
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool one_query,
+                            const struct ra__kernel **out);
 
 /* Is it what is chosen for some dtype when nobody names one? */
 bool ra__kernel_chosen(const struct ra__kernel *kernel);

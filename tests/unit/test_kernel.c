@@ -1049,7 +1049,7 @@ static void kernels_are_chosen_by_name(void **state)
     for (int i = 0; ra__kernel_at(i); i++)
         for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
             const struct ra__kernel *kernel = ra__kernel_at(i), *got = NULL;
-            ra_status status = ra__kernel_choose(kernel->name, job_dtypes[t], &got);
+            ra_status status = ra__kernel_choose(kernel->name, job_dtypes[t], false, &got);
             bool takes = ra__kernel_takes(kernel, job_dtypes[t]), good = kernel->usable() && takes;
             char not_it[32];
             snprintf(not_it, sizeof not_it, ", not %s", dtype_names[job_dtypes[t]]);
@@ -1062,20 +1062,30 @@ static void kernels_are_chosen_by_name(void **state)
     assert_null(ra__kernel_at(-1));
 }
 
-/* The last usable one that is not slow here and takes the dtype; that is what `why` and `chosen` say. */
+/* The last usable one that is not slow here and takes the dtype; for one query, that can take all its heads at
+ * once, or else the first. */
+static const struct ra__kernel *expected_kernel(ra_dtype dtype, bool one_query)
+{
+    const struct ra__kernel *last = NULL;
+    for (int i = 0; ra__kernel_at(i); i++) {
+        const struct ra__kernel *kernel = ra__kernel_at(i);
+        bool slow = kernel->slow && kernel->slow(), fits = !one_query || kernel->wide || i == 0;
+        if (kernel->usable() && !slow && fits && ra__kernel_takes(kernel, dtype)) last = kernel;
+    }
+    return last;
+}
+
+/* That is what `why` and `chosen` say. */
 static void kernels_are_chosen_by_dtype(void **state)
 {
     (void)state;
     unsetenv("RINGATTN_KERNEL");
     for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
-        const struct ra__kernel *last = NULL, *got = NULL;
-        for (int i = 0; ra__kernel_at(i); i++) {
-            const struct ra__kernel *kernel = ra__kernel_at(i);
-            bool slow = kernel->slow && kernel->slow();
-            if (kernel->usable() && !slow && ra__kernel_takes(kernel, job_dtypes[t])) last = kernel;
-        }
-        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], &got));
-        assert_ptr_equal(got, last);
+        const struct ra__kernel *got = NULL;
+        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], true, &got));
+        assert_ptr_equal(got, expected_kernel(job_dtypes[t], true));
+        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], false, &got));
+        assert_ptr_equal(got, expected_kernel(job_dtypes[t], false));
         assert_true(ra__kernel_chosen(got));
         const char *why = ra__kernel_why(got), *names = strstr(why, " for ");
         assert_non_null(strstr(why, "the fastest one this CPU can run"));
@@ -1097,7 +1107,7 @@ static void kernels_are_chosen_by_the_environment(void **state)
     const struct ra__kernel *got = NULL;
     setenv("RINGATTN_KERNEL", "scalar", 1);
     for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
-        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], &got));
+        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], false, &got));
         assert_string_equal(got->name, "scalar");
     }
     assert_string_equal(ra__kernel_why(got), "RINGATTN_KERNEL names it");
@@ -1107,16 +1117,16 @@ static void kernels_are_chosen_by_the_environment(void **state)
         for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
             bool good = kernel->usable() && ra__kernel_takes(kernel, job_dtypes[t]);
             setenv("RINGATTN_KERNEL", "scalar", 1);
-            if (good) assert_ok(ra__kernel_choose(kernel->name, job_dtypes[t], &got));
+            if (good) assert_ok(ra__kernel_choose(kernel->name, job_dtypes[t], false, &got));
             if (good) assert_ptr_equal(got, kernel); /* a name comes first */
             setenv("RINGATTN_KERNEL", kernel->name, 1);
-            assert_int_equal(ra__kernel_choose(NULL, job_dtypes[t], &got),
+            assert_int_equal(ra__kernel_choose(NULL, job_dtypes[t], false, &got),
                              good ? RA_OK : RA_ERR_UNSUPPORTED);
         }
     }
     setenv("RINGATTN_KERNEL", "abacus", 1);
     got = NULL;
-    assert_fails(RA_ERR_ARGUMENT, "abacus", ra__kernel_choose(NULL, RA_F32, &got));
+    assert_fails(RA_ERR_ARGUMENT, "abacus", ra__kernel_choose(NULL, RA_F32, false, &got));
     assert_non_null(strstr(ra_last_error(), "scalar"));
     assert_null(got);
     for (int i = 0; ra__kernel_at(i); i++) assert_false(ra__kernel_chosen(ra__kernel_at(i)));
