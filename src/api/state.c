@@ -8,6 +8,9 @@
 #include "exec/fold.h"
 #include "pattern/order.h"
 
+/* A state may get more keys than it was made for; kernels need no more memory for more of them than this. */
+#define ANY_KEYS (INT64_C(1) << 40)
+
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
     return ra__row_of(state, state->data, row);
@@ -45,7 +48,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
-    RA__TRY(ra__kernel_choose(kernel, s->dtype, s->q_len == 1, &state->kernel));
+    RA__TRY(ra__kernel_choose(kernel, s->dtype, ra__few_rows(s), &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);
@@ -55,7 +58,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     state->bytes = bytes;
     state->rows = s->batch * s->q_len * s->q_heads;
     state->data = ra__alloc(NULL, RA__FOR_STATE, bytes);
-    struct ra__extent most = { s->q_len * (s->q_heads / s->kv_heads), s->k_len };
+    struct ra__extent most = { s->q_len * (s->q_heads / s->kv_heads), ANY_KEYS };
     state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, most, false));
     if (!state->data || !state->workspace)
         return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);

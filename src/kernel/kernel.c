@@ -35,12 +35,12 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
     return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
 }
 
-/* The plain C kernel is always usable and takes every dtype, so there always is one. One query alone has no use
- * for products of many rows: there a kernel that reads keys where they lie is faster. */
-static const struct ra__kernel *fastest(ra_dtype dtype, bool one_query)
+/* The plain C kernel is always usable and takes every dtype, so there always is one. Where rows are few a
+ * kernel that reads keys where they lie is faster than one that packs them for products of many rows. */
+static const struct ra__kernel *fastest(ra_dtype dtype, bool few_rows)
 {
     int i = RA__COUNT(kernels) - 1;
-    while (i > 0 && (!is_candidate(kernels[i], dtype) || (one_query && !kernels[i]->wide))) i--;
+    while (i > 0 && (!is_candidate(kernels[i], dtype) || (few_rows && !kernels[i]->wide))) i--;
     return kernels[i];
 }
 
@@ -73,11 +73,11 @@ static struct names name_dtypes(unsigned dtypes)
     return names;
 }
 
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool one_query,
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool few_rows,
                             const struct ra__kernel **out)
 {
     if (!name) name = wish();
-    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, one_query);
+    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, few_rows);
     if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
     if (!kernel->usable())
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
@@ -90,29 +90,30 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool one_query,
 }
 
 /* The dtypes it is the fastest kernel for. */
-static unsigned best_for(const struct ra__kernel *kernel, bool one_query)
+static unsigned best_for(const struct ra__kernel *kernel, bool few_rows)
 {
     unsigned dtypes = 0;
     for (int t = 0; RA__ALL_DTYPES >> t; t++)
-        if (fastest((ra_dtype)t, one_query) == kernel) dtypes |= 1u << t;
+        if (fastest((ra_dtype)t, few_rows) == kernel) dtypes |= 1u << t;
     return dtypes;
 }
 
 bool ra__kernel_chosen(const struct ra__kernel *kernel)
 {
     const char *name = wish();
-    return name ? kernel == find(name) && kernel->usable() : best_for(kernel, false) != 0;
+    return name ? kernel == find(name) && kernel->usable()
+                : (best_for(kernel, false) | best_for(kernel, true)) != 0;
 }
 
 /* For a usable kernel that nobody asked for by name. */
 static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size)
 {
     unsigned best = best_for(kernel, false), alone = best_for(kernel, true) & ~best;
+    const char *also = !alone ? "" : best ? ", and for one query of " : "one query of ";
     if (best == RA__ALL_DTYPES) snprintf(sentence, size, "the fastest one this CPU can run");
-    else if (best)
+    else if (best || alone)
         snprintf(sentence, size, "the fastest one this CPU can run for %s%s%s",
-                 name_dtypes(best).text, alone ? ", and for one query of " : "",
-                 name_dtypes(alone).text);
+                 name_dtypes(best).text, also, name_dtypes(alone).text);
     else {
         ra_dtype dtype = ra__kernel_takes(kernel, RA_F32) ? RA_F32 : RA_BF16;
         snprintf(sentence, size, "%s is faster", fastest(dtype, false)->name);

@@ -154,12 +154,19 @@ static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dt
     return kernel->dtypes >> dtype & 1;
 }
 
-/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype; one_query:
- * for one alone, forward. */
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool one_query,
+/* Does the forward pass of a problem have few rows to a KV head, as decoding has? */
+static inline bool ra__few_rows(const struct ra__shape *shape)
+{
+    enum { FEW = 16 };
+    return shape->q_len == 1 && shape->q_heads / shape->kv_heads <= FEW;
+}
+
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype; few_rows: for
+ * such a forward pass. */
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool few_rows,
                             const struct ra__kernel **out);
 
-/* Is it what is chosen for some dtype when nobody names one? */
+/* Is it what is chosen for some dtype, or for few rows of one, when nobody names one? */
 bool ra__kernel_chosen(const struct ra__kernel *kernel);
 
 /* Why a row is or is not chosen on this machine, as a sentence. */

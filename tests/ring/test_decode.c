@@ -128,7 +128,8 @@ static void plans_decode_backward(void **state)
 static void one_query_of_many_kv_heads(void **state)
 {
     (void)state;
-    static const char *const terms[] = { "", "alibi", "sinks softcap=9", "bias=heads dropout=0.2" };
+    static const char *const terms[] = { "", "alibi", "sinks softcap=9", "dropout=0.2",
+                                         "bias=heads dropout=0.2" };
     static const char *const heads[] = { "5", "15/5" };
     const char *dtype;
     ra_part kernel;

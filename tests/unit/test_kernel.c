@@ -1062,14 +1062,14 @@ static void kernels_are_chosen_by_name(void **state)
     assert_null(ra__kernel_at(-1));
 }
 
-/* The last usable one that is not slow here and takes the dtype; for one query, that can take all its heads at
+/* The last usable one that is not slow here and takes the dtype; for few rows, that can take all heads at
  * once, or else the first. */
-static const struct ra__kernel *expected_kernel(ra_dtype dtype, bool one_query)
+static const struct ra__kernel *expected_kernel(ra_dtype dtype, bool few_rows)
 {
     const struct ra__kernel *last = NULL;
     for (int i = 0; ra__kernel_at(i); i++) {
         const struct ra__kernel *kernel = ra__kernel_at(i);
-        bool slow = kernel->slow && kernel->slow(), fits = !one_query || kernel->wide || i == 0;
+        bool slow = kernel->slow && kernel->slow(), fits = !few_rows || kernel->wide || i == 0;
         if (kernel->usable() && !slow && fits && ra__kernel_takes(kernel, dtype)) last = kernel;
     }
     return last;
@@ -1084,6 +1084,7 @@ static void kernels_are_chosen_by_dtype(void **state)
         const struct ra__kernel *got = NULL;
         assert_ok(ra__kernel_choose(NULL, job_dtypes[t], true, &got));
         assert_ptr_equal(got, expected_kernel(job_dtypes[t], true));
+        assert_true(ra__kernel_chosen(got));
         assert_ok(ra__kernel_choose(NULL, job_dtypes[t], false, &got));
         assert_ptr_equal(got, expected_kernel(job_dtypes[t], false));
         assert_true(ra__kernel_chosen(got));

@@ -361,6 +361,21 @@ static void keys_may_grow(void **state)
     pieces_close(&p);
 }
 
+/* Many queries work through several blocks of keys at once, of which there were none when the state was made. */
+static void keys_of_many_queries_may_grow(void **state)
+{
+    (void)state;
+    struct pieces p;
+    pieces_open(&p, "full n=300 nk=1100 h=2 d=64");
+    p.problem.k_len = 1;
+    ra_state *growing = make_state(&p);
+    assert_ok(ra_state_set_keys(growing, 1100));
+    assert_ok(fold(&p, growing, 0, 1100));
+    expect_same(&p, growing);
+    ra_state_destroy(growing);
+    pieces_close(&p);
+}
+
 /* What was folded stays: full attention takes more keys at any time. */
 static void what_was_folded_stays(void **state)
 {
@@ -491,6 +506,7 @@ int main(void)
         cmocka_unit_test(partials_merge),
         cmocka_unit_test(partials_merge_by_hand),
         cmocka_unit_test(keys_may_grow),
+        cmocka_unit_test(keys_of_many_queries_may_grow),
         cmocka_unit_test(what_was_folded_stays),
         cmocka_unit_test(keys_that_make_no_sense),
         cmocka_unit_test(sinks_are_one_more_key),

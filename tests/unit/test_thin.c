@@ -367,6 +367,9 @@ static void check_side(const struct ra__kernel *kernel, struct side *s, const st
     for (int head = 0; head < KV_HEADS; head++) side_stages(s, kernel, workspace, head, 1, stages);
     struct side together = *s;
     together.out = some_numbers(s->shape.dtype, numbers);
+    memset(together.m, 0xff, sizeof together.m);
+    memset(together.l, 0xff, sizeof together.l);
+    memset(together.acc, 0xff, sizeof together.acc);
     memset(together.lse, 0xff, sizeof together.lse);
     side_stages(&together, kernel, workspace, 0, KV_HEADS, stages);
     expect_numbers(s->shape.dtype, together.out, s->out, numbers, "output");
@@ -403,6 +406,26 @@ static void kv_heads_together_give_the_bits_of_each_alone(void **state)
         }
 }
 
+/* Heads that are too many, too many to a KV head, and values that are no whole vectors are not taken. */
+static void only_some_shapes_are_wide(void **state)
+{
+    (void)state;
+    const int not_wide[][3] = { { 65, 65, 64 }, { 34, 2, 64 }, { 4, 4, 60 } };
+    for (const struct job_kind *on = job_kinds; on->kernel; on++) {
+        struct ra__shape shape = {
+            .dtype = on->dtype, .q_heads = 64, .kv_heads = 4, .value_dim = 64
+        };
+        if (!on->kernel->wide) continue;
+        assert_true(on->kernel->wide(&shape));
+        for (int n = 0; n < TEST_COUNT(not_wide); n++) {
+            shape.q_heads = not_wide[n][0];
+            shape.kv_heads = not_wide[n][1];
+            shape.value_dim = not_wide[n][2];
+            assert_false(on->kernel->wide(&shape));
+        }
+    }
+}
+
 int main(void)
 {
     job_find_kinds();
@@ -412,6 +435,7 @@ int main(void)
         cmocka_unit_test(terms_give_the_same_bits),
         cmocka_unit_test(state_is_carried_from_job_to_job),
         cmocka_unit_test(kv_heads_together_give_the_bits_of_each_alone),
+        cmocka_unit_test(only_some_shapes_are_wide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,9 +40,9 @@ struct forward {
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
-    float *sums;         /* of several KV heads in a block: [rows][value_dim] */
-    float *scores;       /* [GEMM_ROWS or rows][LINE] */
-    grain *p;            /* rows: [GEMM_ROWS or rows][GRAIN_LINE]; the same memory if it fits */
+    float *sums;         /* of several KV heads in a block: [WIDE_ROWS][value_dim] */
+    float *scores;       /* [GEMM_ROWS, or as many][LINE] */
+    grain *p;            /* rows: [GEMM_ROWS, or as many][GRAIN_LINE]; the same memory if it fits */
     struct span *spans;  /* [rows]: what each sees of the run */
     struct lanes *seen;  /* [rows]: and of the block */
     struct panel panels[WINDOW];
@@ -62,13 +62,15 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
                                    struct arena *arena)
 {
     const int64_t rows = ra__min(most.rows, FORWARD_ROWS);
-    const int64_t lines = ra__max(GEMM_ROWS, ra__min(rows, WIDE_ROWS)); /* of scores */
+    const int64_t together = wide(shape) ? ra__min(rows, WIDE_ROWS)
+                                         : 0; /* rows of several KV heads */
+    const int64_t lines = ra__max(GEMM_ROWS, together);
     struct forward f = { .value_dim = padded(shape->value_dim) };
     f.q = carve(arena, (rows + GEMM_PAD) * grains(shape->dim), sizeof(grain));
     f.m = carve(arena, rows, sizeof(float));
     f.l = carve(arena, rows, sizeof(float));
     f.acc = carve(arena, rows * f.value_dim, sizeof(float));
-    f.sums = carve(arena, ra__max(THIN_ROWS, ra__min(rows, WIDE_ROWS)) * f.value_dim, sizeof(float));
+    f.sums = carve(arena, together * f.value_dim, sizeof(float));
     for (int n = 0; n < panels_for(most); n++) {
         f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
         f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));

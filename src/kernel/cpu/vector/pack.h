@@ -277,7 +277,7 @@ static void turn_queries(const grain *from, int rows, int n, int64_t stride, gra
         for (int at = 0; at * LANES < n; at++) {
             vec square[LANES];
             for (int i = 0; i < LANES; i++)
-                square[i] = stack_at(dtype, numbers + i * PER_GRAIN, at, n);
+                square[i] = stack_at(dtype, numbers + i * PER_GRAIN, at, padded(n));
             vec_transpose(square);
             for (int i = 0; i < LANES; i++)
                 grain_store(to + (at * LANES + i) * stride + row / PER_GRAIN, square[i]);

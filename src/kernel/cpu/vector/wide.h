@@ -18,7 +18,8 @@ enum {
 
 static inline bool wide(const struct ra__shape *shape)
 {
-    return THIN_ROWS > 0 && shape->q_heads <= WIDE_ROWS && shape->value_dim % LANES == 0;
+    return shape->q_heads <= WIDE_ROWS && shape->q_heads / shape->kv_heads <= THIN_ROWS &&
+           shape->value_dim % LANES == 0;
 }
 
 /* ---- Scores ------------------------------------------------------------------------------------ */
@@ -80,6 +81,8 @@ static inline __attribute__((always_inline)) void wide_score_many_as(const ra_dt
             wide_keys(s, seen, lane, row / group, keys);
             s->q = q + row * s->stride;
             s->to = to + row * LINE;
+            _Static_assert(THIN_TILE == 4,
+                           "here and in wide_lines() every number of rows is named");
             switch (count) {
             case 1: score_keys(dtype, s, keys, lane, 1, 1); break;
             case 2: score_keys(dtype, s, keys, lane, 2, 1); break;
@@ -156,9 +159,10 @@ static inline __attribute__((always_inline)) void wide_piece(const ra_dtype dtyp
             sum[r][i] = vec_load(to->sums + r * to->stride + d + i * LANES);
     for (int n = 0; n < lines; n++) {
         const void *values[PER_GRAIN];
-        for (int g = 0; g < PER_GRAIN; g++, at += step) {
-            values[g] = at;
-            if (lines * PER_GRAIN > 1) call_row(dtype, at + ahead, vecs * LANES);
+        for (int g = 0; g < PER_GRAIN; g++) {
+            const char *row = at + (n * PER_GRAIN + g) * step;
+            values[g] = row;
+            if (lines * PER_GRAIN > 1) call_row(dtype, row + ahead, vecs * LANES);
         }
         if (vecs == 2) grain_read_stacks(dtype, values, line);
         else line[0] = grain_read_stack(dtype, values);
