@@ -101,7 +101,7 @@ static int backward_rows(const struct ra__plan_input *input, const struct ra__ke
     const struct ra__shape *shape = &input->shape;
     int rows = kernel->backward_rows;
     for (; kernel->backward_few > 0 && rows > kernel->backward_few; rows /= 2) {
-        struct ra__cut cut = ra__cut_for(shape, rows, shape->q_heads, 0, 1);
+        struct ra__cut cut = ra__cut_for(shape, rows, shape->q_heads);
         int64_t chunks = ra__ceil_div(input->q_layout->count[input->rank], cut.queries);
         if (shape->batch * shape->kv_heads * cut.head_chunks * chunks >= ENOUGH_JOBS) break;
     }
@@ -261,56 +261,6 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
     };
 }
 
-/* The most pairs of a job of a row, roughly. Families move along, and under causal the last queries see
- * most: the first and the last job tell. */
-static int64_t most_pairs(const struct ra__shape *shape, const struct ra__bound *bound, int row)
-{
-    const struct ra__program *program = bound->program;
-    struct ra__job job = { .row = &program->rows[row] };
-    int64_t ends[] = { 0, ra__bound_chunks(shape, bound, job.row) - 1 }, most = 0;
-    for (int end = 0; end < RA__COUNT(ends); end++) {
-        int64_t seen = 0, first;
-        ra__job_set(shape, bound, &job, ends[end]);
-        for (int i = job.row->first_key; i < job.row->first_key + job.row->key_count; i++) {
-            struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
-                                                    job.repeat);
-            seen += ra__job_keys(&job, &run, &first);
-        }
-        most = ra__max(most, seen * job.count * ra__bound_cut(shape, bound, job.row)->heads);
-    }
-    return most;
-}
-
-/* Largest first; among equals the last row. */
-static int compare_turns(const void *a, const void *b)
-{
-    const struct ra__turn *left = a, *right = b;
-    if (left->pairs != right->pairs) return left->pairs < right->pairs ? 1 : -1;
-    return left->row < right->row ? 1 : -1;
-}
-
-/* The rows of each step, in the order in which their jobs are dealt out. */
-static ra_status take_turns(struct ra__exec *exec, struct ra__bound *bound)
-{
-    const struct ra__shape *shape = &exec->plan->input.shape;
-    const struct ra__program *program = bound->program;
-    RA__TRY(take_array(exec, program->row_count, sizeof *bound->turns, (void **)&bound->turns));
-    for (int i = 0; i < program->step_count; i++) {
-        const struct ra__step *step = &program->steps[i];
-        struct ra__turn *turns = bound->turns + step->first_row;
-        int64_t jobs = 0;
-        for (int r = 0; r < step->row_count; r++)
-            turns[r] = (struct ra__turn){ .row = step->first_row + r,
-                                          .pairs = most_pairs(shape, bound, step->first_row + r) };
-        qsort(turns, (size_t)step->row_count, sizeof *turns, compare_turns);
-        for (int r = 0; r < step->row_count; r++) {
-            turns[r].jobs_before = jobs;
-            jobs += ra__bound_jobs(shape, bound, &program->rows[turns[r].row]);
-        }
-    }
-    return RA_OK;
-}
-
 /* Counts the chunks of a step by the first head of their rows; `counts` has an entry for each head. */
 static void share_out(const struct ra__shape *shape, const struct ra__bound *bound,
                       const struct ra__step *step, int64_t *counts)
@@ -369,8 +319,8 @@ static ra_status bind_program(struct ra__exec *exec, const struct ra__program *p
     bound->split = ra__split_for(&input->shape);
     bound->cut = !backward && takes_wide_jobs(exec, &bound->split, queries, threads)
                      ? ra__cut_wide(&input->shape)
-                     : ra__cut_for(&input->shape, rows, input->shape.q_heads, queries, threads);
-    bound->each = ra__cut_for(&input->shape, rows, 1, queries, threads);
+                     : ra__cut_for(&input->shape, rows, input->shape.q_heads);
+    bound->each = ra__cut_for(&input->shape, rows, 1);
     bound->most_keys = most_keys(program, bound->split.stretches > 1);
     RA__TRY(take_array(exec, program->send_count, sizeof *bound->sends, (void **)&bound->sends));
     RA__TRY(take_array(exec, program->recv_count, sizeof *bound->recvs, (void **)&bound->recvs));
@@ -468,7 +418,9 @@ ra_status ra__exec_create(struct ra__exec *exec)
     RA__TRY(reserve_messages(exec));
     RA__TRY(take_scratch(exec, threads));
     RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
-    RA__TRY(take_turns(exec, &exec->forward));
+    RA__TRY(take_array(exec, exec->plan->forward.row_count, sizeof *exec->forward.turns,
+                       (void **)&exec->forward.turns));
+    ra__turns_take(exec->plan, &exec->forward, threads);
     /* Backward, how queries are cut decides in which order the gradients of keys are summed: the cut
      * must not know the threads. */
     RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));

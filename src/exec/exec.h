@@ -228,6 +228,9 @@ static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct
            ra__lanes(shape, ra__bound_cut(shape, bound, row), row->heads);
 }
 
+/* Forward: cuts the rows into jobs that so many threads share, and puts them in order. */
+void ra__turns_take(const struct ra__plan *plan, struct ra__bound *bound, int threads);
+
 /* Sets the queries of a job of job->row: its chunk-th stretch of them, over all rows of the family. */
 void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
                  int64_t chunk);

@@ -49,7 +49,7 @@ static void fold_runs(struct slice *slice)
     const struct ra__shape *shape = slice->fold->shape;
     ra_run q = slice->row->q, heads = slice->row->heads;
     int most = ra__all_heads(shape, heads) ? shape->q_heads : 1;
-    struct ra__cut cut = ra__cut_for(shape, slice->fold->kernel->rows, most, q.count, 1);
+    struct ra__cut cut = ra__cut_for(shape, slice->fold->kernel->rows, most);
     if (slice->run_count == 0) return;
     for (int64_t lane = 0; lane < ra__lanes(shape, &cut, heads); lane++)
         for (int64_t chunk = 0; chunk < ra__cut_chunks(&cut, q.count); chunk++) {

@@ -11,66 +11,72 @@
  * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other heads
  * have one head per job.
  *
- * Forward, the first queries of a row are the last to be worked on. Those are cut finer, so that no
+ * Forward, the first queries of a row are the last to be worked on. Those are cut ever finer, so that no
  * thread is left with a large job when the others have none. */
 struct ra__cut {
-    int heads;           /* per job */
-    int kv_heads;        /* per job: 1 or all */
-    int head_chunks;     /* jobs per KV head */
-    int64_t queries;     /* per job */
-    int64_t front, fine; /* but of the first `front` queries of a row only `fine` per job */
+    int heads;       /* per job */
+    int kv_heads;    /* per job: 1 or all */
+    int head_chunks; /* jobs per KV head */
+    int64_t queries; /* per job */
+    int64_t front,
+        fine; /* but the first `front` queries of a row are halved, down to `fine` per job */
 };
 
-/* The largest jobs of at most `rows` rows and `heads` heads, or smaller ones where few queries must feed
- * many threads. */
-static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, int rows, int heads,
-                                         int64_t queries, int threads)
+/* The largest jobs of at most `rows` rows and `heads` heads. */
+static inline struct ra__cut ra__cut_for(const struct ra__shape *shape, int rows, int heads)
 {
-    enum { JOBS_PER_THREAD = 2, FINE_JOBS_PER_THREAD = 4, PARTS = 4, FEWEST_QUERIES = 16 };
     int group = shape->q_heads / shape->kv_heads;
     int most = heads < rows ? heads : rows;
     struct ra__cut cut = { .heads = group < most ? group : most, .kv_heads = 1 };
     cut.head_chunks = (group + cut.heads - 1) / cut.heads;
-    cut.queries = cut.fine = rows / cut.heads;
-    if (threads == 1) return cut;
-    int64_t lanes = shape->batch * shape->kv_heads * cut.head_chunks;
-    while (cut.queries > FEWEST_QUERIES &&
-           lanes * ra__ceil_div(queries, cut.queries) < (int64_t)JOBS_PER_THREAD * threads)
-        cut.queries = (cut.queries + 1) / 2;
-    cut.fine = ra__min(cut.queries, ra__max(cut.queries / PARTS, FEWEST_QUERIES));
-    cut.front = cut.fine * ra__min(ra__ceil_div(FINE_JOBS_PER_THREAD * threads, lanes), PARTS);
+    cut.queries = rows / cut.heads;
     return cut;
 }
 
 /* One query, and all heads of a batch item: keys are read once, as they lie. */
 static inline struct ra__cut ra__cut_wide(const struct ra__shape *shape)
 {
-    return (struct ra__cut){ .heads = shape->q_heads,
-                             .kv_heads = shape->kv_heads,
-                             .head_chunks = 1,
-                             .queries = 1,
-                             .fine = 1 };
+    return (struct ra__cut){
+        .heads = shape->q_heads, .kv_heads = shape->kv_heads, .head_chunks = 1, .queries = 1
+    };
+}
+
+/* How many of the first queries of a row, `left` of which are still to be cut, the next job takes: half of
+ * them, but no small rest remains. */
+static inline int64_t ra__cut_front(const struct ra__cut *cut, int64_t left)
+{
+    return left < 2 * cut->fine ? left : left - left / 2;
+}
+
+static inline int64_t ra__cut_front_chunks(const struct ra__cut *cut, int64_t front)
+{
+    int64_t chunks = 0;
+    for (; front > 0; front -= ra__cut_front(cut, front)) chunks++;
+    return chunks;
 }
 
 /* The chunks of queries of a row of q_count. */
 static inline int64_t ra__cut_chunks(const struct ra__cut *cut, int64_t q_count)
 {
     int64_t front = ra__min(cut->front, q_count);
-    return ra__ceil_div(front, cut->fine) + ra__ceil_div(q_count - front, cut->queries);
+    return ra__cut_front_chunks(cut, front) + ra__ceil_div(q_count - front, cut->queries);
 }
 
 /* The queries of one of them. What is left over comes before the whole ones. */
 static inline int64_t ra__cut_at(const struct ra__cut *cut, int64_t q_count, int64_t chunk,
                                  int64_t *offset)
 {
-    int64_t front = ra__min(cut->front, q_count), fine = ra__ceil_div(front, cut->fine);
-    if (chunk < fine) {
-        *offset = chunk * cut->fine;
-        return ra__min(cut->fine, front - *offset);
+    int64_t front = ra__min(cut->front, q_count), fine = ra__cut_front_chunks(cut, front);
+    if (chunk >= fine) {
+        int64_t behind = (ra__cut_chunks(cut, q_count) - chunk) *
+                         cut->queries; /* it and the rest */
+        *offset = ra__max(front, q_count - behind);
+        return q_count - behind + cut->queries - *offset;
     }
-    int64_t behind = (ra__cut_chunks(cut, q_count) - chunk) * cut->queries; /* it and the rest */
-    *offset = ra__max(front, q_count - behind);
-    return q_count - behind + cut->queries - *offset;
+    int64_t count = ra__cut_front(cut, front);
+    for (*offset = front - count; ++chunk < fine; *offset -= count)
+        count = ra__cut_front(cut, *offset);
+    return count;
 }
 
 /* One slice of work: which batch item, which heads. */
