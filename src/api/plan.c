@@ -186,8 +186,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    const bool few_rows = ra__few_rows(&input.shape) && !input.backward;
-    RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, few_rows, &plan->kernel));
+    const enum ra__breadth rows = input.backward ? RA__MANY_ROWS : ra__breadth_of(&input.shape);
+    RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, rows, &plan->kernel));
     input.all_heads = input.shape.q_heads;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));

@@ -48,7 +48,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
-    RA__TRY(ra__kernel_choose(kernel, s->dtype, ra__few_rows(s), &state->kernel));
+    RA__TRY(ra__kernel_choose(kernel, s->dtype, ra__breadth_of(s), &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);

@@ -35,12 +35,20 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
     return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
 }
 
-/* The plain C kernel is always usable and takes every dtype, so there always is one. Where rows are few a
- * kernel that reads keys where they lie is faster than one that packs them for products of many rows. */
-static const struct ra__kernel *fastest(ra_dtype dtype, bool few_rows)
+/* Where rows are few a kernel that reads keys where they lie is faster than one that packs them for products
+ * of many rows; and for one row, one that reads values key by key, in the order of memory, than one that
+ * multiplies them in pairs. */
+static bool suits(const struct ra__kernel *kernel, enum ra__breadth rows)
+{
+    if (rows == RA__MANY_ROWS) return true;
+    return kernel->wide && (rows != RA__ONE_ROW || kernel->weights == RA_F32);
+}
+
+/* The plain C kernel is always usable and takes every dtype, so there always is one. */
+static const struct ra__kernel *fastest(ra_dtype dtype, enum ra__breadth rows)
 {
     int i = RA__COUNT(kernels) - 1;
-    while (i > 0 && (!is_candidate(kernels[i], dtype) || (few_rows && !kernels[i]->wide))) i--;
+    while (i > 0 && (!is_candidate(kernels[i], dtype) || !suits(kernels[i], rows))) i--;
     return kernels[i];
 }
 
@@ -73,11 +81,11 @@ static struct names name_dtypes(unsigned dtypes)
     return names;
 }
 
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool few_rows,
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth rows,
                             const struct ra__kernel **out)
 {
     if (!name) name = wish();
-    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, few_rows);
+    const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, rows);
     if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
     if (!kernel->usable())
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
@@ -90,25 +98,31 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool few_rows,
 }
 
 /* The dtypes it is the fastest kernel for. */
-static unsigned best_for(const struct ra__kernel *kernel, bool few_rows)
+static unsigned best_for(const struct ra__kernel *kernel, enum ra__breadth rows)
 {
     unsigned dtypes = 0;
     for (int t = 0; RA__ALL_DTYPES >> t; t++)
-        if (fastest((ra_dtype)t, few_rows) == kernel) dtypes |= 1u << t;
+        if (fastest((ra_dtype)t, rows) == kernel) dtypes |= 1u << t;
     return dtypes;
+}
+
+/* The same for one query, of one head or several to a KV head. */
+static unsigned best_for_one(const struct ra__kernel *kernel)
+{
+    return best_for(kernel, RA__FEW_ROWS) | best_for(kernel, RA__ONE_ROW);
 }
 
 bool ra__kernel_chosen(const struct ra__kernel *kernel)
 {
     const char *name = wish();
     return name ? kernel == find(name) && kernel->usable()
-                : (best_for(kernel, false) | best_for(kernel, true)) != 0;
+                : (best_for(kernel, RA__MANY_ROWS) | best_for_one(kernel)) != 0;
 }
 
 /* For a usable kernel that nobody asked for by name. */
 static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size)
 {
-    unsigned best = best_for(kernel, false), alone = best_for(kernel, true) & ~best;
+    unsigned best = best_for(kernel, RA__MANY_ROWS), alone = best_for_one(kernel) & ~best;
     const char *also = !alone ? "" : best ? ", and for one query of " : "one query of ";
     if (best == RA__ALL_DTYPES) snprintf(sentence, size, "the fastest one this CPU can run");
     else if (best || alone)
@@ -116,7 +130,7 @@ static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size
                  name_dtypes(best).text, also, name_dtypes(alone).text);
     else {
         ra_dtype dtype = ra__kernel_takes(kernel, RA_F32) ? RA_F32 : RA_BF16;
-        snprintf(sentence, size, "%s is faster", fastest(dtype, false)->name);
+        snprintf(sentence, size, "%s is faster", fastest(dtype, RA__MANY_ROWS)->name);
     }
 }
 

@@ -154,19 +154,23 @@ static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dt
     return kernel->dtypes >> dtype & 1;
 }
 
-/* Does the forward pass of a problem have few rows to a KV head, as decoding has? */
-static inline bool ra__few_rows(const struct ra__shape *shape)
+/* How many query rows of a forward pass a key meets: one or few in decoding. */
+enum ra__breadth { RA__MANY_ROWS, RA__FEW_ROWS, RA__ONE_ROW };
+
+static inline enum ra__breadth ra__breadth_of(const struct ra__shape *shape)
 {
     enum { FEW = 16 };
-    return shape->q_len == 1 && shape->q_heads / shape->kv_heads <= FEW;
+    const int group = shape->q_heads / shape->kv_heads;
+    if (shape->q_len != 1 || group > FEW) return RA__MANY_ROWS;
+    return group > 1 ? RA__FEW_ROWS : RA__ONE_ROW;
 }
 
-/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype; few_rows: for
- * such a forward pass. */
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, bool few_rows,
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype, for so
+ * many rows. */
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth rows,
                             const struct ra__kernel **out);
 
-/* Is it what is chosen for some dtype, or for few rows of one, when nobody names one? */
+/* Is it what is chosen for some dtype and number of rows, when nobody names one? */
 bool ra__kernel_chosen(const struct ra__kernel *kernel);
 
 /* Why a row is or is not chosen on this machine, as a sentence. */

@@ -1049,7 +1049,7 @@ static void kernels_are_chosen_by_name(void **state)
     for (int i = 0; ra__kernel_at(i); i++)
         for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
             const struct ra__kernel *kernel = ra__kernel_at(i), *got = NULL;
-            ra_status status = ra__kernel_choose(kernel->name, job_dtypes[t], false, &got);
+            ra_status status = ra__kernel_choose(kernel->name, job_dtypes[t], RA__MANY_ROWS, &got);
             bool takes = ra__kernel_takes(kernel, job_dtypes[t]), good = kernel->usable() && takes;
             char not_it[32];
             snprintf(not_it, sizeof not_it, ", not %s", dtype_names[job_dtypes[t]]);
@@ -1063,13 +1063,15 @@ static void kernels_are_chosen_by_name(void **state)
 }
 
 /* The last usable one that is not slow here and takes the dtype; for few rows, that can take all heads at
- * once, or else the first. */
-static const struct ra__kernel *expected_kernel(ra_dtype dtype, bool few_rows)
+ * once, and for one row also rounds no weights, or else the first. */
+static const struct ra__kernel *expected_kernel(ra_dtype dtype, enum ra__breadth rows)
 {
     const struct ra__kernel *last = NULL;
     for (int i = 0; ra__kernel_at(i); i++) {
         const struct ra__kernel *kernel = ra__kernel_at(i);
-        bool slow = kernel->slow && kernel->slow(), fits = !few_rows || kernel->wide || i == 0;
+        bool slow = kernel->slow && kernel->slow(), fits = i == 0;
+        if (rows == RA__MANY_ROWS) fits = true;
+        else if (kernel->wide && (rows == RA__FEW_ROWS || kernel->weights == RA_F32)) fits = true;
         if (kernel->usable() && !slow && fits && ra__kernel_takes(kernel, dtype)) last = kernel;
     }
     return last;
@@ -1082,12 +1084,12 @@ static void kernels_are_chosen_by_dtype(void **state)
     unsetenv("RINGATTN_KERNEL");
     for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
         const struct ra__kernel *got = NULL;
-        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], true, &got));
-        assert_ptr_equal(got, expected_kernel(job_dtypes[t], true));
-        assert_true(ra__kernel_chosen(got));
-        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], false, &got));
-        assert_ptr_equal(got, expected_kernel(job_dtypes[t], false));
-        assert_true(ra__kernel_chosen(got));
+        for (enum ra__breadth rows = RA__MANY_ROWS; rows <= RA__ONE_ROW; rows++) {
+            assert_ok(ra__kernel_choose(NULL, job_dtypes[t], rows, &got));
+            assert_ptr_equal(got, expected_kernel(job_dtypes[t], rows));
+            assert_true(ra__kernel_chosen(got));
+        }
+        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], RA__MANY_ROWS, &got));
         const char *why = ra__kernel_why(got), *names = strstr(why, " for ");
         assert_non_null(strstr(why, "the fastest one this CPU can run"));
         if (names) assert_non_null(strstr(names, dtype_names[job_dtypes[t]]));
@@ -1108,7 +1110,7 @@ static void kernels_are_chosen_by_the_environment(void **state)
     const struct ra__kernel *got = NULL;
     setenv("RINGATTN_KERNEL", "scalar", 1);
     for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
-        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], false, &got));
+        assert_ok(ra__kernel_choose(NULL, job_dtypes[t], RA__MANY_ROWS, &got));
         assert_string_equal(got->name, "scalar");
     }
     assert_string_equal(ra__kernel_why(got), "RINGATTN_KERNEL names it");
@@ -1118,16 +1120,17 @@ static void kernels_are_chosen_by_the_environment(void **state)
         for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
             bool good = kernel->usable() && ra__kernel_takes(kernel, job_dtypes[t]);
             setenv("RINGATTN_KERNEL", "scalar", 1);
-            if (good) assert_ok(ra__kernel_choose(kernel->name, job_dtypes[t], false, &got));
+            if (good)
+                assert_ok(ra__kernel_choose(kernel->name, job_dtypes[t], RA__MANY_ROWS, &got));
             if (good) assert_ptr_equal(got, kernel); /* a name comes first */
             setenv("RINGATTN_KERNEL", kernel->name, 1);
-            assert_int_equal(ra__kernel_choose(NULL, job_dtypes[t], false, &got),
+            assert_int_equal(ra__kernel_choose(NULL, job_dtypes[t], RA__MANY_ROWS, &got),
                              good ? RA_OK : RA_ERR_UNSUPPORTED);
         }
     }
     setenv("RINGATTN_KERNEL", "abacus", 1);
     got = NULL;
-    assert_fails(RA_ERR_ARGUMENT, "abacus", ra__kernel_choose(NULL, RA_F32, false, &got));
+    assert_fails(RA_ERR_ARGUMENT, "abacus", ra__kernel_choose(NULL, RA_F32, RA__MANY_ROWS, &got));
     assert_non_null(strstr(ra_last_error(), "scalar"));
     assert_null(got);
     for (int i = 0; ra__kernel_at(i); i++) assert_false(ra__kernel_chosen(ra__kernel_at(i)));
