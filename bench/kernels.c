@@ -1,8 +1,9 @@
-/* kernels.c - the suite `kernels`: what this machine can do at most, and what every kernel makes of it.
+/* kernels.c - the suite `kernels`: what this machine can do at most, and what every kernel makes of
+ * it.
  *
- * A run of a kernel stands next to a sample of its ceiling, a moment apart, so that their ratio is of
- * one and the same machine; what is printed is the median of these ratios. A backward pass is timed
- * alone, after a forward pass that has left it output and LSE. */
+ * A run of a kernel stands next to a sample of its ceiling, a moment apart, so that their ratio is
+ * of one and the same machine; what is printed is the median of these ratios. A backward pass is
+ * timed alone, after a forward pass that has left it output and LSE. */
 #include "bench.h"
 
 #include <math.h>
@@ -48,7 +49,7 @@ struct suite {
     int done, todo; /* settings, for the progress line */
 };
 
-/* ---- Ceilings ---------------------------------------------------------------------------------- */
+/* ---- Ceilings -------------------------------------------------------------------------------- */
 
 static const struct ceiling *usable_ceiling(const char *name)
 {
@@ -140,7 +141,7 @@ static void warn_busy(const struct records *records)
     printf("  (other programs use these cores: figures are lower than they could be)\n");
 }
 
-/* ---- Settings ---------------------------------------------------------------------------------- */
+/* ---- Settings -------------------------------------------------------------------------------- */
 
 /* One way to run one kernel; decode: a single query against many keys. */
 struct setting {
@@ -179,7 +180,7 @@ static int make_trial(const struct suite *suite, const struct setting *s, struct
     return trial_settle(trial);
 }
 
-/* ---- Runs -------------------------------------------------------------------------------------- */
+/* ---- Runs ------------------------------------------------------------------------------------ */
 
 /* One pass of a setting, run after run. */
 struct series {
@@ -272,7 +273,8 @@ static int run_series(struct suite *suite, const struct setting *s, struct engin
     return status;
 }
 
-/* Reading is sampled over as many bytes as the keys and values have, for these may be in a cache. */
+/* Reading is sampled over as many bytes as the keys and values have, for these may be in a
+ * cache. */
 static int open_sampler(const struct suite *suite, const struct setting *s,
                         const struct trial *trial, struct sampler *sampler)
 {
@@ -315,7 +317,7 @@ static int run_setting(struct suite *suite, const struct setting *s)
     return status;
 }
 
-/* ---- All of them ------------------------------------------------------------------------------- */
+/* ---- All of them ----------------------------------------------------------------------------- */
 
 static int run_kernel(struct suite *suite, const char *kernel, int threads)
 {

@@ -31,7 +31,7 @@ void records_free(struct records *records)
     *records = (struct records){ .rows = NULL };
 }
 
-/* ---- Members, in one order for both formats ---------------------------------------------------- */
+/* ---- Members, in one order for both formats -------------------------------------------------- */
 
 /* One member goes to one of these; a figure there is not is NaN, a text there is not NULL, a count
  * 0. */
@@ -83,7 +83,7 @@ static void put_record(const struct sink *sink, const char *suite, const struct 
     put_spread(sink, share, r->ceiling != NULL, &r->share);
 }
 
-/* ---- JSON lines -------------------------------------------------------------------------------- */
+/* ---- JSON lines ------------------------------------------------------------------------------ */
 
 static void json_put_text(void *to, const char *key, const char *value)
 {
@@ -109,7 +109,7 @@ static void write_json(FILE *stream, const char *suite, const struct records *re
     }
 }
 
-/* ---- CSV --------------------------------------------------------------------------------------- */
+/* ---- CSV ------------------------------------------------------------------------------------- */
 
 struct csv {
     FILE *stream;
@@ -159,7 +159,7 @@ static void write_csv(FILE *stream, const char *suite, const struct records *rec
     }
 }
 
-/* ---- Files ------------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 static const struct format {
     const char *ending;

@@ -1,5 +1,5 @@
-/* record.h - what a benchmark found out, one row at a time: for people as it comes, and as JSON lines
- * and CSV when all is done. */
+/* record.h - what a benchmark found out, one row at a time: for people as it comes, and as JSON
+ * lines and CSV when all is done. */
 #ifndef BENCH_RECORD_H
 #define BENCH_RECORD_H
 

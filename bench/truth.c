@@ -9,8 +9,8 @@
 
 static const char *ceiling_name(const struct record *r) { return r->dtype ? r->ceiling : r->name; }
 
-/* The best that a row's ceiling ever showed with as many threads. What is read depends on the row, so
- * decoding has only its own samples. */
+/* The best that a row's ceiling ever showed with as many threads. What is read depends on the row,
+ * so decoding has only its own samples. */
 static double peak_of(const struct records *records, const struct record *row)
 {
     double peak = row->peak;

@@ -1,7 +1,8 @@
 /* clocks.c - how far the clocks of the processes of the world are apart.
  *
- * Nobody leaves a meeting before all have come. So this process came before the first one left, and left
- * after the first one came: two bounds on the difference of their clocks. Several meetings narrow them. */
+ * Nobody leaves a meeting before all have come. So this process came before the first one left, and
+ * left after the first one came: two bounds on the difference of their clocks. Several meetings
+ * narrow them. */
 #include "clocks.h"
 
 #include <math.h>
@@ -48,7 +49,8 @@ int clocks_compare(struct clocks *out)
     int status = meet(all, &bounds);
     free(all);
     if (status) return status;
-    /* Clocks of two machines count from when these were started: a difference of 0 means one clock. */
+    /* Clocks of two machines count from when these were started: a difference of 0 means one
+     * clock. */
     bool same = bounds.low <= 0.0 && bounds.high >= 0.0;
     out->ahead = same ? 0.0 : (bounds.low + bounds.high) / 2;
     out->doubt = same ? 0.0 : (bounds.high - bounds.low) / 2;

@@ -1,5 +1,5 @@
-/* engine.h - runs a trial through the library on a ring of threads, or, where ranks are processes, this
- * process's part of it.
+/* engine.h - runs a trial through the library on a ring of threads, or, where ranks are processes,
+ * this process's part of it.
  *
  *     engine_open()      plans, allocates, fills every rank's shard
  *     engine_forward()   as often as you like
@@ -20,8 +20,8 @@
 #include "trial.h"
 #include "wire.h"
 
-/* Tensors from files. Whole, packed, in the trial's dtype; or, where ranks are processes, open files of
- * which each rank reads what it needs. NULL where there is none. */
+/* Tensors from files. Whole, packed, in the trial's dtype; or, where ranks are processes, open
+ * files of which each rank reads what it needs. NULL where there is none. */
 struct inputs {
     void *data[TENSOR_COUNT];
     struct npy_file *files[TENSOR_COUNT];
@@ -78,7 +78,8 @@ int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
 void engine_close(struct engine *engine); /* accepts a half-opened one */
 
-/* The shard and the place in it where an original position lies; NULL where that is another process's. */
+/* The shard and the place in it where an original position lies; NULL where that is another
+ * process's. */
 const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
                                int64_t *local);
 
@@ -86,8 +87,8 @@ const struct view *engine_find(const struct engine *engine, enum tensor tensor, 
 void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
                  int64_t head, float *to);
 
-/* The whole tensor in original order, packed; not where ranks are processes. *memory is to be freed, or NULL where the only shard is
- * already that. */
+/* The whole tensor in original order, packed; not where ranks are processes. *memory is to be
+ * freed, or NULL where the only shard is already that. */
 int engine_gather(const struct engine *engine, enum tensor tensor, const void **data,
                   void **memory);
 

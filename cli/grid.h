@@ -19,8 +19,8 @@ struct grid {
     struct gridfiles files;
 };
 
-/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. Without `files` it has no cases
- * that read some. */
+/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. Without `files` it has no
+ * cases that read some. */
 int grid_open(struct grid *grid, const char *kernel, bool files);
 void grid_close(struct grid *grid, bool keep_files);
 

@@ -52,7 +52,8 @@ static bool write_file(FILE *file, enum gridfile which)
     return write_bitmap(file, which == GRIDFILE_BITMAP ? 1 : GRIDFILE_HEADS);
 }
 
-/* Problem strings have no quotes, so a folder with a space or a semicolon in its name will not do. */
+/* Problem strings have no quotes, so a folder with a space or a semicolon in its name will not
+ * do. */
 static const char *folder(void)
 {
     const char *given = getenv("TMPDIR");

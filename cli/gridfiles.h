@@ -1,5 +1,6 @@
-/* gridfiles.h - files that cases of the conformance grid read: bitmaps of blocks and a custom order.
- * They are temporary; after a failure they stay, so that its problem string can be tried again. */
+/* gridfiles.h - files that cases of the conformance grid read: bitmaps of blocks and a custom
+ * order. They are temporary; after a failure they stay, so that its problem string can be tried
+ * again. */
 #ifndef CLI_GRIDFILES_H
 #define CLI_GRIDFILES_H
 

@@ -12,9 +12,9 @@ struct grid_names {
     int count;
 };
 
-/* What the groups walk over. A group may pair any kernel with any dtype: a case whose kernel does not
- * take the dtype becomes one of a dtype that it takes, and one of a bias and a strategy that takes none
- * becomes a ring. */
+/* What the groups walk over. A group may pair any kernel with any dtype: a case whose kernel does
+ * not take the dtype becomes one of a dtype that it takes, and one of a bias and a strategy that
+ * takes none becomes a ring. */
 struct grid_lists {
     struct grid *grid;
     struct grid_names kernels, partitions, strategies;

@@ -7,7 +7,7 @@
 
 #include "gridlist.h"
 
-/* ---- What a case has besides its subject ------------------------------------------------------- */
+/* ---- What a case has besides its subject ----------------------------------------------------- */
 
 /* One of `count`: as good as random, and the same in every run. `salt` tells the questions of one
  * case from each other. */
@@ -40,7 +40,7 @@ static const char *pick_strategy(const struct grid_lists *lists)
     return lists->strategies.name[pick(lists, 4, lists->strategies.count)];
 }
 
-/* ---- Patterns ---------------------------------------------------------------------------------- */
+/* ---- Patterns -------------------------------------------------------------------------------- */
 
 /* For 61 positions. Branches that divide and that do not, that are longer than all, with a rate
  * above the length (some heads select nothing), the same twice, and five of them. */
@@ -145,7 +145,7 @@ static void add_samples(struct grid_lists *lists)
     }
 }
 
-/* ---- Lengths ----------------------------------------------------------------------------------- */
+/* ---- Lengths --------------------------------------------------------------------------------- */
 
 /* Sparse patterns of some size, each good for every length. */
 static const char *const sparse[] = {
@@ -203,7 +203,7 @@ static void add_decode(struct grid_lists *lists)
             }
 }
 
-/* ---- Orders ------------------------------------------------------------------------------------ */
+/* ---- Orders ---------------------------------------------------------------------------------- */
 
 static void add_orders(struct grid_lists *lists)
 {
@@ -289,7 +289,7 @@ static void add_files(struct grid_lists *lists)
         }
 }
 
-/* ---- Score terms ------------------------------------------------------------------------------- */
+/* ---- Score terms ----------------------------------------------------------------------------- */
 
 /* Each alone, and all together. */
 static const char *const score_terms[] = {

@@ -1,5 +1,5 @@
-/* json.c - writes JSON, indented, one member per line unless all is to be on one; lists of numbers on
- * one line. */
+/* json.c - writes JSON, indented, one member per line unless all is to be on one; lists of numbers
+ * on one line. */
 #include "json.h"
 
 #include <inttypes.h>

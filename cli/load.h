@@ -9,8 +9,8 @@
 /* True if any file to read was named. */
 bool load_wanted(const struct options *options);
 
-/* Compares shapes and reads everything, converted to the trial's dtype; `in_parts`: only opens the files,
- * and the ranks read what they need. `inputs` needs load_free() also after a failure. */
+/* Compares shapes and reads everything, converted to the trial's dtype; `in_parts`: only opens the
+ * files, and the ranks read what they need. `inputs` needs load_free() also after a failure. */
 int load_inputs(struct options *options, bool in_parts, struct inputs *inputs);
 void load_free(struct inputs *inputs);
 

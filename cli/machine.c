@@ -41,8 +41,8 @@ size_t machine_memory(void)
     return bytes;
 }
 
-/* A million tokens are half a million small pages per tensor: looking these up costs a tenth of the time
- * of sparse attention. */
+/* A million tokens are half a million small pages per tensor: looking these up costs a tenth of the
+ * time of sparse attention. */
 void *machine_tensor(size_t bytes)
 {
     enum { LARGE_PAGE = 1 << 21 };

@@ -8,7 +8,8 @@ int machine_cores(void);       /* this process may run on */
 const char *machine_cpu(void); /* the name its maker gave it, or "unknown CPU" */
 size_t machine_memory(
     void); /* bytes this process may use: physical, or its control group's limit */
-/* Memory for a tensor, in large pages where the system has them; to be freed. NULL when there is none. */
+/* Memory for a tensor, in large pages where the system has them; to be freed. NULL when there is
+ * none. */
 void *machine_tensor(size_t bytes);
 
 size_t machine_peak_rss(void); /* high-water mark of this process, bytes */

@@ -1,5 +1,5 @@
-/* measure.c - what this machine and the links of a trial can do, for predictions: the library measures, in
- * a group like the one that would run the trial. */
+/* measure.c - what this machine and the links of a trial can do, for predictions: the library
+ * measures, in a group like the one that would run the trial. */
 #include "measure.h"
 
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static ra_status body(ra_group *group, void *context)
     return status;
 }
 
-/* Ranks of this process: as many as run at once, but two at least where there are two, for the link between
- * them. */
+/* Ranks of this process: as many as run at once, but two at least where there are two, for the link
+ * between them. */
 static int measure_here(const struct measuring *measuring, int ranks, ra_group_options *options)
 {
     int at_once = machine_cores() / options->threads, count = at_once < 2 ? 2 : at_once;
@@ -68,7 +68,8 @@ int measure(struct trial *trial, struct wire wire, ra_machine *machine)
     }
     int status = forecast_threads(trial, &options.threads);
     if (status) return status;
-    /* Processes that are not there may be on machines of their own: one rank says what a rank can do. */
+    /* Processes that are not there may be on machines of their own: one rank says what a rank can
+     * do. */
     return measure_here(&measuring, strcmp(trial->transport, "local") ? 1 : (int)trial->ranks,
                         &options);
 }

@@ -6,8 +6,8 @@
 #include "trial.h"
 #include "wire.h"
 
-/* Fills *machine and lets the trial borrow it, unless all that predictions need was given. Where ranks are
- * the processes of the world, all of them call this together. */
+/* Fills *machine and lets the trial borrow it, unless all that predictions need was given. Where
+ * ranks are the processes of the world, all of them call this together. */
 int measure(struct trial *trial, struct wire wire, ra_machine *machine);
 
 #endif

@@ -41,8 +41,8 @@ struct npy_file;
 int npy_open(const char *flag, const char *path, struct npy *out, struct npy_file **file);
 void npy_close(struct npy_file *file); /* accepts NULL */
 
-/* So many values from the first-th on, converted to `dtype`; NULL, or a sentence that says what went
- * wrong and stays as long as the file is open. */
+/* So many values from the first-th on, converted to `dtype`; NULL, or a sentence that says what
+ * went wrong and stays as long as the file is open. */
 const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
                         void *to);
 

@@ -110,8 +110,8 @@ int outfile_claim(struct outfile *file)
     return EXIT_PASS;
 }
 
-/* A second name for the file that stands there, so that it can come back. Where files have but one name it
- * gives up its own for a moment. */
+/* A second name for the file that stands there, so that it can come back. Where files have but one
+ * name it gives up its own for a moment. */
 static int keep_old(struct outfile *file)
 {
     struct stat info;

@@ -68,7 +68,7 @@ static int64_t bytes_sent(const struct forecast *forecast, int rank)
     return forecast->rank[rank].forward.bytes_sent + forecast->rank[rank].backward.bytes_sent;
 }
 
-/* ---- Beside full attention -------------------------------------------------------------------- */
+/* ---- Beside full attention ------------------------------------------------------------------- */
 
 /* The same run with every query seeing every key, in sequential order. */
 static int forecast_full(const struct trial *trial, struct forecast *full)

@@ -1,8 +1,8 @@
 /* png.c - grey pictures as .png and .pgm.
  *
- * A PNG is a signature and chunks (length, name, bytes, CRC-32); the pixels are one zlib stream, here
- * of stored blocks, over lines that each start with the byte 0 (no filter), with an Adler-32 behind
- * them. */
+ * A PNG is a signature and chunks (length, name, bytes, CRC-32); the pixels are one zlib stream,
+ * here of stored blocks, over lines that each start with the byte 0 (no filter), with an Adler-32
+ * behind them. */
 #include "png.h"
 
 #define STORED_MOST 65535u /* bytes of a stored block */
@@ -53,7 +53,7 @@ static void chunk_close(struct chunk *chunk)
     fwrite(tail, 1, sizeof tail, chunk->stream);
 }
 
-/* ---- Pixels as a zlib stream ------------------------------------------------------------------- */
+/* ---- Pixels as a zlib stream ----------------------------------------------------------------- */
 
 struct stored {
     struct chunk *chunk;

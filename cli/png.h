@@ -1,5 +1,5 @@
-/* png.h - grey pictures as .png and .pgm, without a library: nothing is compressed, so the file is a
- * little larger than its pixels. */
+/* png.h - grey pictures as .png and .pgm, without a library: nothing is compressed, so the file is
+ * a little larger than its pixels. */
 #ifndef CLI_PNG_H
 #define CLI_PNG_H
 

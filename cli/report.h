@@ -19,8 +19,8 @@ struct run_report {
 
 void report_fill(const struct engine *engine, struct run_report *report);
 
-/* problem, pattern, order, system, ranks, strategy (the one chosen, and why), partition, transport, device,
- * dtype. */
+/* problem, pattern, order, system, ranks, strategy (the one chosen, and why), partition, transport,
+ * device, dtype. */
 void report_problem_json(struct json *json, const struct trial *trial, const char *strategy,
                          const char *why);
 

@@ -1,5 +1,5 @@
-/* shardfile.h - the part of a rank in a .npy file of a whole tensor: read and written by offset, so that
- * nobody holds the whole. */
+/* shardfile.h - the part of a rank in a .npy file of a whole tensor: read and written by offset, so
+ * that nobody holds the whole. */
 #ifndef CLI_SHARDFILE_H
 #define CLI_SHARDFILE_H
 
@@ -12,7 +12,8 @@
 ra_status shardfile_read(struct npy_file *file, const struct trial *trial, enum tensor tensor,
                          const struct shard *shard, const struct view *view);
 
-/* Writes the positions of a shard into a file that has its full length, as f32 from byte `offset` on. */
+/* Writes the positions of a shard into a file that has its full length, as f32 from byte `offset`
+ * on. */
 int shardfile_write(const char *path, size_t offset, const struct trial *trial, enum tensor tensor,
                     const struct shard *shard, const struct view *view);
 

@@ -130,19 +130,21 @@ static int write_all(const struct engine *engine, const struct target *targets,
 
 /* ---- Ranks that are processes: each writes its part -------------------------------------------
  *
- * The first process makes the files, all write, it gives them their names, and after each of these steps
- * all agree how it went. Every process knows the temporary names before there are such files, and removes
- * them when it ends in failure: the first one may be dead. Then nothing is left, whoever is lost when:
+ * The first process makes the files, all write, it gives them their names, and after each of these
+ * steps all agree how it went. Every process knows the temporary names before there are such files,
+ * and removes them when it ends in failure: the first one may be dead. Then nothing is left,
+ * whoever is lost when:
  *
- *   until all have agreed that all parts are written, nobody gives a file its name;
- *   from then on the first one may, while another, who has not heard of the agreement, removes the files.
- *   It claims them all before it names the first, so it finds out, and nothing gets a name;
- *   if the last agreement fails it takes back the names.
+ *   until all have agreed that all parts are written, nobody gives a file its name; from then on
+ *   the first one may, while another, who has not heard of the agreement, removes the files. It
+ *   claims them all before it names the first, so it finds out, and nothing gets a name; if the
+ *   last agreement fails it takes back the names.
  *
- * Only the first process itself, dead between claim and last agreement, leaves files: whole ones. */
+ * Only the first process itself, dead between claim and last agreement, leaves files: whole
+ * ones. */
 
-/* The first process makes all files, of their full length, and tells where in them values begin; those that
- * are no tensors it writes. */
+/* The first process makes all files, of their full length, and tells where in them values begin;
+ * those that are no tensors it writes. */
 static int make_files(const struct engine *engine, const struct target *targets,
                       struct outfile *files, size_t offsets[FILES])
 {

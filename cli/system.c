@@ -37,8 +37,8 @@ static const char *in_force(const struct trial *trial, int field)
     return values[field];
 }
 
-/* "--pattern full --order hilbert ...": the flags of a system as it has them, or, with a trial, as they are
- * in force there; to be freed, NULL if memory ran out. */
+/* "--pattern full --order hilbert ...": the flags of a system as it has them, or, with a trial, as
+ * they are in force there; to be freed, NULL if memory ran out. */
 static char *flags_of(const ra_system *system, const struct trial *trial)
 {
     struct string flags = { .lost = false };

@@ -1,5 +1,5 @@
-/* terms.h - the arrays a trial adds to its scores: logits of the sinks and a bias, synthetic or from
- * files. Bias rows are queries and its columns keys, both by original position. */
+/* terms.h - the arrays a trial adds to its scores: logits of the sinks and a bias, synthetic or
+ * from files. Bias rows are queries and its columns keys, both by original position. */
 #ifndef CLI_TERMS_H
 #define CLI_TERMS_H
 

@@ -1,4 +1,5 @@
-/* text.c - numbers for people: sizes, times, counts, bars; lines of words; and a string that grows. */
+/* text.c - numbers for people: sizes, times, counts, bars; lines of words; and a string that
+ * grows. */
 #include "text.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
-/* text.h - numbers for people: sizes, times, counts, bars; lines of words; and a string that grows. */
+/* text.h - numbers for people: sizes, times, counts, bars; lines of words; and a string that
+ * grows. */
 #ifndef CLI_TEXT_H
 #define CLI_TEXT_H
 
@@ -20,8 +21,8 @@ struct bar {
 };
 struct bar text_bar(double fraction, int width);
 
-/* Prints the words of `text` in lines of up to 96 columns, the next lines indented; the first starts at
- * `column`. */
+/* Prints the words of `text` in lines of up to 96 columns, the next lines indented; the first
+ * starts at `column`. */
 void text_wrap(const char *text, int column, int indent);
 
 /* A string that grows; `s` is NULL until the first append, and after memory ran out (`lost`). */

@@ -68,7 +68,8 @@ static void keep_batch(struct trace *trace, const struct batch *batch)
     if (batch->doubt > trace->doubt) trace->doubt = batch->doubt;
 }
 
-/* Tells some of the first `own` events, this process's, from `from` on; *more if somebody has others. */
+/* Tells some of the first `own` events, this process's, from `from` on; *more if somebody has
+ * others. */
 static int tell_batch(struct trace *trace, size_t own, size_t from, const struct clocks *clocks,
                       struct batch *all, bool *more)
 {

@@ -28,7 +28,8 @@ struct trace {
 
 void trace_add(struct trace *trace, const ra_trace_event *event); /* any thread */
 
-/* Where ranks are processes: the first one gets the events of all, by its own clock. All call it. */
+/* Where ranks are processes: the first one gets the events of all, by its own clock. All call
+ * it. */
 int trace_gather(struct trace *trace);
 
 /* Writes the file but leaves it uncommitted. */

@@ -67,8 +67,8 @@ int trial_copy(const struct trial *from, struct trial *to)
 
 /* ---- Fields, one by one ---------------------------------------------------------------------- */
 
-/* The library's sentence behind the flag or word that caused it, without the library's own name for that:
- * not "--order: order: ...". */
+/* The library's sentence behind the flag or word that caused it, without the library's own name for
+ * that: not "--order: order: ...". */
 static int refuse_named(const char *what, const char *kind, const char *more)
 {
     const char *sentence = ra_last_error();

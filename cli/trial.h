@@ -2,7 +2,8 @@
  *
  *     causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag allgather backward seed=7
  *
- * trial.c holds the fields, problem.c the strings. Flags of the command line set the same fields through the same functions. */
+ * trial.c holds the fields, problem.c the strings. Flags of the command line set the same fields
+ * through the same functions. */
 #ifndef CLI_TRIAL_H
 #define CLI_TRIAL_H
 

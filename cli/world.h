@@ -1,7 +1,8 @@
 /* world.h - the processes that were started together, where ranks are processes.
  *
- * Each of them runs the whole command; the first one speaks for all. Where ranks are threads, or before
- * world_open(), the world is this process alone and everything here is a matter of course. */
+ * Each of them runs the whole command; the first one speaks for all. Where ranks are threads, or
+ * before world_open(), the world is this process alone and everything here is a matter of
+ * course. */
 #ifndef CLI_WORLD_H
 #define CLI_WORLD_H
 
@@ -9,8 +10,9 @@
 #include "trial.h"
 #include "wire.h"
 
-/* Joins the others if the trial's transport is for processes; once, whatever follows. The trial's ring
- * becomes, and must be, as wide as the world. From then on only the first process writes to stdout. */
+/* Joins the others if the trial's transport is for processes; once, whatever follows. The trial's
+ * ring becomes, and must be, as wide as the world. From then on only the first process writes to
+ * stdout. */
 int world_open(struct trial *trial, struct wire wire);
 
 /* Ends the world; with the exit status of a failure the others are told to give up. */

@@ -1,5 +1,6 @@
 /* threads.c - the caller's own threads as ranks. Each of four holds a quarter of a causal sequence,
- * dealt in zigzag order so that all have the same work, and together they get what one rank gets. */
+ * dealt in zigzag order so that all have the same work, and together they get what one rank
+ * gets. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>

@@ -13,9 +13,9 @@
  *     ra_gradient()             backward, likewise
  *     ra_plan_destroy(), ra_pattern_destroy(), ra_group_destroy()
  *
- * TENSORS are [batch, position, head, dim] with any strides as long as dim is contiguous. Every rank
- * passes the shard it owns: the positions its partition gives it, in ascending order. ra_layout_*
- * cuts, permutes and restores tokens, positions and labels.
+ * TENSORS are [batch, position, head, dim] with any strides as long as dim is contiguous. Every
+ * rank passes the shard it owns: the positions its partition gives it, in ascending order.
+ * ra_layout_* cuts, permutes and restores tokens, positions and labels.
  *
  * OWNERSHIP  Handles are opaque and belong to the caller, who destroys each one; every destroy
  * function accepts NULL. The library keeps no caller pointer after a call returns. A plan must be
@@ -51,7 +51,7 @@
 extern "C" {
 #endif
 
-/* ---- Status ------------------------------------------------------------------------------------ */
+/* ---- Status ---------------------------------------------------------------------------------- */
 
 /* Every status: name, value, what it means. */
 #define RA_STATUS_LIST(X)                                                                          \
@@ -83,7 +83,7 @@ RA_API const char *ra_status_text(ra_status status);
 /* "0.2.0": the library that is running, which may be newer than the header. */
 RA_API const char *ra_version(void);
 
-/* ---- Memory ------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Where the library takes its memory from. Both functions may be called from any thread. */
 typedef struct ra_allocator {
@@ -106,7 +106,7 @@ RA_API ra_status ra_allocator_set(const ra_allocator *allocator);
 /* Bytes the library holds right now, over all handles. 0 when every handle is destroyed. */
 RA_API size_t ra_allocated_bytes(void);
 
-/* ---- Types and tensors ------------------------------------------------------------------------- */
+/* ---- Types and tensors ----------------------------------------------------------------------- */
 
 typedef enum ra_dtype {
     RA_F32 = 0,
@@ -114,8 +114,8 @@ typedef enum ra_dtype {
     RA_F16 = 2   /* IEEE half */
 } ra_dtype;
 
-/* A view of [batch, position, head, dim]; strides count elements and dim has stride 1. All strides 0
- * means packed in that order. Inputs are only read. This struct never grows. */
+/* A view of [batch, position, head, dim]; strides count elements and dim has stride 1. All strides
+ * 0 means packed in that order. Inputs are only read. This struct never grows. */
 typedef struct ra_tensor {
     void *data;
     int64_t batch_stride;
@@ -135,7 +135,7 @@ typedef struct ra_run {
     int64_t count;
 } ra_run;
 
-/* ---- Patterns ---------------------------------------------------------------------------------- */
+/* ---- Patterns -------------------------------------------------------------------------------- */
 
 typedef struct ra_pattern ra_pattern; /* who looks at whom, in global positions */
 
@@ -147,28 +147,28 @@ RA_API ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out
 /* The first keys for every query, causal behind them. */
 RA_API ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out);
 
-/* LongNet's dilated attention: in a branch, segment a holds positions [a segment, (a + 1) segment), and
- * query head j selects those at a segment + (j mod rate) + t rate, for queries and keys alike. A query
- * attends to the keys every branch selects for it, in one softmax: a key of two branches counts twice.
- * This struct never grows. */
+/* LongNet's dilated attention: in a branch, segment a holds positions [a segment, (a + 1) segment),
+ * and query head j selects those at a segment + (j mod rate) + t rate, for queries and keys alike.
+ * A query attends to the keys every branch selects for it, in one softmax: a key of two branches
+ * counts twice. This struct never grows. */
 typedef struct ra_branch {
     int64_t segment;
     int64_t rate;
 } ra_branch;
 RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **out);
 
-/* Blocks of `block` positions; query block i sees key block j where any of its terms says so. Terms are
- * added one by one: "local=G", "global=G", "strided=S", "dilated=R/G", "levels=S/G,S/G,...",
+/* Blocks of `block` positions; query block i sees key block j where any of its terms says so. Terms
+ * are added one by one: "local=G", "global=G", "strided=S", "dilated=R/G", "levels=S/G,S/G,...",
  * "random=DENSITY", "seed=K", "bitmap=FILE.npy". */
 RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
 
-/* Adds one word of those behind a semicolon in ra_pattern_parse(): a term of blocks, "causal", "docs=...",
- * or an option of dilated: "dedup" (a key counts once), "groups" (each of k head
- * groups has one branch). */
+/* Adds one word of those behind a semicolon in ra_pattern_parse(): a term of blocks, "causal",
+ * "docs=...", or an option of dilated: "dedup" (a key counts once), "groups" (each of k head groups
+ * has one branch). */
 RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *term);
 
-/* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active; heads is 1 or the query
- * heads. Copied. */
+/* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active; heads is 1 or the
+ * query heads. Copied. */
 RA_API ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
                                        const uint8_t *active);
 
@@ -179,21 +179,22 @@ RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bo
                                           int64_t count);
 
 /* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128",
- * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups", "blocks:64;local=4;global=1" and
- * every other term, each with ";causal" and ";docs=0,120,1248,4232" behind it. */
+ * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups", "blocks:64;local=4;global=1"
+ * and every other term, each with ";causal" and ";docs=0,120,1248,4232" behind it. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
-/* Writes the text of a pattern, which parses back to the same pattern (but for a bitmap from memory, which
- * has no text and is written as "(memory)"), and sets *length to its length; like snprintf it cuts at `capacity` and always ends with 0. */
+/* Writes the text of a pattern, which parses back to the same pattern (but for a bitmap from
+ * memory, which has no text and is written as "(memory)"), and sets *length to its length; like
+ * snprintf it cuts at `capacity` and always ends with 0. */
 RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
                                    size_t *length);
 
 RA_API void ra_pattern_destroy(ra_pattern *pattern);
 
-/* ---- Order: a permutation of positions ------------------------------------------------------------ */
+/* ---- Order: a permutation of positions ------------------------------------------------------- */
 
-/* Index i of the order holds the token of original position positions[i]. Segments, blocks, windows and
- * partitions count indices; causal, prefix, documents, ALiBi, bias and dropout go by original
+/* Index i of the order holds the token of original position positions[i]. Segments, blocks, windows
+ * and partitions count indices; causal, prefix, documents, ALiBi, bias and dropout go by original
  * positions. Needs as many queries as keys. */
 typedef struct ra_order ra_order;
 
@@ -209,7 +210,7 @@ RA_API int64_t ra_order_length(const ra_order *order);
 RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
 RA_API void ra_order_destroy(ra_order *order);
 
-/* ---- Problem ----------------------------------------------------------------------------------- */
+/* ---- Problem --------------------------------------------------------------------------------- */
 
 /* What is to be computed; says nothing about ranks or devices. */
 typedef struct ra_problem {
@@ -237,21 +238,21 @@ static inline ra_problem ra_problem_default(void)
     return p;
 }
 
-/* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len keys, both
- * by original position; 255 stands for more. */
+/* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len
+ * keys, both by original position; 255 stands for more. */
 RA_API ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uint8_t *seen);
 
-/* ---- Layout: which positions a rank owns --------------------------------------------------------- */
+/* ---- Layout: which positions a rank owns ----------------------------------------------------- */
 
 typedef struct ra_layout ra_layout;
 
-/* By rule: "contiguous" (also NULL), "zigzag", "striped", each with ";perdoc" behind it to apply the
- * rule inside each document of `pattern` (which may be NULL otherwise). */
+/* By rule: "contiguous" (also NULL), "zigzag", "striped", each with ";perdoc" behind it to apply
+ * the rule inside each document of `pattern` (which may be NULL otherwise). */
 RA_API ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
                                   const ra_pattern *pattern, ra_layout **out);
 
-/* Custom: rank r owns the next counts[r] runs of `runs`. Every position below `length` must be owned
- * exactly once. */
+/* Custom: rank r owns the next counts[r] runs of `runs`. Every position below `length` must be
+ * owned exactly once. */
 RA_API ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
                                          const int64_t *counts, ra_layout **out);
 RA_API void ra_layout_destroy(ra_layout *layout);
@@ -270,10 +271,10 @@ typedef struct ra_array {
     size_t bytes;  /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
 } ra_array;
 
-/* permute: global order -> rank 0's shard, rank 1's shard, ... for every array in one call; the shard
- * of a rank starts behind ra_layout_count() positions of each rank before it.
- * restore: back. take: global order -> the shard of one rank. give: that shard -> global order,
- * leaving other positions alone. */
+/* permute: global order -> rank 0's shard, rank 1's shard, ... for every array in one call; the
+ * shard of a rank starts behind ra_layout_count() positions of each rank before it. restore: back.
+ * take: global order -> the shard of one rank. give: that shard -> global order, leaving other
+ * positions alone. */
 RA_API ra_status ra_layout_permute(const ra_layout *layout, const ra_array *arrays, int count);
 RA_API ra_status ra_layout_restore(const ra_layout *layout, const ra_array *arrays, int count);
 RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_array *arrays,
@@ -281,13 +282,13 @@ RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_arra
 RA_API ra_status ra_layout_give(const ra_layout *layout, int rank, const ra_array *arrays,
                                 int count);
 
-/* The same between original order and the index of an order: `to` of permute holds index after index.
- * Tokens, labels and position ids go through permute, then through a layout; results come back by the
- * layout, then by restore. */
+/* The same between original order and the index of an order: `to` of permute holds index after
+ * index. Tokens, labels and position ids go through permute, then through a layout; results come
+ * back by the layout, then by restore. */
 RA_API ra_status ra_order_permute(const ra_order *order, const ra_array *arrays, int count);
 RA_API ra_status ra_order_restore(const ra_order *order, const ra_array *arrays, int count);
 
-/* ---- Group of ranks ---------------------------------------------------------------------------- */
+/* ---- Group of ranks -------------------------------------------------------------------------- */
 
 typedef struct ra_group ra_group; /* one rank's membership in a group */
 
@@ -312,11 +313,11 @@ typedef struct ra_group_options {
     ra_log_fn log;     /* called by the threads of the group, one rank per thread; NULL = silence */
     ra_trace_fn trace; /* likewise */
     void *context;     /* handed to log and trace */
-    /* Buffers of at least so many bytes are shared by the rank's plans through its pool; 0 = 16 MiB,
-     * SIZE_MAX = none. */
+    /* Buffers of at least so many bytes are shared by the rank's plans through its pool; 0 = 16
+     * MiB, SIZE_MAX = none. */
     size_t pool_threshold;
-    /* Not 0: every message carries a sum of its bytes, which its receiver compares; one that changed
-     * on its way is RA_ERR_CORRUPT. The same on all ranks. Not for custom transports. */
+    /* Not 0: every message carries a sum of its bytes, which its receiver compares; one that
+     * changed on its way is RA_ERR_CORRUPT. The same on all ranks. Not for custom transports. */
     int checksum;
 } ra_group_options;
 static inline ra_group_options ra_group_options_default(void)
@@ -325,8 +326,8 @@ static inline ra_group_options ra_group_options_default(void)
     return o;
 }
 
-/* Ranks as threads of this process. Writes one handle per rank to groups[0 .. ranks - 1]; each is to
- * be used by a thread of its own, for they wait for one another. */
+/* Ranks as threads of this process. Writes one handle per rank to groups[0 .. ranks - 1]; each is
+ * to be used by a thread of its own, for they wait for one another. */
 RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *options,
                                        ra_group **groups);
 
@@ -334,11 +335,12 @@ RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *option
 RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_group_options *options,
                                  ra_group **groups);
 
-/* This process as one rank of a group of processes, by the name of a transport that joins them: "mpi".
- * Every process of the group calls it. `where` is what the transport's own header says (for "mpi" see
- * ringattn_mpi.h), NULL = all processes that were started together; a process that was started alone
- * is a group of one. Transports of this kind are plug-ins, found at run time: RINGATTN_PLUGINS names
- * folders to look in first. RA_ERR_UNSUPPORTED, with a sentence that says why, where there is none. */
+/* This process as one rank of a group of processes, by the name of a transport that joins them:
+ * "mpi". Every process of the group calls it. `where` is what the transport's own header says (for
+ * "mpi" see ringattn_mpi.h), NULL = all processes that were started together; a process that was
+ * started alone is a group of one. Transports of this kind are plug-ins, found at run time:
+ * RINGATTN_PLUGINS names folders to look in first. RA_ERR_UNSUPPORTED, with a sentence that says
+ * why, where there is none. */
 RA_API ra_status ra_group_join(const char *transport, const void *where,
                                const ra_group_options *options, ra_group **out);
 
@@ -383,13 +385,14 @@ RA_API int ra_group_rank(const ra_group *group);
 RA_API int ra_group_ranks(const ra_group *group);
 RA_API int ra_group_threads(const ra_group *group);
 
-/* Tells every rank the same number of bytes of every other: all[0 .. ranks - 1] become theirs in the
- * order of ranks, this rank's own included. For a few bytes, such as figures to be added up; returns
- * when all ranks have called it. Every rank of the group calls it; fails like ra_attend(). */
+/* Tells every rank the same number of bytes of every other: all[0 .. ranks - 1] become theirs in
+ * the order of ranks, this rank's own included. For a few bytes, such as figures to be added up;
+ * returns when all ranks have called it. Every rank of the group calls it; fails like
+ * ra_attend(). */
 RA_API ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes);
 
-/* Between calls: shows the others that this rank lives while it does something else for longer than the
- * timeout. Fails once the group has failed. Cheap; the thread of the group. */
+/* Between calls: shows the others that this rank lives while it does something else for longer than
+ * the timeout. Fails once the group has failed. Cheap; the thread of the group. */
 RA_API ra_status ra_group_poll(ra_group *group);
 
 /* Ends what the ranks of this group are doing: each returns RA_ERR_ABORTED with this reason within
@@ -417,13 +420,14 @@ RA_API ra_status ra_group_pool(const ra_group *group, ra_pool *out);
 /* Gives idle buffers back to the system. */
 RA_API ra_status ra_group_trim(ra_group *group);
 
-/* Calls body(groups[i], context) for each handle, the first on this thread and the others on threads
- * of their own, and waits for all. A body that fails aborts the group, so nobody is left waiting.
- * Returns the status of the rank that was the cause, with its sentence in ra_last_error(). */
+/* Calls body(groups[i], context) for each handle, the first on this thread and the others on
+ * threads of their own, and waits for all. A body that fails aborts the group, so nobody is left
+ * waiting. Returns the status of the rank that was the cause, with its sentence in
+ * ra_last_error(). */
 typedef ra_status (*ra_rank_fn)(ra_group *group, void *context);
 RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void *context);
 
-/* ---- Plan -------------------------------------------------------------------------------------- */
+/* ---- Plan ------------------------------------------------------------------------------------ */
 
 typedef struct ra_plan ra_plan; /* who computes what, in which order, with all its buffers */
 
@@ -443,8 +447,8 @@ static inline ra_machine ra_machine_default(void)
 
 typedef struct ra_plan_options {
     size_t size; /* by ra_plan_options_default() */
-    const char *
-        strategy; /* who computes what where: "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "auto" */
+    /* Who computes what where: "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "auto". */
+    const char *strategy;
     const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
     const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
@@ -455,14 +459,13 @@ typedef struct ra_plan_options {
     int rank;      /* only without a group: the rank to plan for */
     int threads;   /* only without a group: threads there would be; 0 = 1 */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    /* What predictions are made with, and "auto" chooses by, the same on every rank; 0 = what `machine`
-     * says, or what is usual for the transport. */
+    /* What predictions are made with, and "auto" chooses by, the same on every rank; 0 = what
+     * `machine` says, or what is usual for the transport. */
     double latency;        /* seconds of a round of messages, however small */
     double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
     double flops;          /* per second and rank */
     const char *transport; /* only without a group: the transport there would be; NULL = "local" */
-    double
-        backward_flops; /* per second and rank, of ra_gradient(); 0 = as flops, where that is given */
+    double backward_flops; /* of ra_gradient(); 0 = as flops, where that is given */
     const ra_machine *machine; /* by ra_group_measure(); NULL = nothing was measured */
 } ra_plan_options;
 static inline ra_plan_options ra_plan_options_default(void)
@@ -488,10 +491,10 @@ static inline ra_plan_options ra_plan_options_default(void)
     return o;
 }
 
-/* Measures the links of a group, between neighbours, and its kernel, for the dtype and dims of a problem and,
- * of the options, `kernel` and `backward`. Every rank calls it and all get the same: the longest latency,
- * the least of the rest. Takes a tenth of a second with a fast kernel, up to seconds with a slow one or
- * slow links, and some megabytes per thread that no budget counts. */
+/* Measures the links of a group, between neighbours, and its kernel, for the dtype and dims of a
+ * problem and, of the options, `kernel` and `backward`. Every rank calls it and all get the same:
+ * the longest latency, the least of the rest. Takes a tenth of a second with a fast kernel, up to
+ * seconds with a slow one or slow links, and some megabytes per thread that no budget counts. */
 RA_API ra_status ra_group_measure(ra_group *group, const ra_problem *problem,
                                   const ra_plan_options *options, ra_machine *out);
 
@@ -556,15 +559,16 @@ RA_API ra_status ra_plan_memory(const ra_plan *plan, ra_memory *out);
 typedef void (*ra_line_fn)(void *context, const char *line);
 RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn line, void *context);
 
-/* ---- Attend and gradient ----------------------------------------------------------------------- */
+/* ---- Attend and gradient --------------------------------------------------------------------- */
 
 /* Called on the rank's own thread as work is done, `done` from 0 to 1. Not 0 ends the run with
  * RA_ERR_ABORTED on every rank. */
 typedef int (*ra_progress_fn)(void *context, double done);
 
-/* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32 or bytes as a mask. Rows are the
- * queries of this rank's shard, columns all keys by original position. Strides count elements; 0 for
- * batch or head means that all share one, 0 for query means k_len. This struct never grows. */
+/* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32 or bytes as a mask. Rows are
+ * the queries of this rank's shard, columns all keys by original position. Strides count elements;
+ * 0 for batch or head means that all share one, 0 for query means k_len. This struct never
+ * grows. */
 typedef struct ra_bias {
     const void *data; /* NULL = none */
     int mask;         /* 1: bytes, 0 hides the key; 0: f32, added; -INFINITY hides */
@@ -617,8 +621,8 @@ typedef struct ra_gradient_args {
     ra_bias bias; /* this and the next two as in ra_attend() */
     const float *sinks;
     uint64_t dropout_seed;
-    /* [q_heads], written: gradient of the sinks from this rank's queries, to be added up over the ranks;
-     * NULL = not wanted. */
+    /* [q_heads], written: gradient of the sinks from this rank's queries, to be added up over the
+     * ranks; NULL = not wanted. */
     float *dsinks;
 } ra_gradient_args;
 /* clang-format off */
@@ -635,45 +639,46 @@ static inline ra_gradient_args ra_gradient_args_default(void)
 /* Needs a plan made with `backward`. Every rank of the group calls it; fails like ra_attend(). */
 RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
 
-/* ---- State: attention in pieces, in any order ---------------------------------------------------- */
+/* ---- State: attention in pieces, in any order ------------------------------------------------ */
 
 typedef struct ra_state ra_state; /* running softmax (m, l, acc) of all queries of a problem */
 
-/* Shapes, pattern, softcap and ALiBi come from the problem and are copied; a state takes no order and no
- * dropout. `kernel` as in ra_plan_options. */
+/* Shapes, pattern, softcap and ALiBi come from the problem and are copied; a state takes no order
+ * and no dropout. `kernel` as in ra_plan_options. */
 RA_API ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_state **out);
 RA_API void ra_state_destroy(ra_state *state);
 
 /* Back to (-inf, 0, 0); a new state starts so. */
 RA_API ra_status ra_state_init(ra_state *state);
 
-/* Folds keys first_key to first_key + keys - 1 of the problem's k_len, which k and v hold from their
- * first position on. q holds all queries. Each key must be folded once, in any order. */
+/* Folds keys first_key to first_key + keys - 1 of the problem's k_len, which k and v hold from
+ * their first position on. q holds all queries. Each key must be folded once, in any order. */
 RA_API ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
                                const ra_tensor *v, int64_t first_key, int64_t keys);
 
-/* Another number of keys, for a cache that grew; what was folded stays. Queries keep sitting at the end:
- * query i at position i + keys - q_len. Allocates nothing. */
+/* Another number of keys, for a cache that grew; what was folded stays. Queries keep sitting at the
+ * end: query i at position i + keys - q_len. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
 
-/* Merges the states that the ranks of a group folded from their own keys: afterwards every rank holds
- * the sum, with the same bits. Every rank of the group calls it. If it fails on one, the group is aborted
- * on all and the states hold nothing of use until ra_state_init(). */
+/* Merges the states that the ranks of a group folded from their own keys: afterwards every rank
+ * holds the sum, with the same bits. Every rank of the group calls it. If it fails on one, the
+ * group is aborted on all and the states hold nothing of use until ra_state_init(). */
 RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
 
 /* into += from, for states of the same shape that folded different keys. Safe at -inf. */
 RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
 
-/* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. The state stays as it is. */
+/* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. The state stays as it
+ * is. */
 RA_API ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse);
 
 /* The same with one more key per head, [q_heads] logits, folded into the result only. */
 RA_API ra_status ra_state_finish_sinks(const ra_state *state, const float *sinks,
                                        const ra_tensor *out, float *lse);
 
-/* The state as flat memory, to be sent elsewhere and written there: m in units of log2, then l, each
- * [batch, query, head], then acc [batch, query, head, value_dim], all f32. Same layout on every
- * machine of one byte order. */
+/* The state as flat memory, to be sent elsewhere and written there: m in units of log2, then l,
+ * each [batch, query, head], then acc [batch, query, head, value_dim], all f32. Same layout on
+ * every machine of one byte order. */
 RA_API void *ra_state_data(ra_state *state, size_t *bytes);
 
 /* Merges two finished partials, rows x dim f32 packed, into the first: L = logaddexp(L1, L2),
@@ -681,7 +686,7 @@ RA_API void *ra_state_data(ra_state *state, size_t *bytes);
 RA_API ra_status ra_partial_merge(int64_t rows, int dim, float *out, float *lse,
                                   const float *other_out, const float *other_lse);
 
-/* ---- What there is ------------------------------------------------------------------------------- */
+/* ---- What there is --------------------------------------------------------------------------- */
 
 /* One row of the library's tables. */
 typedef struct ra_part {
@@ -701,8 +706,8 @@ static inline ra_part ra_part_default(void)
     return p;
 }
 
-/* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index from 0.
- * RA_ERR_ARGUMENT behind the last one. */
+/* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index
+ * from 0. RA_ERR_ARGUMENT behind the last one. */
 RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
 
 /* A system by the name it is known by, and what it stands for here. */

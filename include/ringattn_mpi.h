@@ -6,18 +6,20 @@
  *     ra_group_destroy(group);                             likewise on every process
  *     MPI_Finalize();
  *
- * The library itself does not know MPI: it finds libringattn_mpi.so at run time (see ra_group_join() in
- * ringattn.h), which must be built with the MPI that the program uses; another one is refused by name.
+ * The library itself does not know MPI: it finds libringattn_mpi.so at run time (see
+ * ra_group_join() in ringattn.h), which must be built with the MPI that the program uses; another
+ * one is refused by name.
  *
  * THREADS  MPI must be initialised with MPI_THREAD_FUNNELED or better. With MPI_THREAD_FUNNELED the
- * thread that initialised it makes, uses and destroys the group. Only the thread that calls the library
- * calls MPI. Where MPI is not initialised yet, the library does that, and ends it when the process
- * exits; it never ends what it did not begin.
+ * thread that initialised it makes, uses and destroys the group. Only the thread that calls the
+ * library calls MPI. Where MPI is not initialised yet, the library does that, and ends it when the
+ * process exits; it never ends what it did not begin.
  *
- * ERRORS come back as ra_status where MPI lets them: MPICH tells those of requests to the handler of
- * MPI_COMM_WORLD, so a program that is to survive a lost peer sets MPI_ERRORS_RETURN there. After a failure messages
- * may be left that MPI cannot take back: the group's communicators are then not freed, and MPI_Finalize
- * may wait for ever, since a peer may be gone; end the process without it.
+ * ERRORS come back as ra_status where MPI lets them: MPICH tells those of requests to the handler
+ * of MPI_COMM_WORLD, so a program that is to survive a lost peer sets MPI_ERRORS_RETURN there.
+ * After a failure messages may be left that MPI cannot take back: the group's communicators are
+ * then not freed, and MPI_Finalize may wait for ever, since a peer may be gone; end the process
+ * without it.
  *
  * COLLECTIVE  Creating and destroying are: both wait for the others, no longer than one of them is
  * silent for the timeout.
@@ -49,8 +51,8 @@ typedef struct ra_mpi_where {
     MPI_Comm comm; /* an intracommunicator; duplicated, so messages of others do not meet ours */
 } ra_mpi_where;
 
-/* This process as a rank of a group with the ranks of `comm`. Options as for every group; by default a
- * rank has as many threads as cores are left to it by those that share them. */
+/* This process as a rank of a group with the ranks of `comm`. Options as for every group; by
+ * default a rank has as many threads as cores are left to it by those that share them. */
 static inline ra_status ra_mpi_group_create(MPI_Comm comm, const ra_group_options *options,
                                             ra_group **out)
 {

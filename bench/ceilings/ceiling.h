@@ -19,8 +19,8 @@ struct ceiling {
     bool (*usable)(void); /* NULL: the compiler had no word for it */
     size_t bytes; /* a thread reads, again and again; 0 = none, CEILING_MEMORY = all there are */
 
-    /* Keeps the unit busy on this thread for some rounds, from one with data of its own to read, and
-     * returns how much it did. `data` is aligned to 64, `bytes` a multiple of CEILING_LINE. */
+    /* Keeps the unit busy on this thread for some rounds, from one with data of its own to read,
+     * and returns how much it did. `data` is aligned to 64, `bytes` a multiple of CEILING_LINE. */
     double (*work)(int64_t rounds, const unsigned char *data, size_t bytes);
 };
 

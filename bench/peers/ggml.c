@@ -1,5 +1,6 @@
-/* ggml.c - ggml_flash_attn_ext() on the CPU, the attention of llama.cpp: f32 queries and output, keys and
- * values in the dtype of the problem. Causality is a mask of f16, as ggml has no other way to say it. */
+/* ggml.c - ggml_flash_attn_ext() on the CPU, the attention of llama.cpp: f32 queries and output,
+ * keys and values in the dtype of the problem. Causality is a mask of f16, as ggml has no other way
+ * to say it. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* naive.c - attention as it is first written down, on OpenBLAS: scores = q k^T, softmax, times v.
  *
- * A task is a block of queries of one head against all its keys; threads take tasks in turn and each calls
- * a single-threaded GEMM, which beats a threaded GEMM on matrices this narrow. Causal blocks stop at
- * their last visible key. The exponential is a polynomial that the compiler can vectorise, so that the
- * softmax is no straw man. f32 and forward only. */
+ * A task is a block of queries of one head against all its keys; threads take tasks in turn and
+ * each calls a single-threaded GEMM, which beats a threaded GEMM on matrices this narrow. Causal
+ * blocks stop at their last visible key. The exponential is a polynomial that the compiler can
+ * vectorise, so that the softmax is no straw man. f32 and forward only. */
 #include <cblas.h>
 #include <math.h>
 #include <pthread.h>
@@ -54,8 +54,8 @@ static void *naive_open(const struct peer_case *problem)
     return NULL;
 }
 
-/* exp2 for x <= 0: the whole part goes into the exponent, the rest through a polynomial (relative error
- * 2e-6); below 2^-126 it is as good as 0. */
+/* exp2 for x <= 0: the whole part goes into the exponent, the rest through a polynomial (relative
+ * error 2e-6); below 2^-126 it is as good as 0. */
 static inline float power_of_two(float x)
 {
     x = x < -126.0f ? -126.0f : x;

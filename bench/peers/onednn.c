@@ -1,7 +1,8 @@
-/* onednn.c - scaled dot-product attention by oneDNN's graph API on the CPU: matmul, multiply by the scale,
- * add a mask where causal, softmax, matmul. The library fuses all of it into one partition; where it does
- * not, the case is refused. Scores are f32 in between, as its documentation recommends. A mask made of
- * indices inside the graph would need no memory, but takes five times as long on the CPU. */
+/* onednn.c - scaled dot-product attention by oneDNN's graph API on the CPU: matmul, multiply by the
+ * scale, add a mask where causal, softmax, matmul. The library fuses all of it into one partition;
+ * where it does not, the case is refused. Scores are f32 in between, as its documentation
+ * recommends. A mask made of indices inside the graph would need no memory, but takes five times as
+ * long on the CPU. */
 #include <dlfcn.h>
 #include <math.h>
 #include <stdio.h>
@@ -55,10 +56,10 @@ static void onednn_close(void *context)
     free(job);
 }
 
-/* ---- Data ---------------------------------------------------------------------------------------- */
+/* ---- Data ------------------------------------------------------------------------------------ */
 
-/* One number in the dtype of the problem; those used here are exact in the upper half of an f32 or, as
- * f16, given by their bits. */
+/* One number in the dtype of the problem; those used here are exact in the upper half of an f32 or,
+ * as f16, given by their bits. */
 static void put(const struct peer_case *p, void *to, size_t index, float value, uint16_t f16_bits)
 {
     uint32_t bits;
@@ -94,7 +95,7 @@ static bool load(struct job *job)
     return make_mask(job);
 }
 
-/* ---- Graph --------------------------------------------------------------------------------------- */
+/* ---- Graph ----------------------------------------------------------------------------------- */
 
 static bool shape(struct job *job, enum tensor id, dnnl_data_type_t type, int64_t heads,
                   int64_t rows, int64_t columns)
@@ -183,10 +184,10 @@ static bool compile(struct job *job)
     return true;
 }
 
-/* ---- The peer ------------------------------------------------------------------------------------ */
+/* ---- The peer -------------------------------------------------------------------------------- */
 
-/* A oneDNN built for SYCL computes on an OpenCL device; that of the CPU lies beside the library and is
- * found only when named. */
+/* A oneDNN built for SYCL computes on an OpenCL device; that of the CPU lies beside the library and
+ * is found only when named. */
 static void name_opencl_device(void)
 {
     Dl_info library;

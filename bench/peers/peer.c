@@ -36,7 +36,7 @@ void *peer_alloc(size_t bytes)
     return memory;
 }
 
-/* ---- Files --------------------------------------------------------------------------------------- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 void *peer_load(const struct peer_case *problem, const char *name)
 {
@@ -69,7 +69,7 @@ void *peer_load_by_head(const struct peer_case *problem, const char *name)
     return by_head;
 }
 
-/* ---- Commands ------------------------------------------------------------------------------------ */
+/* ---- Commands -------------------------------------------------------------------------------- */
 
 struct session {
     const struct peer *peer;

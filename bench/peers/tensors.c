@@ -1,10 +1,10 @@
-/* tensors.c - writes the tensors that all peers read: the same normally distributed numbers as f32, f16
- * and bf16.
+/* tensors.c - writes the tensors that all peers read: the same normally distributed numbers as f32,
+ * f16 and bf16.
  *
  *   usage: tensors FOLDER TOKENS HEADS DIM
  *
- * q.f32.npy, q.f16.npy, q.bf16.npy and so on for k, v and dout, each [position, head, dim]. NumPy has no
- * bf16: these files hold the bits as 16-bit unsigned integers. */
+ * q.f32.npy, q.f16.npy, q.bf16.npy and so on for k, v and dout, each [position, head, dim]. NumPy
+ * has no bf16: these files hold the bits as 16-bit unsigned integers. */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,7 +39,8 @@ static uint32_t bits_of(float x)
     return bits;
 }
 
-/* Half a unit of the last place kept, and ties to even; no NaN and nothing near overflow comes here. */
+/* Half a unit of the last place kept, and ties to even; no NaN and nothing near overflow comes
+ * here. */
 static uint16_t to_bf16(float x)
 {
     uint32_t bits = bits_of(x);

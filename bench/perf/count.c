@@ -1,8 +1,8 @@
 /* count.c - the program behind `make perf`; run.sh calls it and compares.
  *
  *   count compiler          what it was compiled with: counts of two compilers are not compared
- *   count run               runs every job inside perf_measured(), for callgrind, and prints its name
- *   count step [KERNEL...]  steps through the jobs of all kernels but these, and prints
+ *   count run               runs every job inside perf_measured(), for callgrind, and prints its
+ *   name count step [KERNEL...]  steps through the jobs of all kernels but these, and prints
  *                           "step COUNT NAME" for each; exits with 77 where that cannot be done
  */
 #include <inttypes.h>

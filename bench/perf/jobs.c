@@ -1,7 +1,7 @@
 /* jobs.c - the fixed set of work whose instructions are counted.
  *
- * Small enough to be stepped through one instruction at a time (12 to 25 us each on a virtual machine),
- * large enough that the loops of a kernel outweigh what surrounds them. */
+ * Small enough to be stepped through one instruction at a time (12 to 25 us each on a virtual
+ * machine), large enough that the loops of a kernel outweigh what surrounds them. */
 #include "jobs.h"
 
 #include <stdlib.h>
@@ -69,7 +69,8 @@ static const struct work *find_work(int index, const char **kernel)
     return *kernel ? &kernel_work[index % COUNT(kernel_work)] : NULL;
 }
 
-/* A first run is not counted: it binds symbols and touches pages, and a backward pass needs its forward. */
+/* A first run is not counted: it binds symbols and touches pages, and a backward pass needs its
+ * forward. */
 static int open_engine(struct job *job)
 {
     int status = engine_open(&job->engine,

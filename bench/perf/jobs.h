@@ -1,5 +1,5 @@
-/* jobs.h - the fixed set of work whose instructions are counted: small runs of every kernel that works
- * here, and plans. It does not know how they are counted. */
+/* jobs.h - the fixed set of work whose instructions are counted: small runs of every kernel that
+ * works here, and plans. It does not know how they are counted. */
 #ifndef BENCH_PERF_JOBS_H
 #define BENCH_PERF_JOBS_H
 
@@ -13,8 +13,9 @@ struct job {
     bool open;
 };
 
-/* Makes job number `index` ready, from 0. `*more` is false behind the last one. A kernel may have no
- * word for a dtype: the job then is not open, and there is nothing to run. Returns an exit status. */
+/* Makes job number `index` ready, from 0. `*more` is false behind the last one. A kernel may have
+ * no word for a dtype: the job then is not open, and there is nothing to run. Returns an exit
+ * status. */
 int job_open(struct job *job, int index, bool *more);
 void job_close(struct job *job);
 

@@ -8,9 +8,9 @@
 /* Can this machine do it? */
 bool step_possible(void);
 
-/* Calls body(context) and returns how many instructions of this program it took on this thread; those of
- * the C library are not counted, because it picks its own by the CPU. A repeated string instruction
- * counts once. Some hundred thousand a second. */
+/* Calls body(context) and returns how many instructions of this program it took on this thread;
+ * those of the C library are not counted, because it picks its own by the CPU. A repeated string
+ * instruction counts once. Some hundred thousand a second. */
 int64_t step_count(void (*body)(void *context), void *context);
 
 #endif

@@ -1,6 +1,6 @@
-/* choose.c - the strategy "auto": plans of all that could be used are asked what they would take, and the
- * fastest is chosen. Every rank finds the same one, since nothing counts but the problem, the options and
- * figures that are the same on all. */
+/* choose.c - the strategy "auto": plans of all that could be used are asked what they would take,
+ * and the fastest is chosen. Every rank finds the same one, since nothing counts but the problem,
+ * the options and figures that are the same on all. */
 #include <stdio.h>
 #include <string.h>
 
@@ -58,8 +58,9 @@ static ra_status ask(const struct ra__choice *choice, const ra_plan_options *opt
     return RA_OK;
 }
 
-/* The index-th candidate; false behind the last. By size of the teams from the ring on, which needs least
- * memory, to ulysses; then allgather. Teams larger than there are heads would leave members idle. */
+/* The index-th candidate; false behind the last. By size of the teams from the ring on, which needs
+ * least memory, to ulysses; then allgather. Teams larger than there are heads would leave members
+ * idle. */
 static bool candidate_at(const struct ra__plan_input *input, bool bias, int index,
                          struct candidate *out)
 {
@@ -75,7 +76,8 @@ static bool candidate_at(const struct ra__plan_input *input, bool bias, int inde
     return index == 0 && input->ranks > 1 && ra__strategy_parse("allgather", &out->input) == RA_OK;
 }
 
-/* The better of two; the earlier needs less memory, and a hundredth of the time is no reason for more. */
+/* The better of two; the earlier needs less memory, and a hundredth of the time is no reason for
+ * more. */
 static bool is_better(const struct candidate *next, const struct candidate *best)
 {
     if (next->fits != best->fits) return next->fits;

@@ -29,9 +29,10 @@ static ra_status default_threads(int sharers, int *threads)
     return RA_OK;
 }
 
-/* RINGATTN_PIN: 1 keeps the threads of a rank on cores of their own, where there are enough of them; 0
- * never does. Without it that is done where the threads need every core of many: who has them all
- * gains (up to a quarter, measured on 16), who shares a machine may wait for a core that is busy. */
+/* RINGATTN_PIN: 1 keeps the threads of a rank on cores of their own, where there are enough of
+ * them; 0 never does. Without it that is done where the threads need every core of many: who has
+ * them all gains (up to a quarter, measured on 16), who shares a machine may wait for a core that
+ * is busy. */
 static ra_status wants_pinning(int threads, bool *pin)
 {
     enum { MANY_CORES = 8 };

@@ -40,7 +40,8 @@ ra_status ra__tell_others(const ra_group *group, ra_status status);
  * stay default; fields we do not know must be zero. `what` names it in errors. */
 ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs);
 
-/* Copies a result into the caller's struct, as much as it has room for; `size` stays the caller's. */
+/* Copies a result into the caller's struct, as much as it has room for; `size` stays the
+ * caller's. */
 ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size);
 
 /* Are these numbers within the limits of the library? */
@@ -53,8 +54,8 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
 ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
                           int64_t rows, int heads, int dim, ra_tensor *out);
 
-/* The figures that predictions are made with: given by the options, measured, or usual for a transport; and
- * a text that says which. */
+/* The figures that predictions are made with: given by the options, measured, or usual for a
+ * transport; and a text that says which. */
 ra_status ra__machine_settle(const ra_plan_options *options, const char *transport,
                              struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
 

@@ -1,5 +1,5 @@
-/* machine.c - the figures that predictions are made with: what the caller gives comes before what was
- * measured, and that before what is usual. */
+/* machine.c - the figures that predictions are made with: what the caller gives comes before what
+ * was measured, and that before what is usual. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

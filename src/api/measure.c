@@ -1,6 +1,7 @@
-/* measure.c - what a rank and its links can do, measured by all ranks of a group together: small and large
- * messages to the next rank, as a ring sends them, then a small problem on each rank by itself. Ranks go in
- * step, so that those which share cores or a wire share them here too, and the slowest counts. */
+/* measure.c - what a rank and its links can do, measured by all ranks of a group together: small
+ * and large messages to the next rank, as a ring sends them, then a small problem on each rank by
+ * itself. Ranks go in step, so that those which share cores or a wire share them here too, and the
+ * slowest counts. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -90,8 +91,8 @@ static ra_status time_often(struct meter *meter, size_t bytes, int rounds, doubl
     return RA_OK;
 }
 
-/* Messages grow until the time they take is worth looking at; then they are repeated, since the first bytes
- * after a pause may travel faster than a link can go on for long. */
+/* Messages grow until the time they take is worth looking at; then they are repeated, since the
+ * first bytes after a pause may travel faster than a link can go on for long. */
 static ra_status measure_bandwidth(struct meter *meter, double latency, double *bandwidth)
 {
     double seconds;
@@ -112,9 +113,10 @@ static ra_status measure_links(struct meter *meter, ra_machine *machine)
     return measure_bandwidth(meter, machine->latency, &machine->bandwidth);
 }
 
-/* ---- Kernel ----------------------------------------------------------------------------------- */
+/* ---- Kernel ---------------------------------------------------------------------------------- */
 
-/* From when all begin until all are through: ranks that take turns on a core have their turns in it. */
+/* From when all begin until all are through: ranks that take turns on a core have their turns in
+ * it. */
 static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
                               double *flops)
 {

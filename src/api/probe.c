@@ -1,5 +1,5 @@
-/* probe.c - a small problem that one rank of a group computes by itself, with the threads of the group, to
- * see how fast its kernel is. */
+/* probe.c - a small problem that one rank of a group computes by itself, with the threads of the
+ * group, to see how fast its kernel is. */
 #include <math.h>
 
 #include "api/handles.h"

@@ -8,7 +8,8 @@
 #include "exec/fold.h"
 #include "pattern/order.h"
 
-/* A state may get more keys than it was made for; kernels need no more memory for more of them than this. */
+/* A state may get more keys than it was made for; kernels need no more memory for more of them than
+ * this. */
 #define ANY_KEYS (INT64_C(1) << 40)
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)

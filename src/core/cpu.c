@@ -34,7 +34,8 @@ bool ra__cpu_has_avx512bf16(void)
     return ra__cpu_has_avx512() && __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
 }
 
-/* Measured: Sapphire Rapids multiplies pairs of bf16 at half the rate of f32, Zen 4 at twice that. */
+/* Measured: Sapphire Rapids multiplies pairs of bf16 at half the rate of f32, Zen 4 at twice
+ * that. */
 bool ra__cpu_bf16_is_slow(void) { return __builtin_cpu_is("intel"); }
 
 /* A process must ask Linux before it may use tiles; asking again is free. */

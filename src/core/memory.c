@@ -18,8 +18,8 @@ enum { ADVICE = MADV_NORMAL };
 
 enum { ALIGNMENT = 64 };
 
-/* Large buffers ask for huge pages: they are filled with few page faults and read with few misses of the
- * table of addresses. Smaller ones would waste much of a page. */
+/* Large buffers ask for huge pages: they are filled with few page faults and read with few misses
+ * of the table of addresses. Smaller ones would waste much of a page. */
 enum { HUGE_PAGE = 2 << 20, WORTH_IT = 2 * HUGE_PAGE };
 
 struct header {

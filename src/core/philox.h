@@ -32,7 +32,8 @@ static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c
     return c;
 }
 
-/* The same on `count` counters, word by word in four arrays, in place: compilers find vectors in it. */
+/* The same on `count` counters, word by word in four arrays, in place: compilers find vectors in
+ * it. */
 static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d,
                                    int count)
 {
@@ -47,7 +48,8 @@ static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint3
         }
 }
 
-/* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are hit. */
+/* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are
+ * hit. */
 static inline uint64_t ra__philox_limit(double share)
 {
     double limit = share * 4294967296.0;

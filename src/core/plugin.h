@@ -1,20 +1,21 @@
 /* plugin.h - parts with heavy dependencies, found at run time.
  *
  * A plug-in is a module that exports one table, `ra_plugin`, and is handed a table of what it may
- * call, so it has no name left open that the library must fill in: it works beside the shared library
- * and beside a program that has the library inside. Its rows stand behind the built-in ones of the
- * same kind. A module is opened when somebody asks for it or for a list that it adds to, once, and
- * never closed.
+ * call, so it has no name left open that the library must fill in: it works beside the shared
+ * library and beside a program that has the library inside. Its rows stand behind the built-in ones
+ * of the same kind. A module is opened when somebody asks for it or for a list that it adds to,
+ * once, and never closed.
  *
  * Looked for in the folders of RINGATTN_PLUGINS (with colons between), beside the library or the
- * program, and where it is installed. The first file of its name decides: one that cannot be used is
- * told, not skipped. */
+ * program, and where it is installed. The first file of its name decides: one that cannot be used
+ * is told, not skipped. */
 #ifndef RA__CORE_PLUGIN_H
 #define RA__CORE_PLUGIN_H
 
 #include "core/status.h"
 
-/* The shape of these two tables and of the rows they name; another number is refused before anything else is read. */
+/* The shape of these two tables and of the rows they name; another number is refused before
+ * anything else is read. */
 enum { RA__PLUGIN_SHAPE = 2 };
 
 struct ra__transport;

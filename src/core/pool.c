@@ -1,8 +1,9 @@
-/* pool.c - threads that take items from one counter, so that uneven items balance themselves. A work may
- * begin while the last items of the one before are under way; the one before that is done by then.
+/* pool.c - threads that take items from one counter, so that uneven items balance themselves. A
+ * work may begin while the last items of the one before are under way; the one before that is done
+ * by then.
  *
- * Who has to wait first looks on for a moment, where threads have cores of their own: to put a thread to
- * sleep and wake it up takes as long as a short step of a ring. */
+ * Who has to wait first looks on for a moment, where threads have cores of their own: to put a
+ * thread to sleep and wake it up takes as long as a short step of a ring. */
 #include "core/pool.h"
 
 #include <errno.h>
@@ -69,8 +70,8 @@ struct wait {
     int64_t item;
 };
 
-/* Looks on for a moment; true as soon as the wait is over. Who is needed may have no core after all, where
- * others use this machine too: it gets this one. */
+/* Looks on for a moment; true as soon as the wait is over. Who is needed may have no core after
+ * all, where others use this machine too: it gets this one. */
 static bool look_on(const struct wait *wait)
 {
     enum { LOOKS = 64 };
@@ -99,8 +100,8 @@ bool ra__pool_go_on(struct ra__pool *pool, int thread)
     return !atomic_load(&pool->quit);
 }
 
-/* Sleeps until `condition` is signalled and the wait is over. The calling thread ticks ten times a second:
- * items of others may take long. */
+/* Sleeps until `condition` is signalled and the wait is over. The calling thread ticks ten times a
+ * second: items of others may take long. */
 static void sleep_until(const struct wait *wait, pthread_cond_t *condition, int thread)
 {
     struct ra__pool *pool = wait->pool;
@@ -134,9 +135,9 @@ static bool the_one_before_is_done(const struct wait *wait)
     return !ra__pool_lingers(wait->pool);
 }
 
-/* Does a thread have an item of the generation before that this one must wait for? Whoever may still get
- * one said so before the last was taken: it is asked again. Where a generation has come behind this one,
- * that before it is done. */
+/* Does a thread have an item of the generation before that this one must wait for? Whoever may
+ * still get one said so before the last was taken: it is asked again. Where a generation has come
+ * behind this one, that before it is done. */
 static bool item_clashes(const struct wait *wait)
 {
     struct ra__pool *pool = wait->pool;
@@ -162,9 +163,9 @@ static bool item_is_ready(const struct wait *wait)
 
 /* ---- Items ----------------------------------------------------------------------------------- */
 
-/* Until an item may begin; false if it shall not. A thread that sets `waiting` and then finds an item not
- * ready is seen by the one that makes it ready and then looks at `waiting`: both are sequentially
- * consistent. */
+/* Until an item may begin; false if it shall not. A thread that sets `waiting` and then finds an
+ * item not ready is seen by the one that makes it ready and then looks at `waiting`: both are
+ * sequentially consistent. */
 static bool await_item(const struct wait *wait, int thread)
 {
     struct ra__pool *pool = wait->pool;

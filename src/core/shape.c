@@ -19,8 +19,9 @@ int64_t ra__common_multiple(int64_t a, int64_t b)
     return ra__min(product, RA__FAR);
 }
 
-/* Walks along one run, a period at most, until it meets the other. Of two runs over the same stretch
- * one has few positions or meets soon: walking along the one with the larger step is short. */
+/* Walks along one run, a period at most, until it meets the other. Of two runs over the same
+ * stretch one has few positions or meets soon: walking along the one with the larger step is
+ * short. */
 ra_run ra__run_intersect(ra_run a, ra_run b)
 {
     int64_t skipped;

@@ -31,8 +31,8 @@ struct ra__band {
     int64_t left, right;
 };
 
-/* Keys one row of queries sees inside one block: the i-th lies in row `row + i row_step` of the block
- * and sits at global position `pos + i pos_step`. */
+/* Keys one row of queries sees inside one block: the i-th lies in row `row + i row_step` of the
+ * block and sits at global position `pos + i pos_step`. */
 struct ra__key_run {
     int64_t row, row_step;
     int64_t pos, pos_step;

@@ -18,8 +18,9 @@
 #define ra__fail(status, ...) (ra__set_error(__VA_ARGS__), (status))
 __attribute__((format(printf, 1, 2))) void ra__set_error(const char *format, ...);
 
-/* RA_ERR_ARGUMENT for a name that no row of a table has: `what: "name" is not known; there are ...`.
- * The first `length` bytes of `name` count; name_at gives the rows' names, NULL behind the last. */
+/* RA_ERR_ARGUMENT for a name that no row of a table has: `what: "name" is not known; there are
+ * ...`. The first `length` bytes of `name` count; name_at gives the rows' names, NULL behind the
+ * last. */
 #define ra__fail_unknown(what, name, length, name_at)                                              \
     (ra__set_unknown(what, name, length, name_at), RA_ERR_ARGUMENT)
 void ra__set_unknown(const char *what, const char *name, size_t length,

@@ -1,11 +1,11 @@
-/* sum.h - a checksum of the bytes of a message: 64 bits, to find what a wire, a driver or a stray write
- * changed. Not for hostile input.
+/* sum.h - a checksum of the bytes of a message: 64 bits, to find what a wire, a driver or a stray
+ * write changed. Not for hostile input.
  *
- * Four lanes take a word each in turn, and each step of a lane can be undone, as can the steps that bring
- * the lanes together: a change within one word, however small, always changes the sum, and any other one
- * stays unseen about once in 2^64 times. Two products with a turn of bits between them: one alone leaves
- * the highest bit of a word where a single bit of the next could undo it. The lanes do not wait for one
- * another, so memory is nearly all that limits it. */
+ * Four lanes take a word each in turn, and each step of a lane can be undone, as can the steps that
+ * bring the lanes together: a change within one word, however small, always changes the sum, and
+ * any other one stays unseen about once in 2^64 times. Two products with a turn of bits between
+ * them: one alone leaves the highest bit of a word where a single bit of the next could undo it.
+ * The lanes do not wait for one another, so memory is nearly all that limits it. */
 #ifndef RA__CORE_SUM_H
 #define RA__CORE_SUM_H
 

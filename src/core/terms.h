@@ -1,5 +1,5 @@
-/* terms.h - what happens to a score besides scale q.k, and what is masked by arrays. Filled once per
- * run and the same for every job of it; a plan without any of this has none.
+/* terms.h - what happens to a score besides scale q.k, and what is masked by arrays. Filled once
+ * per run and the same for every job of it; a plan without any of this has none.
  *
  *     t = scale q.k, or softcap tanh(scale q.k / softcap)
  *     x = t + bias - alibi[head] |p - j|       p, j: original positions of query and key
@@ -26,7 +26,8 @@ struct ra__terms {
     const int32_t *see_to;   /* [see_from, see_to); NULL: no such mask. Only with origin */
 };
 
-/* The part of it that belongs to a problem, with its arrays: what a plan keeps and ranks compare. */
+/* The part of it that belongs to a problem, with its arrays: what a plan keeps and ranks
+ * compare. */
 struct ra__problem_terms {
     float softcap;
     double dropout; /* rate */

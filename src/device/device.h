@@ -1,4 +1,5 @@
-/* device.h - memory, and what is done to it between kernels. Rows are counted, never interpreted. */
+/* device.h - memory, and what is done to it between kernels. Rows are counted, never
+ * interpreted. */
 #ifndef RA__DEVICE_DEVICE_H
 #define RA__DEVICE_DEVICE_H
 

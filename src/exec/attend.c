@@ -1,7 +1,8 @@
-/* attend.c - ATTEND: the rows of a step, cut into jobs and dealt to the threads of the rank. Forward,
- * jobs are independent; those that see most keys go out first. Where another ATTEND follows, its first jobs
- * begin while the last of this one are under way, as far as they are of other rows. Where keys are split
- * (split.h), the states of their stretches are merged behind them. */
+/* attend.c - ATTEND: the rows of a step, cut into jobs and dealt to the threads of the rank.
+ * Forward, jobs are independent; those that see most keys go out first. Where another ATTEND
+ * follows, its first jobs begin while the last of this one are under way, as far as they are of
+ * other rows. Where keys are split (split.h), the states of their stretches are merged behind
+ * them. */
 #include "exec/exec.h"
 
 /* The turn that holds the index-th job of the step. */
@@ -17,8 +18,8 @@ static const struct ra__turn *find_turn(const struct ra__attend *work, int64_t i
     return &turns[low];
 }
 
-/* The key runs of a row: those of its family, moved along, and of these only a stretch where keys are
- * split. */
+/* The key runs of a row: those of its family, moved along, and of these only a stretch where keys
+ * are split. */
 static void set_keys(const struct ra__exec *exec, struct ra__job *job)
 {
     const struct ra__bound *bound = exec->bound;

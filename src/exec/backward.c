@@ -1,11 +1,12 @@
-/* backward.c - ATTEND of a backward program: a step laid out as tasks (tasks.h) and dealt to the threads
- * of the rank. A task runs the jobs of its queries, one after the other, on those of their keys that lie
- * in its chunk. What is cut where follows from the problem and the kernel, never from the threads. */
+/* backward.c - ATTEND of a backward program: a step laid out as tasks (tasks.h) and dealt to the
+ * threads of the rank. A task runs the jobs of its queries, one after the other, on those of their
+ * keys that lie in its chunk. What is cut where follows from the problem and the kernel, never from
+ * the threads. */
 #include "exec/exec.h"
 
-/* Chunks of keys begin at multiples of BORDER rows of their block, so that a kernel's panels stay whole
- * where rows go by position, and have at least FEWEST_KEYS rows: for fewer, a kernel would spend too much
- * of its time on loading queries and adding to dQ. */
+/* Chunks of keys begin at multiples of BORDER rows of their block, so that a kernel's panels stay
+ * whole where rows go by position, and have at least FEWEST_KEYS rows: for fewer, a kernel would
+ * spend too much of its time on loading queries and adding to dQ. */
 enum { BORDER = 256, FEWEST_KEYS = 512 };
 
 struct backward_work {
@@ -23,7 +24,8 @@ static struct backward_work make_work(struct ra__exec *exec, const struct ra__st
 
 /* ---- Chunks ---------------------------------------------------------------------------------- */
 
-/* Where rows of keys are counted for each KV head apart: in a slot whose rows are of one KV head. */
+/* Where rows of keys are counted for each KV head apart: in a slot whose rows are of one KV
+ * head. */
 static bool rows_by_head(const struct backward_work *work)
 {
     const struct ra__plan *plan = work->exec->plan;
@@ -84,8 +86,8 @@ static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__rang
     return run;
 }
 
-/* Runs a job on all lanes of a KV head of a batch item that its row has. A task can be long: it shows life
- * before each call of the kernel, and after an abort there are no more of them. */
+/* Runs a job on all lanes of a KV head of a batch item that its row has. A task can be long: it
+ * shows life before each call of the kernel, and after an abort there are no more of them. */
 static void run_lanes(struct backward_work *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = &work->exec->plan->input.shape;
@@ -252,8 +254,8 @@ static struct cost lay_out(const struct backward_work *work, int chunks)
     return cost;
 }
 
-/* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks of 64,
- * whole runs: cut as often as possible they took 0 to 11% more time. */
+/* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks
+ * of 64, whole runs: cut as often as possible they took 0 to 11% more time. */
 static bool too_many(const struct cost *cost)
 {
     enum { ENOUGH = 64 * 128 }; /* pairs of a call */

@@ -1,4 +1,5 @@
-/* bind.c - gives a plan its memory: slots, state, sums, scratch, and messages that point into them. */
+/* bind.c - gives a plan its memory: slots, state, sums, scratch, and messages that point into
+ * them. */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,7 +61,8 @@ static int64_t count_parts(const struct ra__plan_input *input)
     return stretches > 1 ? stretches * ra__query_rows(input) : 0;
 }
 
-/* m, l, acc of rows that span hops, and of stretches of keys; dQ and delta of a backward plan; LSE and once more delta in a team. */
+/* m, l, acc of rows that span hops, and of stretches of keys; dQ and delta of a backward plan; LSE
+ * and once more delta in a team. */
 static void count_rows(struct tally *tally, const struct ra__plan *plan, ra_memory *memory)
 {
     const struct ra__plan_input *input = &plan->input;
@@ -92,9 +94,9 @@ static struct ra__extent largest_job(const struct ra__shape *shape,
     return (struct ra__extent){ queries * heads, keys };
 }
 
-/* Rows of a backward job. It packs its keys, and adds up their gradients, once for all of them: the more the
- * better, where jobs stay many enough for many threads. How many there are it must not know, for the cut
- * decides in which order gradients are summed. */
+/* Rows of a backward job. It packs its keys, and adds up their gradients, once for all of them: the
+ * more the better, where jobs stay many enough for many threads. How many there are it must not
+ * know, for the cut decides in which order gradients are summed. */
 static int backward_rows(const struct ra__plan_input *input, const struct ra__kernel *kernel)
 {
     enum { ENOUGH_JOBS = 64 }; /* four for each of 16 threads */
@@ -121,7 +123,8 @@ static size_t workspace_per_thread(const struct ra__plan *plan, const struct ra_
     return (bytes + 63) / 64 * 64;
 }
 
-/* The most key runs of a row that repeats, or is split: room to move them along, and to cut them. */
+/* The most key runs of a row that repeats, or is split: room to move them along, and to cut
+ * them. */
 static int most_keys(const struct ra__program *program, bool split)
 {
     int most = 0;
@@ -261,7 +264,8 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
     };
 }
 
-/* Counts the chunks of a step by the first head of their rows; `counts` has an entry for each head. */
+/* Counts the chunks of a step by the first head of their rows; `counts` has an entry for each
+ * head. */
 static void share_out(const struct ra__shape *shape, const struct ra__bound *bound,
                       const struct ra__step *step, int64_t *counts)
 {
@@ -294,7 +298,8 @@ static ra_status take_shares(struct ra__exec *exec, struct ra__bound *bound)
     return RA_OK;
 }
 
-/* Can threads, all about as busy, take all heads of one query at once, with all its keys or a stretch? */
+/* Can threads, all about as busy, take all heads of one query at once, with all its keys or a
+ * stretch? */
 static bool takes_wide_jobs(const struct ra__exec *exec, const struct ra__split *split,
                             int64_t queries, int threads)
 {
@@ -421,8 +426,8 @@ ra_status ra__exec_create(struct ra__exec *exec)
     RA__TRY(take_array(exec, exec->plan->forward.row_count, sizeof *exec->forward.turns,
                        (void **)&exec->forward.turns));
     ra__turns_take(exec->plan, &exec->forward, threads);
-    /* Backward, how queries are cut decides in which order the gradients of keys are summed: the cut
-     * must not know the threads. */
+    /* Backward, how queries are cut decides in which order the gradients of keys are summed: the
+     * cut must not know the threads. */
     RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));
     return take_shares(exec, &exec->backward);
 }

@@ -39,8 +39,8 @@ struct ra__rank {
     void *context;
 };
 
-/* Fields by which ranks compare their problems before the first message: name in hellos, name for people, and
- * how hello.c shows the two values that differ. */
+/* Fields by which ranks compare their problems before the first message: name in hellos, name for
+ * people, and how hello.c shows the two values that differ. */
 #define RA__HELLO_LIST(X)                                                                          \
     X(version, "library version", version)                                                         \
     X(ranks, "number of ranks", number)                                                            \
@@ -74,8 +74,8 @@ struct ra__turn {
     int64_t jobs_before; /* in the step */
 };
 
-/* Backward, the chunks of all rows that begin with the same head are shared out evenly among the query
- * chunks of a step. */
+/* Backward, the chunks of all rows that begin with the same head are shared out evenly among the
+ * query chunks of a step. */
 struct ra__share {
     int64_t before, all; /* chunks of such rows: of those before this one, and of all of the step */
 };
@@ -94,8 +94,8 @@ struct ra__bound {
     int most_keys;            /* of a row that repeats; where keys are split, of any */
 };
 
-/* Work in pieces on all threads of the rank, as struct ra__work of the pool says; between its items the
- * calling thread ticks. */
+/* Work in pieces on all threads of the rank, as struct ra__work of the pool says; between its items
+ * the calling thread ticks. */
 struct ra__deal {
     void (*body)(void *context, int64_t item, int thread);
     bool (*ready)(void *context, int64_t item);                   /* NULL: items are independent */
@@ -104,8 +104,8 @@ struct ra__deal {
     bool lingers;
     void *context;
     int64_t items;
-    /* NULL, or what the calling thread posts while the others work, once all of the work before is done;
-     * then it is NULL. */
+    /* NULL, or what the calling thread posts while the others work, once all of the work before is
+     * done; then it is NULL. */
     struct ra__round *round;
     struct ra__exec *exec; /* by ra__exec_deal() */
 };
@@ -156,8 +156,8 @@ struct ra__exec {
     const struct ra__bound *bound;
     struct ra__terms terms; /* of the problem, and the sinks and the seed of the run */
     bool has_terms;         /* scores are more than q.k */
-    /* The newest ATTEND, the one before, the one that jobs of that look at, and, when the next is made
-     * before the pool is asked, one more. */
+    /* The newest ATTEND, the one before, the one that jobs of that look at, and, when the next is
+     * made before the pool is asked, one more. */
     struct ra__attend attends[4];
     int attend;                    /* which of them is the newest */
     struct ra__round *held;        /* to be posted while the next jobs are begun */
@@ -231,7 +231,8 @@ static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct
 /* Forward: cuts the rows into jobs that so many threads share, and puts them in order. */
 void ra__turns_take(const struct ra__plan *plan, struct ra__bound *bound, int threads);
 
-/* Sets the queries of a job of job->row: its chunk-th stretch of them, over all rows of the family. */
+/* Sets the queries of a job of job->row: its chunk-th stretch of them, over all rows of the
+ * family. */
 void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
                  int64_t chunk);
 
@@ -264,8 +265,8 @@ static inline void ra__rank_rest(const struct ra__rank *rank)
     if (rank->transport->rest) rank->transport->rest(rank->link);
 }
 
-/* May somebody still read and write the buffers of messages that this rank has posted? Then they are not
- * freed: the memory is lost on purpose, and the process had better end. */
+/* May somebody still read and write the buffers of messages that this rank has posted? Then they
+ * are not freed: the memory is lost on purpose, and the process had better end. */
 static inline bool ra__rank_holds(const struct ra__rank *rank)
 {
     return rank->transport->holds && rank->transport->holds(rank->link);
@@ -281,8 +282,8 @@ ra_status ra__exec_hello(struct ra__exec *exec);
 ra_status ra__exec_attend(struct ra__exec *exec, const struct ra__step *step);
 ra_status ra__exec_attend_backward(struct ra__exec *exec, const struct ra__step *step);
 
-/* While a plan is made: into how many chunks a backward step is cut. The most that leave enough for each:
- * of keys, of queries, and for each call of the kernel, unless rows mostly keep together. */
+/* While a plan is made: into how many chunks a backward step is cut. The most that leave enough for
+ * each: of keys, of queries, and for each call of the kernel, unless rows mostly keep together. */
 int ra__exec_backward_chunks(struct ra__exec *exec, const struct ra__step *step);
 
 ra_status ra__exec_pack(struct ra__exec *exec, const struct ra__step *step);
@@ -308,8 +309,8 @@ void ra__exec_sum_sinks(struct ra__exec *exec);
 
 ra_status ra__exec_deal(struct ra__exec *exec, struct ra__deal *deal);
 
-/* body(exec, context, first, count) for all of `rows` rows, some at a time, on all threads; a row has
- * about `row_bytes` bytes to be moved. */
+/* body(exec, context, first, count) for all of `rows` rows, some at a time, on all threads; a row
+ * has about `row_bytes` bytes to be moved. */
 typedef void ra__sweep_fn(struct ra__exec *exec, const void *context, int64_t first, int64_t count);
 ra_status ra__exec_sweep(struct ra__exec *exec, int64_t rows, size_t row_bytes, ra__sweep_fn *body,
                          const void *context);

@@ -126,8 +126,8 @@ static struct ra__bias bias_at(const struct ra__exec *exec, const struct ra__job
                               .head_stride = bias->head_stride };
 }
 
-/* Inside a job of the calling thread: a sign of life, and what waits to be posted. A failure is heard
- * when the job is done. */
+/* Inside a job of the calling thread: a sign of life, and what waits to be posted. A failure is
+ * heard when the job is done. */
 static void breathe(void *context) { ra__pool_go_on(context, 0); }
 
 /* Only the rank's own thread may use its link; thread 0 is that one. */

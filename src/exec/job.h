@@ -8,11 +8,11 @@
 /* How queries and heads are cut: a job takes up to `heads` query heads of one KV head and up to
  * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums.
  *
- * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other heads
- * have one head per job.
+ * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other
+ * heads have one head per job.
  *
- * Forward, the first queries of a row are the last to be worked on. Those are cut ever finer, so that no
- * thread is left with a large job when the others have none. */
+ * Forward, the first queries of a row are the last to be worked on. Those are cut ever finer, so
+ * that no thread is left with a large job when the others have none. */
 struct ra__cut {
     int heads;       /* per job */
     int kv_heads;    /* per job: 1 or all */
@@ -41,8 +41,8 @@ static inline struct ra__cut ra__cut_wide(const struct ra__shape *shape)
     };
 }
 
-/* How many of the first queries of a row, `left` of which are still to be cut, the next job takes: half of
- * them, but no small rest remains. */
+/* How many of the first queries of a row, `left` of which are still to be cut, the next job takes:
+ * half of them, but no small rest remains. */
 static inline int64_t ra__cut_front(const struct ra__cut *cut, int64_t left)
 {
     return left < 2 * cut->fine ? left : left - left / 2;

@@ -1,4 +1,5 @@
-/* move.c - steps that move rows inside one rank: PACK, PLACE, PICK, CLEAR, ADD, FINISH; for SWAP see swap.c.
+/* move.c - steps that move rows inside one rank: PACK, PLACE, PICK, CLEAR, ADD, FINISH; for SWAP
+ * see swap.c.
  *
  * A piece names rows of a block and where in a slot they lie. Slots hold all KV heads in a row, or
  * travelling ones one KV head each; rows go from one kind to the other head by head. */

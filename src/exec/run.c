@@ -35,9 +35,9 @@ struct ra__round *ra__exec_take_held(struct ra__exec *exec)
     return round;
 }
 
-/* A transport may copy bytes while it posts, and the last jobs of an ATTEND may be under way, which read
- * what comes to be overwritten. Where jobs come next, other threads shall wait for neither: ATTEND posts
- * what is held. */
+/* A transport may copy bytes while it posts, and the last jobs of an ATTEND may be under way, which
+ * read what comes to be overwritten. Where jobs come next, other threads shall wait for neither:
+ * ATTEND posts what is held. */
 static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
 {
     const struct ra__step *next = step + 1;

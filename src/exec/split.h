@@ -1,9 +1,10 @@
 /* split.h - where keys are cut as well: few queries against many keys, as in decoding.
  *
- * Queries and heads alone would not keep all threads busy then, nor let one thread read whole rows of all
- * heads. So keys are cut into stretches of positions. A job takes one of them and leaves a state of its
- * own; when all are done, the states of a row are merged in the order of the stretches. Where the cuts
- * are follows from the problem alone, so results know neither threads nor, with all keys at hand, ranks. */
+ * Queries and heads alone would not keep all threads busy then, nor let one thread read whole rows
+ * of all heads. So keys are cut into stretches of positions. A job takes one of them and leaves a
+ * state of its own; when all are done, the states of a row are merged in the order of the
+ * stretches. Where the cuts are follows from the problem alone, so results know neither threads
+ * nor, with all keys at hand, ranks. */
 #ifndef RA__EXEC_SPLIT_H
 #define RA__EXEC_SPLIT_H
 

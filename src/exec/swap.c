@@ -1,8 +1,8 @@
-/* swap.c - SWAP: rows and heads that two members of a team exchange, between the caller's tensors, those of
- * the share, and messages. plan/swap.c says when, and counts the bytes of the same fields.
+/* swap.c - SWAP: rows and heads that two members of a team exchange, between the caller's tensors,
+ * those of the share, and messages. plan/swap.c says when, and counts the bytes of the same fields.
  *
- * A message holds field after field, each [batch, head, row] in the order of the heads of the share and of
- * the rows of the shard. */
+ * A message holds field after field, each [batch, head, row] in the order of the heads of the share
+ * and of the rows of the shard. */
 #include "exec/exec.h"
 
 /* Numbers in memory: where those of a batch item, row and head lie. Strides in bytes. */
@@ -218,8 +218,8 @@ static struct numbers at(struct numbers numbers, int64_t row, int head)
     return numbers;
 }
 
-/* Where a field lies on one side of the step, from a row of the shard on; `unit` says where in the share
- * that is, `message` where in the message the field starts. */
+/* Where a field lies on one side of the step, from a row of the shard on; `unit` says where in the
+ * share that is, `message` where in the message the field starts. */
 static struct numbers side_of(const struct exchange *x, const struct field *field,
                               enum ra__slot slot, const struct ra__unit *unit,
                               struct numbers message)

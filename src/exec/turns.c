@@ -1,16 +1,16 @@
 /* turns.c - forward: how large the jobs of a step are, and which rows have their turn first.
  *
- * Large jobs pack keys for more queries, but the threads of a rank should end together. So no job is more
- * than half of what a thread has to do in a step; those with most pairs go out first, and where jobs are
- * few the last ones are small. */
+ * Large jobs pack keys for more queries, but the threads of a rank should end together. So no job
+ * is more than half of what a thread has to do in a step; those with most pairs go out first, and
+ * where jobs are few the last ones are small. */
 #include <stdlib.h>
 
 #include "exec/exec.h"
 
 enum { FEWEST_QUERIES = 16 }; /* of a job that is cut for the sake of threads */
 
-/* The most pairs of a job of a row, roughly. Families move along, and under causal the last queries see
- * most: the first and the last job tell. */
+/* The most pairs of a job of a row, roughly. Families move along, and under causal the last queries
+ * see most: the first and the last job tell. */
 static int64_t most_pairs(const struct ra__shape *shape, const struct ra__bound *bound, int row)
 {
     const struct ra__program *program = bound->program;
@@ -29,7 +29,7 @@ static int64_t most_pairs(const struct ra__shape *shape, const struct ra__bound 
     return most;
 }
 
-/* ---- How large --------------------------------------------------------------------------------- */
+/* ---- How large ------------------------------------------------------------------------------- */
 
 /* A step, or a job: how many pairs, and which step, or of which row. */
 struct most {
@@ -59,8 +59,8 @@ static struct most largest_job(const struct ra__shape *shape, const struct ra__b
     return most;
 }
 
-/* Cuts the first queries of rows finer, by so much that each thread gets one of these, where a thread has
- * `jobs` large ones to do. */
+/* Cuts the first queries of rows finer, by so much that each thread gets one of these, where a
+ * thread has `jobs` large ones to do. */
 static void cut_front(const struct ra__shape *shape, int threads, int64_t jobs, struct ra__cut *cut)
 {
     enum { MANY = 64, SOME = 8, PARTS = 4 };
@@ -90,7 +90,7 @@ static void fit_threads(const struct ra__plan *plan, struct ra__bound *bound, in
     cut_front(shape, threads, jobs, &bound->each);
 }
 
-/* ---- In which order ---------------------------------------------------------------------------- */
+/* ---- In which order -------------------------------------------------------------------------- */
 
 /* Largest first; among equals the last row. */
 static int compare_turns(const void *a, const void *b)

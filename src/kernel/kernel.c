@@ -35,9 +35,9 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
     return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
 }
 
-/* Where rows are few a kernel that reads keys where they lie is faster than one that packs them for products
- * of many rows; and for one row, one that reads values key by key, in the order of memory, than one that
- * multiplies them in pairs. */
+/* Where rows are few a kernel that reads keys where they lie is faster than one that packs them for
+ * products of many rows; and for one row, one that reads values key by key, in the order of memory,
+ * than one that multiplies them in pairs. */
 static bool suits(const struct ra__kernel *kernel, enum ra__breadth rows)
 {
     if (rows == RA__MANY_ROWS) return true;

@@ -1,33 +1,33 @@
 /* kernel.h - the contract between exec and the kernels.
  *
- * A kernel folds keys into the running softmax (m, l, acc) of some query rows, or, backward, adds to
- * dQ, dK and dV. It never allocates, fails, logs or knows ranks; its scratch memory is announced by
- * `workspace` at plan time, for the largest job there will be, and has a bound whatever that is.
+ * A kernel folds keys into the running softmax (m, l, acc) of some query rows, or, backward, adds
+ * to dQ, dK and dV. It never allocates, fails, logs or knows ranks; its scratch memory is announced
+ * by `workspace` at plan time, for the largest job there will be, and has a bound whatever that is.
  *
  * Arithmetic every kernel keeps to:
  *   - Sums are f32 for every dtype. A kernel may round the weights p, and ds backward, to `weights`
- *     before it multiplies them; l is always the sum of p in f32. Scores are in units of log2:
- *     x = q.k scale log2(e), so that weights are exp2(x - m); m is kept in that unit, LSE is written
- *     as a natural logarithm. m need not be the largest x of a row, only near it: within 1 above it.
+ *     before it multiplies them; l is always the sum of p in f32. Scores are in units of log2: x =
+ *     q.k scale log2(e), so that weights are exp2(x - m); m is kept in that unit, LSE is written as
+ *     a natural logarithm. m need not be the largest x of a row, only near it: within 1 above it.
  *   - m = -inf means "nothing folded yet": such a row has l = 0, acc = 0 and must not give NaN.
  *     A NaN in q, k or v that a row sees does give NaN in that row.
  *   - The result of a query row depends on its own keys only: not on the other rows of the job, nor
  *     on how many there are. Key runs are folded in the order given, each cut into blocks at
  *     multiples of the kernel's block size counted in pos / pos_step; a key keeps its place in its
  *     block (its lane) wherever the run starts. So rows give the same bits however queries are cut.
- *   - Score terms (core/terms.h) come between q.k and the softmax, in the same places for every kernel.
- *     Key i of a run sits at index pos + i pos_step, query i at q_pos + i q_pos_step: these are
- *     original positions, or, under an order, become such by terms->origin. A key that is masked by
- *     see_from and see_to is not folded and not counted as a pair; one that a bias hides is a pair.
- *     With a bias, only numbers at keys that a row sees by its runs' bands are read.
- *   - A key is hidden from a row by that mask, by a byte of 0, or by what is added to its score, bias
- *     and slope together, where that is -inf in units of log2 (below -2.3e38 in natural ones). Its
- *     score is -inf and its weight 0 whatever q, k and v hold: a NaN in a hidden key or its value
- *     changes no bit of the row's output and does not reach its dq, nor does one in q, dout, lse or
- *     delta of a row reach dk and dv of keys hidden from it. A dropped key is not hidden: it is seen,
- *     and so is a NaN in it.
- *   - Dropout's decisions are integers and the same in every kernel. Counters take the low 32 bits of
- *     original positions; heads are view->head + h, as for slopes and sinks.
+ *   - Score terms (core/terms.h) come between q.k and the softmax, in the same places for every
+ *     kernel. Key i of a run sits at index pos + i pos_step, query i at q_pos + i q_pos_step: these
+ *     are original positions, or, under an order, become such by terms->origin. A key that is
+ *     masked by see_from and see_to is not folded and not counted as a pair; one that a bias hides
+ *     is a pair. With a bias, only numbers at keys that a row sees by its runs' bands are read.
+ *   - A key is hidden from a row by that mask, by a byte of 0, or by what is added to its score,
+ *     bias and slope together, where that is -inf in units of log2 (below -2.3e38 in natural ones).
+ *     Its score is -inf and its weight 0 whatever q, k and v hold: a NaN in a hidden key or its
+ *     value changes no bit of the row's output and does not reach its dq, nor does one in q, dout,
+ *     lse or delta of a row reach dk and dv of keys hidden from it. A dropped key is not hidden: it
+ *     is seen, and so is a NaN in it.
+ *   - Dropout's decisions are integers and the same in every kernel. Counters take the low 32 bits
+ *     of original positions; heads are view->head + h, as for slopes and sinks.
  *   - A sink is folded by the job that ends a row (`last`); m, l and acc never hold one.
  *   - Runs may share keys: a key in two runs counts twice, with one decision of dropout.
  */
@@ -56,9 +56,9 @@ struct ra__column {
  * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
  * or kernel->backward_rows.
  *
- * Forward, a job of one query may take all heads of a batch item where kernel->wide(shape) says so, keys
- * and values of KV heads lie side by side, rows of runs with row_step 1 behind one another, and no bias, slope or
- * mask comes to the scores. */
+ * Forward, a job of one query may take all heads of a batch item where kernel->wide(shape) says so,
+ * keys and values of KV heads lie side by side, rows of runs with row_step 1 behind one another,
+ * and no bias, slope or mask comes to the scores. */
 struct ra__view {
     const struct ra__shape *shape;
     int64_t batch;
@@ -165,8 +165,8 @@ static inline enum ra__breadth ra__breadth_of(const struct ra__shape *shape)
     return group > 1 ? RA__FEW_ROWS : RA__ONE_ROW;
 }
 
-/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype, for so
- * many rows. */
+/* By name, or (NULL) the one RINGATTN_KERNEL names, or the fastest usable one that takes the dtype,
+ * for so many rows. */
 ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth rows,
                             const struct ra__kernel **out);
 
@@ -181,8 +181,8 @@ void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
                       struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
                       struct ra__column delta);
 
-/* dsinks[h] -= the sum over q_count rows of exp(sinks[h] - lse) delta, for all query heads; delta as
- * above, lse with the sinks in it. Rows of lse = -inf add nothing. */
+/* dsinks[h] -= the sum over q_count rows of exp(sinks[h] - lse) delta, for all query heads; delta
+ * as above, lse with the sinks in it. Rows of lse = -inf add nothing. */
 void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const float *sinks,
                        struct ra__column lse, struct ra__column delta, double *dsinks);
 

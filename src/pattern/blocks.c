@@ -1,9 +1,10 @@
 /* blocks.c - block-sparse attention: query block i sees key block j where any given term says so.
  *
- * The key blocks of a query block are two lists of intervals: those that stay where they are (global,
- * strided, random, bitmap) and those that move along with i (local, dilated, levels, the own block).
- * A key is seen once, so the moving list leaves out what the fixed one holds: the fixed one is then
- * the same for all query blocks and the moving one repeats, which lets plans keep both once. */
+ * The key blocks of a query block are two lists of intervals: those that stay where they are
+ * (global, strided, random, bitmap) and those that move along with i (local, dilated, levels, the
+ * own block). A key is seen once, so the moving list leaves out what the fixed one holds: the fixed
+ * one is then the same for all query blocks and the moving one repeats, which lets plans keep both
+ * once. */
 #include "pattern/pattern.h"
 
 #include <inttypes.h>

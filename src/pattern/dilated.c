@@ -1,10 +1,11 @@
-/* dilated.c - LongNet's dilated attention. A branch (w, r) cuts positions into segments of w; head j
- * selects every r-th position of a segment from offset j mod r on, for queries and keys alike, and
- * selected queries see the selected keys of their segment. Branches add up to one multiset of keys.
+/* dilated.c - LongNet's dilated attention. A branch (w, r) cuts positions into segments of w; head
+ * j selects every r-th position of a segment from offset j mod r on, for queries and keys alike,
+ * and selected queries see the selected keys of their segment. Branches add up to one multiset of
+ * keys.
  *
- * Queries that the same branches select form rows: a run of queries is split branch after branch into
- * those it selects and those it passes over. With rates that divide one another, the usual case, this
- * gives as many rows as there are branches; any rates give the right rows. */
+ * Queries that the same branches select form rows: a run of queries is split branch after branch
+ * into those it selects and those it passes over. With rates that divide one another, the usual
+ * case, this gives as many rows as there are branches; any rates give the right rows. */
 #include "pattern/pattern.h"
 
 #include <inttypes.h>
@@ -77,8 +78,8 @@ static int branch_at(const struct ra__look *look, int place)
     return found;
 }
 
-/* Splits q by the branches from `place` on and puts the rows. The segments of q are the same for all
- * its queries, so what a branch selects of it is every period-th query. */
+/* Splits q by the branches from `place` on and puts the rows. The segments of q are the same for
+ * all its queries, so what a branch selects of it is every period-th query. */
 static ra_status split(const struct ra__look *look, ra_run q, int place, struct ra__scene *scene)
 {
     if (place == branch_count(look)) return ra__scene_put(scene, q);

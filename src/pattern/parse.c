@@ -1,5 +1,5 @@
-/* parse.c - patterns as text: NAME[:ARGS][;WORD]..., read and written. Words that a kind does not know
- * are modifiers: causal, docs=0,...,n. */
+/* parse.c - patterns as text: NAME[:ARGS][;WORD]..., read and written. Words that a kind does not
+ * know are modifiers: causal, docs=0,...,n. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -21,12 +21,13 @@ struct ra__sight {
 };
 
 /* One run of queries (positions), the query heads it stands for, and the keys it sees. A key in two
- * sights counts twice. No sights: it sees nothing. Every query of every head is in exactly one row. */
+ * sights counts twice. No sights: it sees nothing. Every query of every head is in exactly one
+ * row. */
 struct ra__row {
     ra_run q, heads;
     const struct ra__sight *sights;
     int sight_count;
-    int ordinal; /* among the rows of its stretch: rows of one ordinal may repeat from stretch to stretch */
+    int ordinal; /* among the rows of its stretch; rows of one may repeat from stretch to stretch */
 };
 
 /* The keys of a sight that queries of the row may see. */
@@ -55,8 +56,8 @@ struct ra__look {
 /* Where a kind writes its rows. */
 struct ra__scene;
 ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band);
-/* The same for keys that every row has: they are not clipped to their band, so that rows stay alike and
- * a plan keeps them once. */
+/* The same for keys that every row has: they are not clipped to their band, so that rows stay alike
+ * and a plan keeps them once. */
 ra_status ra__scene_add_whole(struct ra__scene *scene, ra_run keys, struct ra__band band);
 int ra__scene_count(const struct ra__scene *scene); /* sights added so far */
 const struct ra__sight *ra__scene_sights(const struct ra__scene *scene);
@@ -73,7 +74,8 @@ struct ra__pattern_kind {
     bool sparse;            /* keys go straight to the ranks that see them, not round the ring */
 
     /* Text, where numbers are not enough; each may be NULL. `read` takes what stands behind the
-     * colon, `add` one word behind a semicolon and says whether it knows it, `write` appends both. */
+     * colon, `add` one word behind a semicolon and says whether it knows it, `write` appends
+     * both. */
     ra_status (*read)(ra_pattern *pattern, struct ra__text args);
     ra_status (*add)(ra_pattern *pattern, struct ra__text word, bool *known);
     void (*write)(const ra_pattern *pattern, struct ra__writer *writer);
@@ -84,14 +86,15 @@ struct ra__pattern_kind {
     int (*head_classes)(const ra_pattern *pattern, int q_heads);
     ra_run (*head_class)(const ra_pattern *pattern, int q_heads, int index);
 
-    /* The next position behind `position` where queries begin to see other keys; NULL: nowhere. What
-     * they see repeats with `period` (0 or NULL: it does not), moved along: rows are made in an order
-     * that keeps such rows next to one another, so that plans can fold them into families. */
+    /* The next position behind `position` where queries begin to see other keys; NULL: nowhere.
+     * What they see repeats with `period` (0 or NULL: it does not), moved along: rows are made in
+     * an order that keeps such rows next to one another, so that plans can fold them into
+     * families. */
     int64_t (*cut)(const ra_pattern *pattern, int64_t position);
     int64_t (*period)(const ra_pattern *pattern);
 
-    /* Adds sights and puts rows until every query of q is in one. q holds no cut. Sights need not be
-     * clipped to their band: the scene does. */
+    /* Adds sights and puts rows until every query of q is in one. q holds no cut. Sights need not
+     * be clipped to their band: the scene does. */
     ra_status (*see)(const struct ra__look *look, ra_run q, struct ra__scene *scene);
 
     /* Under an order: the original positions a query at original position p may see, as [0, *to);
@@ -164,8 +167,8 @@ ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *s
 
 ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len);
 
-/* Draws random blocks for these lengths once and for all, if that takes no more memory than is good: rows
- * are made several times while a plan is written. Not copied with the pattern. */
+/* Draws random blocks for these lengths once and for all, if that takes no more memory than is
+ * good: rows are made several times while a plan is written. Not copied with the pattern. */
 ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape);
 
 /* Calls put for each row of the queries at positions `q`, class of heads after class of heads. */

@@ -61,8 +61,9 @@ bool ra__text_seed(struct ra__text text, uint64_t *seed)
     return true;
 }
 
-/* Powers of ten up to this one are whole numbers in double. Up to 15 digits are, too, so that one division
- * of the two rounds right; a long double is good for the 17 digits that tell any two doubles apart. */
+/* Powers of ten up to this one are whole numbers in double. Up to 15 digits are, too, so that one
+ * division of the two rounds right; a long double is good for the 17 digits that tell any two
+ * doubles apart. */
 enum { MOST_PLACES = 22 };
 #define MOST_DIGITS INT64_C(100000000000000000) /* 18 of them */
 
@@ -73,8 +74,8 @@ static long double power_of_ten(int exponent)
     return power;
 }
 
-/* Digits with at most one point; how many stand behind it goes to *places. Digits that no double can
- * hold are passed over. */
+/* Digits with at most one point; how many stand behind it goes to *places. Digits that no double
+ * can hold are passed over. */
 static bool read_decimal(struct ra__text text, int64_t *digits, int *places)
 {
     bool point = false, any = false;

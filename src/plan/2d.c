@@ -1,5 +1,5 @@
-/* 2d.c - teams of U neighbouring ranks swap heads, and R teams form rings: the ranks of a machine, and
- * machines. */
+/* 2d.c - teams of U neighbouring ranks swap heads, and R teams form rings: the ranks of a machine,
+ * and machines. */
 #include <inttypes.h>
 
 #include "plan/builder.h"

@@ -1,5 +1,5 @@
-/* attend.c - ATTEND steps: rows cut to the keys that lie in one place, and folded into families where
- * they repeat with constant advances. */
+/* attend.c - ATTEND steps: rows cut to the keys that lie in one place, and folded into families
+ * where they repeat with constant advances. */
 #include <limits.h>
 
 #include "plan/builder.h"
@@ -152,7 +152,8 @@ static ra_status append_keys(struct ra__builder *b, const struct ra__key_run *ke
     return RA_OK;
 }
 
-/* Appends a row and the keys in b->found to the step, or to the newest family of the row's ordinal. */
+/* Appends a row and the keys in b->found to the step, or to the newest family of the row's
+ * ordinal. */
 static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int64_t ordinal)
 {
     struct ra__program *p = b->program;

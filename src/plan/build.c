@@ -59,8 +59,8 @@ static void choose_ways(struct ra__builder *b)
     b->split_heads = b->plan->by_head && b->straight;
 }
 
-/* In a team: the heads of the share, and teams for ranks. A member without heads has one that nobody
- * has a position for. */
+/* In a team: the heads of the share, and teams for ranks. A member without heads has one that
+ * nobody has a position for. */
 static ra_status make_team(struct ra__plan *plan, struct ra__account *account)
 {
     const struct ra__plan_input *home = &plan->home;

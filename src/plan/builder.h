@@ -56,8 +56,8 @@ static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
     return b->input->k_layout->count[owner];
 }
 
-/* Where the keys of a hop or wave lie, and the sums of their gradients: two slots take turns. What a
- * rank sends on at hop 0, its own block, lies where the keys of that hop would. */
+/* Where the keys of a hop or wave lie, and the sums of their gradients: two slots take turns. What
+ * a rank sends on at hop 0, its own block, lies where the keys of that hop would. */
 static inline enum ra__slot ra__key_slot(int hop)
 {
     return hop % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B;
@@ -102,8 +102,8 @@ ra_status ra__put_pieces(struct ra__builder *b, struct ra__step step,
 ra_status ra__put_ranges(struct ra__builder *b, struct ra__step step,
                          const struct ra__ranges *ranges);
 
-/* Opens a round; ra__send and ra__recv add to the newest one. Empty rounds are dropped: the two steps
- * do nothing when the round holds no message. */
+/* Opens a round; ra__send and ra__recv add to the newest one. Empty rounds are dropped: the two
+ * steps do nothing when the round holds no message. */
 ra_status ra__open_round(struct ra__builder *b, int hop);
 ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
                    const struct ra__ranges *ranges);
@@ -122,7 +122,8 @@ ra_status ra__put_wait(struct ra__builder *b);
 
 /* ---- attend.c: ATTEND ---- */
 
-/* Appends ATTEND over the keys of `owner`'s block that lies in `from`; nothing if no row sees any. */
+/* Appends ATTEND over the keys of `owner`'s block that lies in `from`; nothing if no row sees
+ * any. */
 ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slot from,
                          enum ra__slot to);
 /* The same over all keys at once, lying in `from` by position less plan->gather_base. */
@@ -135,14 +136,14 @@ ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra
 /* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
 ra_status ra__put_blind_rows(struct ra__builder *b);
 
-/* Works out at which hops each row sees keys, for `first` and `last`: blocks come in the order of the
- * ring, or all at once. */
+/* Works out at which hops each row sees keys, for `first` and `last`: blocks come in the order of
+ * the ring, or all at once. */
 ra_status ra__find_hops(struct ra__builder *b);
 
 /* ---- swap.c: teams ---- */
 
-/* The caller's rows become the share's, before a program; and results go home, behind it. Nothing where
- * nobody swaps, but that sums of gradients become the caller's. */
+/* The caller's rows become the share's, before a program; and results go home, behind it. Nothing
+ * where nobody swaps, but that sums of gradients become the caller's. */
 ra_status ra__put_swap_in(struct ra__builder *b);
 ra_status ra__put_swap_out(struct ra__builder *b);
 

@@ -1,7 +1,7 @@
-/* cost.c - how long a program takes, from three numbers about the machine: a walk along its steps with a
- * clock. Messages of a round travel while steps behind it compute, as they do in a run; a round takes its
- * latency and the larger of its two ways. Copies inside a rank, and waiting for ranks that have more to do,
- * are left out: ask several ranks, and take the slowest. */
+/* cost.c - how long a program takes, from three numbers about the machine: a walk along its steps
+ * with a clock. Messages of a round travel while steps behind it compute, as they do in a run; a
+ * round takes its latency and the larger of its two ways. Copies inside a rank, and waiting for
+ * ranks that have more to do, are left out: ask several ranks, and take the slowest. */
 #include "plan/plan.h"
 
 static double round_seconds(const struct ra__plan *plan, const struct ra__program *program,

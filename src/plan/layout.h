@@ -1,8 +1,9 @@
 /* layout.h - which positions a rank owns, and where in its shard they lie.
  *
- * A shard holds its positions in ascending order, so it is a list of runs, one behind the other, that
- * do not overlap. A partition rule says which runs; a layout keeps them for all ranks. Where the shards
- * of a team are put together (team.c), runs still ascend by their first positions but may interleave. */
+ * A shard holds its positions in ascending order, so it is a list of runs, one behind the other,
+ * that do not overlap. A partition rule says which runs; a layout keeps them for all ranks. Where
+ * the shards of a team are put together (team.c), runs still ascend by their first positions but
+ * may interleave. */
 #ifndef RA__PLAN_LAYOUT_H
 #define RA__PLAN_LAYOUT_H
 
@@ -20,7 +21,8 @@ struct ra__partition {
 /* The rows of partition.list; NULL behind the last. */
 const struct ra__partition *ra__partition_at(int index);
 
-/* Where chunk `part` of `parts` starts among n positions: floor(part n / parts), without overflow. */
+/* Where chunk `part` of `parts` starts among n positions: floor(part n / parts), without
+ * overflow. */
 static inline int64_t ra__cut(int64_t n, int64_t part, int64_t parts)
 {
     return part * (n / parts) + part * (n % parts) / parts;
@@ -48,8 +50,8 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
 
 ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
 
-/* `ranks` ranks that own nothing yet, and a run behind the others of `rank`; ranks come in order, runs of
- * one by their first positions. */
+/* `ranks` ranks that own nothing yet, and a run behind the others of `rank`; ranks come in order,
+ * runs of one by their first positions. */
 ra_status ra__layout_create_empty(int64_t length, int ranks, ra_layout **out);
 ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run);
 

@@ -66,8 +66,8 @@ static int64_t length_of(const uint64_t *bits, int64_t rows, int64_t row, int64_
     return count;
 }
 
-/* The longest run of marked rows from `row` on whose second row is one of the next few. Heads of one KV
- * head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
+/* The longest run of marked rows from `row` on whose second row is one of the next few. Heads of
+ * one KV head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
 static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
 {
     enum { TRIES = 16, LONG_ENOUGH = 16 };

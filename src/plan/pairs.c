@@ -15,7 +15,8 @@ static bool unlimited(struct ra__band band)
     return band.left >= RA__FAR && band.right >= RA__FAR;
 }
 
-/* A key run wholly seen or wholly hidden, as most are in long lists, needs no look at each query. */
+/* A key run wholly seen or wholly hidden, as most are in long lists, needs no look at each
+ * query. */
 static int64_t pairs_by_band(const struct meeting *m)
 {
     int64_t pairs = 0, lo, hi, first_lo, first_hi;
@@ -50,8 +51,8 @@ static int64_t count_below(const int32_t *sorted, int64_t count, int32_t limit)
     return low;
 }
 
-/* Every query against every key: these are sorted once for all queries, or, where there is no memory for
- * that, a thousand at a time. */
+/* Every query against every key: these are sorted once for all queries, or, where there is no
+ * memory for that, a thousand at a time. */
 static int64_t pairs_by_reach(const struct meeting *m)
 {
     enum { FEW = 1024 };

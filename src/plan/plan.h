@@ -2,13 +2,13 @@
  * run again and again. Knows no kernel, no transport and no memory; exec brings those.
  *
  * K and V travel in slots: rows of [batch, kv_head, K then V], so that any stretch of rows is one
- * stretch of bytes. Round a dense ring a block lies in a slot as in its owner's shard, row for row, and
- * only the rows somebody needs are filled. Rows that go straight to a reader lie packed, one piece
- * behind the other; where KV heads need different rows, a row of such a slot is one KV head. Gradients
- * of K and V travel in slots of their own, in f32.
+ * stretch of bytes. Round a dense ring a block lies in a slot as in its owner's shard, row for row,
+ * and only the rows somebody needs are filled. Rows that go straight to a reader lie packed, one
+ * piece behind the other; where KV heads need different rows, a row of such a slot is one KV head.
+ * Gradients of K and V travel in slots of their own, in f32.
  *
- * Neighbouring ranks may be a team (team.h): they swap heads first, so that each has a share of the heads
- * for the positions of all, and then a team is what a rank is otherwise. */
+ * Neighbouring ranks may be a team (team.h): they swap heads first, so that each has a share of the
+ * heads for the positions of all, and then a team is what a rank is otherwise. */
 #ifndef RA__PLAN_PLAN_H
 #define RA__PLAN_PLAN_H
 
@@ -20,12 +20,12 @@ enum ra__slot {
                           team: those of the share */
     RA__SLOT_TRAVEL_A, /* two blocks of K and V, one computed on while the other arrives */
     RA__SLOT_TRAVEL_B,
-    RA__SLOT_PACKED, /* allgather, straight ring: what one reader after the other sees of the own block */
+    RA__SLOT_PACKED, /* allgather, straight ring: what one reader after the other sees of ours */
     RA__SLOT_GATHER, /* allgather: all keys somebody here sees, in global order */
     RA__SWAP_HOME,   /* the caller's tensors of this rank, all heads; never a slot with memory */
     RA__SWAP_SHARE,  /* those of the share: not one slot but the three below, and sums */
-    RA__SWAP_OUT, /* teams: what one member after the other gets; a row is one byte, as in the next two */
-    RA__SWAP_A, /* what came from a member, while that of the next one arrives */
+    RA__SWAP_OUT,    /* teams: what one member after the other gets; rows of one byte, as below */
+    RA__SWAP_A,      /* what came from a member, while that of the next one arrives */
     RA__SWAP_B,
     RA__SHARE_Q,   /* the share: queries, [batch, head, dim] in a row */
     RA__SHARE_KV,  /* keys and values, as in a travelling slot */
@@ -33,7 +33,7 @@ enum ra__slot {
     RA__GRAD_OWN,  /* gradients of the own block */
     RA__GRAD_A,    /* gradients of visiting blocks: one being summed, one on its way */
     RA__GRAD_B,
-    RA__GRAD_ARRIVE, /* what others have summed: earlier visitors of a block, or readers of the own one */
+    RA__GRAD_ARRIVE, /* what others have summed: earlier visitors of a block, or readers of ours */
     RA__GRAD_HOME,   /* likewise for the own block, coming home while another arrives */
     RA__GRAD_GATHER, /* allgather: gradients of all gathered keys */
     RA__GRAD_SHARED, /* teams: gradients of the caller's keys, where members share KV heads */
@@ -78,8 +78,8 @@ struct ra__ranges {
 };
 void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi);
 
-/* Rows of a block, start, start + step, ..., of all KV heads or of one, and where in a slot they lie:
- * one behind the other from row `at` on. */
+/* Rows of a block, start, start + step, ..., of all KV heads or of one, and where in a slot they
+ * lie: one behind the other from row `at` on. */
 enum { RA__ALL_HEADS = -1 };
 struct ra__piece {
     int kv_head;
@@ -112,8 +112,8 @@ struct ra__plan_round {
     int first_recv, recv_count; /* in program.recvs */
 };
 
-/* A family of rows: queries of this rank and the keys they see in one block, `repeat` times, each time
- * moved along by the advances. Most rows of a regular pattern are such; others repeat once. */
+/* A family of rows: queries of this rank and the keys they see in one block, `repeat` times, each
+ * time moved along by the advances. Most rows of a regular pattern are such; others repeat once. */
 struct ra__plan_row {
     int64_t q_row, q_row_step, q_count; /* rows of the shard */
     int64_t q_pos, q_step;              /* their positions */
@@ -162,8 +162,8 @@ struct ra__program {
 struct ra__strategy;
 struct ra__builder;
 
-/* What a plan is made from; or, in a team, what its programs work on: the share's heads for a shape, teams
- * for ranks. */
+/* What a plan is made from; or, in a team, what its programs work on: the share's heads for a
+ * shape, teams for ranks. */
 struct ra__plan_input {
     struct ra__shape shape;
     int first_head; /* which query head of the problem is head 0 of the shape */
@@ -196,8 +196,8 @@ struct ra__strategy {
     bool chooses;    /* stands for another row, by what each would cost; has no functions */
     bool gathers;    /* every row sees all its keys at once */
     bool takes_args; /* UxR, behind a colon */
-    /* How many of `ranks` neighbours swap heads; `args` is what stands behind the colon, or NULL. NULL:
-     * nobody does. */
+    /* How many of `ranks` neighbours swap heads; `args` is what stands behind the colon, or NULL.
+     * NULL: nobody does. */
     ra_status (*team)(const char *args, int ranks, int *size);
     /* Write the program of builder->rank; a backward one leaves its sums in GRAD_OWN. */
     ra_status (*forward)(struct ra__builder *builder);
@@ -206,7 +206,8 @@ struct ra__strategy {
 
 /* The rows of strategy.list; NULL behind the last. */
 const struct ra__strategy *ra__strategy_at(int index);
-/* Sets input->strategy and input->team from a text, NULL = the first row, for input->ranks ranks. */
+/* Sets input->strategy and input->team from a text, NULL = the first row, for input->ranks
+ * ranks. */
 ra_status ra__strategy_parse(const char *text, struct ra__plan_input *input);
 /* The text of what was chosen: two texts that mean the same give the same. */
 enum { RA__STRATEGY_TEXT = 32 };
@@ -217,7 +218,8 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
                          struct ra__plan *plan);
 void ra__plan_clear(struct ra__plan *plan); /* accepts a zeroed or half-built plan */
 
-/* Numbers in a row of a slot, where those of a KV head start (K first, V dim behind it), and bytes. */
+/* Numbers in a row of a slot, where those of a KV head start (K first, V dim behind it), and
+ * bytes. */
 int64_t ra__slot_width(const struct ra__plan *plan, enum ra__slot slot);
 int64_t ra__slot_head(const struct ra__plan *plan, enum ra__slot slot, int64_t batch, int kv_head);
 size_t ra__slot_row_bytes(const struct ra__plan *plan, enum ra__slot slot);

@@ -1,10 +1,10 @@
 /* ring.c - blocks of K and V go from rank to rank, always to the next one; the last copy of a block
- * dies where nobody behind needs it. Sparse patterns send rows straight to their readers instead: see
- * straight.c.
+ * dies where nobody behind needs it. Sparse patterns send rows straight to their readers instead:
+ * see straight.c.
  *
- * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other slot.
- * Backward, the gradients of a block follow it one hop behind: a visitor sums its own part, adds what
- * earlier visitors sent, and passes the sum on; the last visitor sends it straight home.
+ * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other
+ * slot. Backward, the gradients of a block follow it one hop behind: a visitor sums its own part,
+ * adds what earlier visitors sent, and passes the sum on; the last visitor sends it straight home.
  */
 #include "plan/builder.h"
 
@@ -44,7 +44,8 @@ ra_status ra__ring_forward(struct ra__builder *b)
     return RA_OK;
 }
 
-/* What one hop brings back: earlier sums of its block, and the own gradients from their last visit. */
+/* What one hop brings back: earlier sums of its block, and the own gradients from their last
+ * visit. */
 struct arrivals {
     struct ra__ranges sums, home;
     enum ra__slot home_slot;

@@ -1,9 +1,9 @@
 /* straight.c - the ring of a sparse pattern: what a rank sees of a block comes straight from the
- * block's owner, packed, and nothing else travels. Hop h: rank p works on what rank p - h sent it while
- * that of rank p - h - 1 arrives; hops in which nobody needs anything have no messages.
+ * block's owner, packed, and nothing else travels. Hop h: rank p works on what rank p - h sent it
+ * while that of rank p - h - 1 arrives; hops in which nobody needs anything have no messages.
  *
- * Backward, the gradients of what a rank was sent go straight home one hop later and are added there,
- * always in the same order. */
+ * Backward, the gradients of what a rank was sent go straight home one hop later and are added
+ * there, always in the same order. */
 #include "plan/builder.h"
 
 /* Packs what rank p + hop sees of the own block. */

@@ -1,8 +1,8 @@
 /* swap.c - a team swaps heads before a program, and results go home behind it.
  *
- * Wave w: what member u + w gets is packed and sent, what member u - w sent is put in its place while that
- * of the next one arrives. The own part is copied while the first one arrives. What is in a message is counted
- * here and moved by exec/swap.c. */
+ * Wave w: what member u + w gets is packed and sent, what member u - w sent is put in its place
+ * while that of the next one arrives. The own part is copied while the first one arrives. What is
+ * in a message is counted here and moved by exec/swap.c. */
 #include "core/dtype.h"
 #include "plan/builder.h"
 
@@ -11,8 +11,9 @@ struct freight {
     int64_t q, k;
 };
 
-/* In: Q, K, V; backward also the gradient of the result, the LSE and delta. Out: the result and its LSE;
- * backward dQ, dK and dV: rounded to the dtype, since they are complete, unless members share KV heads. */
+/* In: Q, K, V; backward also the gradient of the result, the LSE and delta. Out: the result and its
+ * LSE; backward dQ, dK and dV: rounded to the dtype, since they are complete, unless members share
+ * KV heads. */
 static struct freight freight_of(const struct ra__builder *b, bool in)
 {
     const struct ra__shape *s = &b->plan->home.shape;
@@ -65,8 +66,8 @@ static ra_status put_swap(struct ra__builder *b, int wave, int member, enum ra__
                                               .to = to });
 }
 
-/* Packs for one member, and starts that round. In, rows of this rank go out with the other's heads; out,
- * the other's rows with the heads of this rank. */
+/* Packs for one member, and starts that round. In, rows of this rank go out with the other's heads;
+ * out, the other's rows with the heads of this rank. */
 static ra_status start_wave(struct ra__builder *b, bool in, int wave)
 {
     if (wave >= b->plan->team.size) return RA_OK;
@@ -128,7 +129,8 @@ ra_status ra__put_swap_out(struct ra__builder *b)
     bool backward = b->program == &b->plan->backward, add = backward && team->shared;
     struct ra__step finish = { .op = RA__OP_FINISH, .block = b->rank, .from = RA__GRAD_OWN };
     if (team->size == 1) return backward ? ra__put_step(b, finish) : RA_OK;
-    /* Behind the hops of the ring between: its last sums come home one behind the number of teams. */
+    /* Behind the hops of the ring between: its last sums come home one behind the number of
+     * teams. */
     if (b->ranks > 1) b->hops_before += backward ? b->ranks + 1 : b->ranks - 1;
     if (add) RA__TRY(clear_shared(b, home->k_layout->count[home->rank]));
     RA__TRY(put_waves(b, false));

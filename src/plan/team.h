@@ -1,13 +1,14 @@
-/* team.h - neighbouring ranks that swap heads: each gets a share of the heads, for the positions of all of
- * them. To everything behind this, a team then is one rank that owns all these positions, and there are as
- * many problems side by side as it has members, each with fewer heads. */
+/* team.h - neighbouring ranks that swap heads: each gets a share of the heads, for the positions of
+ * all of them. To everything behind this, a team then is one rank that owns all these positions,
+ * and there are as many problems side by side as it has members, each with fewer heads. */
 #ifndef RA__PLAN_TEAM_H
 #define RA__PLAN_TEAM_H
 
 #include "plan/layout.h"
 
-/* Heads of one member. Where there are fewer KV heads than members, several members have one of them, and
- * its query heads are divided among them. No heads at all: there are fewer query heads than members. */
+/* Heads of one member. Where there are fewer KV heads than members, several members have one of
+ * them, and its query heads are divided among them. No heads at all: there are fewer query heads
+ * than members. */
 struct ra__heads {
     int q_first, q_heads;
     int kv_first, kv_heads;

@@ -1,5 +1,6 @@
 /* custom.c - a rank whose messages are carried by the caller's callbacks. Adds what every transport
- * owes its users: an abort that is seen between slices of work, and sentences that name rank and hop. */
+ * owes its users: an abort that is seen between slices of work, and sentences that name rank and
+ * hop. */
 #include "transport/transport.h"
 
 #include <pthread.h>

@@ -1,8 +1,9 @@
 /* local.c - ranks as threads of one process, with buffers of their own and real copies.
  *
- * The ranks meet at a hub. A message waits there until its other half is posted; whoever comes second
- * copies the bytes, outside the lock, so a block reaches a busy rank while it computes. A rank shows
- * life by storing the time in its beat; a peer whose beat is older than the timeout is lost. */
+ * The ranks meet at a hub. A message waits there until its other half is posted; whoever comes
+ * second copies the bytes, outside the lock, so a block reaches a busy rank while it computes. A
+ * rank shows life by storing the time in its beat; a peer whose beat is older than the timeout is
+ * lost. */
 #include "transport/transport.h"
 
 #include <pthread.h>
@@ -244,8 +245,9 @@ static void nap(struct seat *seat)
     atomic_store_explicit(&seat->beat, nanoseconds(), memory_order_relaxed);
 }
 
-/* Under the lock: when *rank last showed life. A rank that waits lives by the one it waits for, which
- * *rank then becomes; ranks that wait in a circle live by their newest wait, and *circle is set. */
+/* Under the lock: when *rank last showed life. A rank that waits lives by the one it waits for,
+ * which *rank then becomes; ranks that wait in a circle live by their newest wait, and *circle is
+ * set. */
 static double last_life(const struct hub *hub, int *rank, bool *circle)
 {
     double newest = 0;

@@ -1,8 +1,8 @@
 /* transport.h - the contract between exec and what carries bytes between ranks.
  *
  * exec posts rounds: a round holds sends and receives that start together, and is waited for before
- * the next one is posted. The n-th send of a tag from a to b meets the n-th receive of that tag from a
- * on b; both sides name the same number of bytes, and a difference is an error.
+ * the next one is posted. The n-th send of a tag from a to b meets the n-th receive of that tag
+ * from a on b; both sides name the same number of bytes, and a difference is an error.
  */
 #ifndef RA__TRANSPORT_TRANSPORT_H
 #define RA__TRANSPORT_TRANSPORT_H
@@ -38,8 +38,8 @@ struct ra__round {
 };
 
 /* What all links of a group are opened with. With `checksum` a message carries a sum of its bytes
- * (core/sum.h), which its receiver compares; a difference fails with RA_ERR_CORRUPT, and a sentence that
- * names rank, peer, hop and both sums. */
+ * (core/sum.h), which its receiver compares; a difference fails with RA_ERR_CORRUPT, and a sentence
+ * that names rank, peer, hop and both sums. */
 struct ra__link_options {
     double timeout; /* seconds */
     bool checksum;
@@ -58,9 +58,9 @@ struct ra__transport {
     /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
      * process has one rank, which then joins, or is opened by a function of its own. */
     ra_status (*open)(int ranks, const struct ra__link_options *options, void **links);
-    /* Opens the link of the one rank of this process; every process of the group does so. `where` is
-     * what the transport's own header says, NULL = all processes that were started together. NULL
-     * where ranks do not join. */
+    /* Opens the link of the one rank of this process; every process of the group does so. `where`
+     * is what the transport's own header says, NULL = all processes that were started together.
+     * NULL where ranks do not join. */
     ra_status (*join)(const void *where, const struct ra__link_options *options, void **link,
                       struct ra__place *place);
     /* Makes room for rounds of this many messages, so that post need not; NULL where none is
@@ -68,19 +68,19 @@ struct ra__transport {
     ra_status (*reserve)(void *link, int messages);
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
-    /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a peer
-     * has failed, or has shown no sign of life for the timeout of the link. After a failure the
-     * buffers are free, unless `holds` says otherwise: nobody writes to them any more. */
+    /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a
+     * peer has failed, or has shown no sign of life for the timeout of the link. After a failure
+     * the buffers are free, unless `holds` says otherwise: nobody writes to them any more. */
     ra_status (*wait)(void *link, struct ra__round *round);
-    /* After a failure: did what carries the messages not let go of all of them? It may then read and
-     * write their buffers at any time, so these are left where they are, for ever. NULL: it always
-     * lets go. */
+    /* After a failure: did what carries the messages not let go of all of them? It may then read
+     * and write their buffers at any time, so these are left where they are, for ever. NULL: it
+     * always lets go. */
     bool (*holds)(void *link);
     /* Called often while this rank works: shows the others that it lives, lets messages make
      * progress, and fails if the group was aborted. Cheap. */
     ra_status (*poll)(void *link);
-    /* This rank's call is over: until its next one it shows no life, and nobody shall miss that. NULL
-     * where only waits look for life. */
+    /* This rank's call is over: until its next one it shows no life, and nobody shall miss that.
+     * NULL where only waits look for life. */
     void (*rest)(void *link);
     /* Ends the group: every rank's next call fails with this reason. Any thread, any time. */
     void (*abort)(void *link, ra_status status, const char *reason);
@@ -88,8 +88,8 @@ struct ra__transport {
     void (*close)(void *link);
 };
 
-/* The rows of transport.list, then those of plug-ins; NULL behind the last. Who asks for a row behind
- * the built-in ones, or for one by a name that is not built in, has plug-ins opened. */
+/* The rows of transport.list, then those of plug-ins; NULL behind the last. Who asks for a row
+ * behind the built-in ones, or for one by a name that is not built in, has plug-ins opened. */
 const struct ra__transport *ra__transport_at(int index);
 
 /* The same, then the plug-ins that cannot be used here. */

@@ -1,5 +1,5 @@
-/* test_calls.c - ranks that call the library in different ways: one whose arguments are refused, and
- * ranks that run different plans. Nobody may wait in vain, and nobody may get a result. */
+/* test_calls.c - ranks that call the library in different ways: one whose arguments are refused,
+ * and ranks that run different plans. Nobody may wait in vain, and nobody may get a result. */
 #include "support/test.h"
 
 #include <pthread.h>

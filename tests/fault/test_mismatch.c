@@ -11,9 +11,9 @@
 
 #include "support/crew.h"
 
-/* One way in which a rank's problem differs: what it changes, what the sentence calls it, and how the sentence
- * ends, as one of the others says it and as this rank does; NULL: with the pattern or strategy
- * of who says it. */
+/* One way in which a rank's problem differs: what it changes, what the sentence calls it, and how
+ * the sentence ends, as one of the others says it and as this rank does; NULL: with the pattern or
+ * strategy of who says it. */
 struct difference {
     const char *field;
     const char *ends[2];

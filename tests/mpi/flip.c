@@ -1,5 +1,6 @@
-/* flip.c - a wire that changes one bit: loaded before MPI (LD_PRELOAD), it sends the n-th large message of one
- * rank with the exponent of one of its numbers changed. The sender's own memory stays as it is.
+/* flip.c - a wire that changes one bit: loaded before MPI (LD_PRELOAD), it sends the n-th large
+ * message of one rank with the exponent of one of its numbers changed. The sender's own memory
+ * stays as it is.
  *
  *     RINGATTN_TEST_FLIP=RANK,N     RANK = -1: nobody; N counts from 1 */
 #include <mpi.h>

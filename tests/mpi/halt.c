@@ -1,5 +1,6 @@
-/* halt.c - a process that stops while it gives files their names: loaded before all else (LD_PRELOAD), it
- * stops the process (SIGSTOP) before its n-th rename of a .npy file, RINGATTN_TEST_HALT=n. */
+/* halt.c - a process that stops while it gives files their names: loaded before all else
+ * (LD_PRELOAD), it stops the process (SIGSTOP) before its n-th rename of a .npy file,
+ * RINGATTN_TEST_HALT=n. */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>

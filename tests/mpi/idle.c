@@ -1,5 +1,5 @@
-/* idle.c - a process of MPI that does nothing, and the high-water mark of its memory in bytes: what every
- * process takes before the library comes. */
+/* idle.c - a process of MPI that does nothing, and the high-water mark of its memory in bytes: what
+ * every process takes before the library comes. */
 #include <mpi.h>
 #include <stdio.h>
 #include <sys/resource.h>

@@ -1,6 +1,7 @@
-/* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A receive
- * that MPI does not give back after a failure keeps its memory, and neither a note nor a message that is
- * late keeps others from leaving. And what MPI was asked for when ranks do not come together is given back. */
+/* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A
+ * receive that MPI does not give back after a failure keeps its memory, and neither a note nor a
+ * message that is late keeps others from leaving. And what MPI was asked for when ranks do not come
+ * together is given back. */
 #include "support/test.h"
 
 #include <limits.h>
@@ -201,8 +202,8 @@ static void a_share_leaves_what_mpi_holds(void **state)
     if (self == 1) assert_true(held < all[0] || held >= all[0] + sizeof all);
 }
 
-/* Rank 0 shows life in a call and leaves it. That it rests must be told even while its sign of life is
- * under way, or rank 1, who works on, takes it for lost. */
+/* Rank 0 shows life in a call and leaves it. That it rests must be told even while its sign of life
+ * is under way, or rank 1, who works on, takes it for lost. */
 static void a_rest_is_told_behind_a_late_sign_of_life(void **state)
 {
     int mine = 0, all[RANKS];
@@ -262,7 +263,8 @@ static void a_measurement_leaves_what_mpi_holds(void **state)
     expect_kept(status);
 }
 
-/* They bring other options, or have no memory for the n-th thing they need, until all have joined. */
+/* They bring other options, or have no memory for the n-th thing they need, until all have
+ * joined. */
 static void a_join_that_fails_leaves_no_communicators(void **state)
 {
     int before = comms;

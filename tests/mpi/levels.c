@@ -1,5 +1,6 @@
 /* levels.c - what the mpi transport asks of a program that initialised MPI itself: enough of MPI's
- * threads, the right one of the program's, and a communicator; and that it ends nothing it did not begin. */
+ * threads, the right one of the program's, and a communicator; and that it ends nothing it did not
+ * begin. */
 #include "support/test.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* link.c - the mpi transport by itself, three processes: what is sent arrives, and what goes wrong is
- * told to all with names. Run by a launcher; every process checks its own side. */
+/* link.c - the mpi transport by itself, three processes: what is sent arrives, and what goes wrong
+ * is told to all with names. Run by a launcher; every process checks its own side. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -137,7 +137,8 @@ static void messages_of_one_tag_keep_their_order(void **state)
     }
 }
 
-/* Large enough for every protocol that MPI has, both ways at once, whole pieces, and nothing at all. */
+/* Large enough for every protocol that MPI has, both ways at once, whole pieces, and nothing at
+ * all. */
 static void any_size_arrives(void **state)
 {
     static const size_t sizes[] = { 0, 1, 4095, 70000, 131072, 524288, 655360, 5000000 };

@@ -1,10 +1,11 @@
-/* problems.c - prints problems for `ringattn verify` over processes, one a line, walking the library's
- * lists: every sample of a pattern x strategy x partition.
+/* problems.c - prints problems for `ringattn verify` over processes, one a line, walking the
+ * library's lists: every sample of a pattern x strategy x partition.
  *
  *     usage: problems RANKS STEP        every STEP-th of them, from the RANKS-th on
  *
- * Dtypes, orders, sizes and directions take turns, so that a walk over several rank counts meets them
- * all. STEP = 1 leaves nothing out: all of them backward too, every shape of teams, and documents. */
+ * Dtypes, orders, sizes and directions take turns, so that a walk over several rank counts meets
+ * them all. STEP = 1 leaves nothing out: all of them backward too, every shape of teams, and
+ * documents. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

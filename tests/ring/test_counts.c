@@ -192,8 +192,8 @@ static void full_allgather(void **state)
             }
 }
 
-/* One rank's share is (P - 1) / P of everything, there and back, and nothing more: h=8/4 d=8 dv=12 b=3 bf16,
- * so that every rank has some heads, and 2 or 4 of them the same number. */
+/* One rank's share is (P - 1) / P of everything, there and back, and nothing more: h=8/4 d=8 dv=12
+ * b=3 bf16, so that every rank has some heads, and 2 or 4 of them the same number. */
 static void full_ulysses(void **state)
 {
     (void)state;
@@ -214,7 +214,8 @@ static void full_ulysses(void **state)
             }
 }
 
-/* Both: swaps among U members, and a ring of R teams with U times as many rows, 1 / U of the heads. */
+/* Both: swaps among U members, and a ring of R teams with U times as many rows, 1 / U of the
+ * heads. */
 static void full_2d(void **state)
 {
     (void)state;
@@ -242,8 +243,8 @@ static void full_2d(void **state)
 
 enum { MOST_N = 256, MOST_RANKS = 8, MOST_KV_HEADS = 8 };
 
-/* Who needs what, pair by pair and head by head. Keys are counted by index: where an order puts them. In
- * teams, who owns a key is the team, and who reads it the member that has the head. */
+/* Who needs what, pair by pair and head by head. Keys are counted by index: where an order puts
+ * them. In teams, who owns a key is the team, and who reads it the member that has the head. */
 struct census {
     struct trial trial;
     int ranks;
@@ -413,7 +414,8 @@ static int64_t census_cells(const struct census *c, int owner, int from, int to)
     return cells;
 }
 
-/* A block goes on while anyone behind needs some of it, with the rows they need; gradients follow. */
+/* A block goes on while anyone behind needs some of it, with the rows they need; gradients
+ * follow. */
 static int64_t passed_cells(const struct census *c, int rank, bool gradients)
 {
     int64_t cells = 0;
@@ -434,8 +436,8 @@ static int64_t straight_cells(const struct census *c, int rank, bool gradients)
     return cells;
 }
 
-/* Bytes that `from` sends to `to` when their team swaps heads, or when results go home: of rows and heads of
- * queries, and of keys. */
+/* Bytes that `from` sends to `to` when their team swaps heads, or when results go home: of rows and
+ * heads of queries, and of keys. */
 static int64_t swapped(const struct census *c, int from, int to, bool in, bool backward)
 {
     const struct trial *t = &c->trial;
@@ -492,8 +494,8 @@ static bool census_meets(const struct census *c, int rank, int h)
            (census_cells(c, rank, h, h) || census_cells(c, before(c, rank, h), h, h));
 }
 
-/* Rounds with messages where keys go straight: gradients of a hop leave two rounds after its keys, or
- * in waves of their own. */
+/* Rounds with messages where keys go straight: gradients of a hop leave two rounds after its keys,
+ * or in waves of their own. */
 static int64_t straight_hops(const struct census *c, int rank, bool backward)
 {
     int64_t hops = 0;

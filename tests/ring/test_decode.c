@@ -1,6 +1,6 @@
-/* test_decode.c - few queries at the end of many keys that lie on several ranks: by plans, and token by
- * token with states that the ranks fold and add up. Both give what one pass over the whole sequence
- * gives for the same rows. */
+/* test_decode.c - few queries at the end of many keys that lie on several ranks: by plans, and
+ * token by token with states that the ranks fold and add up. Both give what one pass over the whole
+ * sequence gives for the same rows. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -37,7 +37,8 @@ static void take_queries(const struct lab *from, struct lab *to)
                    (size_t)q->dim * (q->dtype == RA_F32 ? 4 : 2));
 }
 
-/* How far two outputs may lie apart, with values up to 1: each is rounded, and its weights may be. */
+/* How far two outputs may lie apart, with values up to 1: each is rounded, and its weights may
+ * be. */
 static double apart(const struct lab *lab)
 {
     return 4.0 * half_unit((ra_dtype)lab->trial.dtype) + 2e-6;
@@ -72,7 +73,8 @@ static void run_decode(const struct lab *all, const char *pattern, int queries, 
     lab_close(&lab);
 }
 
-/* A row has the same bits whichever rows are computed beside it, where all its keys come at once. */
+/* A row has the same bits whichever rows are computed beside it, where all its keys come at
+ * once. */
 static void plans_decode_what_one_pass_computes(void **state)
 {
     (void)state;
@@ -123,8 +125,8 @@ static void plans_decode_backward(void **state)
     }
 }
 
-/* One query whose KV heads, side by side in memory, are read together where nothing comes to the scores,
- * and one after the other where something does. Against the oracle. */
+/* One query whose KV heads, side by side in memory, are read together where nothing comes to the
+ * scores, and one after the other where something does. Against the oracle. */
 static void one_query_of_many_kv_heads(void **state)
 {
     (void)state;
@@ -146,8 +148,8 @@ static void one_query_of_many_kv_heads(void **state)
     expect_forget();
 }
 
-/* So many keys that they are split into stretches. Against the oracle; rings, partitions, strategies,
- * dtypes and terms take turns. */
+/* So many keys that they are split into stretches. Against the oracle; rings, partitions,
+ * strategies, dtypes and terms take turns. */
 static void many_keys_are_split(void **state)
 {
     (void)state;
@@ -174,7 +176,8 @@ static void many_keys_are_split(void **state)
     expect_forget();
 }
 
-/* Stretches follow from the problem: neither threads nor ranks that have all keys at hand change a bit. */
+/* Stretches follow from the problem: neither threads nor ranks that have all keys at hand change a
+ * bit. */
 static void stretches_do_not_know_threads_or_ranks(void **state)
 {
     (void)state;

@@ -104,8 +104,8 @@ static void allgather_bytes_follow_the_formulas(void **state)
     }
 }
 
-/* Teams: the share with its LSE, and a message out, one or two in; h=8/4, so that shares are even, or, 8
- * members, h=8/2, where 4 members share a KV head. */
+/* Teams: the share with its LSE, and a message out, one or two in; h=8/4, so that shares are even,
+ * or, 8 members, h=8/2, where 4 members share a KV head. */
 static void check_team(int u, int r, const char *dtype, size_t e, bool shared)
 {
     char problem[128];
@@ -168,8 +168,8 @@ static void total_is_near_the_formula_and_falls_with_ranks(void **state)
     }
 }
 
-/* Scratch is for the largest job: little where queries and keys are few, and never more than a bound.
- * A kernel that holds one row at a time has nothing to save. */
+/* Scratch is for the largest job: little where queries and keys are few, and never more than a
+ * bound. A kernel that holds one row at a time has nothing to save. */
 static void check_workspace(const char *kernel, const char *dtype, const char *more)
 {
     enum { SHORT = 4, LONG = 1 << 18, ONE_ROW = 1 << 16 };
@@ -526,8 +526,8 @@ static void expect_same(const struct lab *got, const struct lab *alone)
             lab_fail(got, "%s: other bits than alone in its group", tensor_name(t));
 }
 
-/* Two plans of one group, one after the other in every way: forward and backward of one may have the
- * other's work between them. */
+/* Two plans of one group, one after the other in every way: forward and backward of one may have
+ * the other's work between them. */
 static void check_pair(const char *one, const char *other)
 {
     struct lab labs[2], alone[2];

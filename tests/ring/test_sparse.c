@@ -1,6 +1,6 @@
 /* test_sparse.c - the work, the messages and the memory of dilated and blocks patterns, against
- * formulas written here: nothing is asked of the library but its forecast. Some cases are run as well;
- * the lab holds what they counted against the forecast. */
+ * formulas written here: nothing is asked of the library but its forecast. Some cases are run as
+ * well; the lab holds what they counted against the forecast. */
 #include "support/lab.h"
 
 #include <math.h>
@@ -86,8 +86,8 @@ static int64_t selected(int64_t offset, int64_t rate, int64_t from, int64_t to)
     return below_to - below_from;
 }
 
-/* One branch and head: selected queries times selected keys of each segment; under causal the i-th of
- * them sees i. Queries are the last q_len of k_len positions. */
+/* One branch and head: selected queries times selected keys of each segment; under causal the i-th
+ * of them sees i. Queries are the last q_len of k_len positions. */
 static int64_t branch_pairs(struct branch b, int64_t head, int64_t q_len, int64_t k_len,
                             bool causal)
 {
@@ -473,7 +473,8 @@ static void dilation_divides_the_bytes(void **state)
     }
 }
 
-/* Segments over two of eight ranks: each has one partner, met on the way out and on the way back. */
+/* Segments over two of eight ranks: each has one partner, met on the way out and on the way
+ * back. */
 static void only_ranks_of_one_segment_exchange(void **state)
 {
     (void)state;
@@ -601,8 +602,8 @@ static void buffers_are_as_large_as_the_needs(void **state)
     }
 }
 
-/* With nothing but a band of 4 across each border, buffers hold that, however long the shards. Hops 1
- * and 3 share one buffer; the other is not needed. */
+/* With nothing but a band of 4 across each border, buffers hold that, however long the shards. Hops
+ * 1 and 3 share one buffer; the other is not needed. */
 static void buffers_of_a_band_do_not_grow(void **state)
 {
     (void)state;

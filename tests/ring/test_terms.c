@@ -1,7 +1,7 @@
-/* test_terms.c - score terms round rings: softcap, ALiBi, bias, sinks and dropout must not notice who
- * computes a row, in which order its keys arrive, or where they lie. Against the oracle, and directly:
- * what was dropped is read off the output, sinks follow from the result without them, and a bias can
- * say what a pattern or ALiBi says. */
+/* test_terms.c - score terms round rings: softcap, ALiBi, bias, sinks and dropout must not notice
+ * who computes a row, in which order its keys arrive, or where they lie. Against the oracle, and
+ * directly: what was dropped is read off the output, sinks follow from the result without them, and
+ * a bias can say what a pattern or ALiBi says. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -94,8 +94,8 @@ static void put_number(const struct lab *lab, enum tensor tensor, int64_t i, flo
     half_from_float(dtype, &x, 1, lab->whole[tensor].data + (size_t)i * half_bytes(dtype));
 }
 
-/* Q = 0 makes all scores alike; V of key j and dOut of query i are the unit vectors of j and i. Then
- * out[i][j] and dV[j][i] are 0 where the key was dropped, and nowhere else. */
+/* Q = 0 makes all scores alike; V of key j and dOut of query i are the unit vectors of j and i.
+ * Then out[i][j] and dV[j][i] are 0 where the key was dropped, and nowhere else. */
 static void make_unit_vectors(struct lab *lab)
 {
     static const enum tensor units[] = { TENSOR_V, TENSOR_DOUT };
@@ -117,8 +117,8 @@ static bool kept(const struct trial *t, int64_t batch, int64_t head, int64_t pos
     return (double)philox_word((uint64_t)t->seed, counter, (int)(key % 4)) >= t->dropout * 0x1p32;
 }
 
-/* One row: what was kept has its share of the sum, what was dropped has none. A number is rounded to
- * the dtype, and its weight may have been before. */
+/* One row: what was kept has its share of the sum, what was dropped has none. A number is rounded
+ * to the dtype, and its weight may have been before. */
 static void check_row(const struct lab *lab, const struct mask *mask, int64_t batch, int64_t query,
                       int64_t head)
 {

@@ -1,6 +1,6 @@
-/* test_threads.c - results do not depend on the number of threads, bit for bit, forward and backward, on
- * problems large enough that a backward step is cut into chunks of keys and queries; and with many
- * threads they are still right. */
+/* test_threads.c - results do not depend on the number of threads, bit for bit, forward and
+ * backward, on problems large enough that a backward step is cut into chunks of keys and queries;
+ * and with many threads they are still right. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -50,9 +50,9 @@ static void every_pattern_has_the_same_bits(void **state)
         }
 }
 
-/* Hops overlap: the last jobs of one are under way while the first of the next begin, and while keys arrive
- * in the slot they read from as soon as they are done. More threads than cores, again and again, so that
- * some are late. */
+/* Hops overlap: the last jobs of one are under way while the first of the next begin, and while
+ * keys arrive in the slot they read from as soon as they are done. More threads than cores, again
+ * and again, so that some are late. */
 static void late_jobs_keep_their_keys(void **state)
 {
     (void)state;

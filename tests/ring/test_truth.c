@@ -32,8 +32,8 @@ static void check_ones(const struct lab *lab)
     if (t->q_len > t->k_len && !blind) lab_fail(lab, "no query sees nothing");
 }
 
-/* Every how many-th case is run; shares no factor with the length of a list, but for kernels, of which
- * there may be any number: where those are innermost, others shift the count. */
+/* Every how many-th case is run; shares no factor with the length of a list, but for kernels, of
+ * which there may be any number: where those are innermost, others shift the count. */
 static int stride(void) { return test_long() ? 1 : test_slow() ? 59 : 11; }
 
 static void run_ones(const char *pattern, const char *partition, const char *strategy, int turn)

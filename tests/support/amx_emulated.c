@@ -1,5 +1,6 @@
-/* amx_emulated.c - the amx kernel with its tiles in plain C, so that what is built on tiles is tested
- * wherever there is the rest of what it needs. Compiled with the flags of the kernel's folder. */
+/* amx_emulated.c - the amx kernel with its tiles in plain C, so that what is built on tiles is
+ * tested wherever there is the rest of what it needs. Compiled with the flags of the kernel's
+ * folder. */
 #include "support/job.h"
 
 #if RA__HAVE_AMX

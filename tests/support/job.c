@@ -233,8 +233,8 @@ static void make_wants(struct job_world *w)
     w->weighed_dv = job_allocate(w->key_rows * p->value_dim, sizeof(double));
 }
 
-/* The numbers of a world are those of its plan: the same for every kernel, and whatever other worlds
- * there were before. */
+/* The numbers of a world are those of its plan: the same for every kernel, and whatever other
+ * worlds there were before. */
 static uint32_t seed_of(const struct job_plan *p)
 {
     const int64_t words[] = {
@@ -436,10 +436,11 @@ double job_unit_of(ra_dtype dtype)
     return dtype == RA_F32 ? 0x1p-24 : dtype == RA_F16 ? 0x1p-11 : 0x1p-8;
 }
 
-/* A weight is off, relative, by what its score is off. Among some ten thousand scores the largest are
- * 4 times their usual size, and six roundings of 2^-24 are of that size: two of the factor, one of the
- * score in log2 units, three of the LSE. The sum behind a score rounds `dim` times more, at random:
- * sqrt(dim) / 3 of the usual size, six times that at worst. Terms round a few times more. */
+/* A weight is off, relative, by what its score is off. Among some ten thousand scores the largest
+ * are 4 times their usual size, and six roundings of 2^-24 are of that size: two of the factor, one
+ * of the score in log2 units, three of the LSE. The sum behind a score rounds `dim` times more, at
+ * random: sqrt(dim) / 3 of the usual size, six times that at worst. Terms round a few times
+ * more. */
 double job_slack(const struct job_world *w)
 {
     double roundings = w->plan.terms ? 24.0 : 16.0;

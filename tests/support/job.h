@@ -3,9 +3,9 @@
  * patterns, plans and rings.
  *
  * A test fills a plan and gives it to job_check(); or makes a world of it, changes what it likes,
- * calls job_reference() where it wants numbers to compare with, runs the kernel and frees the world.
- * job_reference() leaves LSE and delta for a backward; a forward then overwrites LSE. Everything
- * fails by cmocka, with the name of the world. */
+ * calls job_reference() where it wants numbers to compare with, runs the kernel and frees the
+ * world. job_reference() leaves LSE and delta for a backward; a forward then overwrites LSE.
+ * Everything fails by cmocka, with the name of the world. */
 #ifndef TESTS_SUPPORT_JOB_H
 #define TESTS_SUPPORT_JOB_H
 
@@ -68,7 +68,8 @@ struct job_plan {
     float magnitude; /* of scores before terms, their standard deviation; 0 = 3 */
 };
 
-/* The amx kernel with tiles in plain C, where the compiler knows AMX: job_find_kinds() has it too. */
+/* The amx kernel with tiles in plain C, where the compiler knows AMX: job_find_kinds() has it
+ * too. */
 extern const struct ra__kernel job_amx_emulated;
 
 /* ---- Its tensors ----------------------------------------------------------------------------- */
@@ -157,7 +158,8 @@ double job_logaddexp(double a, double b);
 struct ra__forward_job job_forward_of(struct job_world *w);
 struct ra__backward_job job_backward_of(struct job_world *w);
 
-/* Both return the pairs that the kernel counted. Backward, the world is cut into as many jobs as need be. */
+/* Both return the pairs that the kernel counted. Backward, the world is cut into as many jobs as
+ * need be. */
 int64_t job_run_forward(struct job_world *w);
 int64_t job_run_backward(struct job_world *w);
 

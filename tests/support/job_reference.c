@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Philox, once more: as its authors define it, and apart from core/philox.h ----------------- */
+/* ---- Philox, once more: as its authors define it, and apart from core/philox.h --------------- */
 
 void job_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
 {

@@ -13,8 +13,8 @@ bool walk_usable(const char *kind, int index, ra_part *part);
 /* One of these, by turns. */
 void walk_turn(const char *kind, int turn, ra_part *part);
 
-/* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write it;
- * false behind the last. */
+/* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write
+ * it; false behind the last. */
 bool walk_kernel(int index, ra_part *kernel, const char **dtype);
 
 /* One of the dtypes that a kernel takes, by turns; f32 comes first. */
@@ -26,8 +26,8 @@ bool walk_sample(int index, char *text, size_t capacity);
 /* The same over all orders, each good for up to 128 positions. */
 bool walk_order(int index, char *text, size_t capacity);
 
-/* The strategy for a problem with these words: a bias stays with its queries, so where ranks swap heads it
- * is the ring. */
+/* The strategy for a problem with these words: a bias stays with its queries, so where ranks swap
+ * heads it is the ring. */
 const char *walk_strategy(const ra_part *strategy, const char *words);
 
 extern const int walk_ranks[7]; /* 1, 2, 3, 4, 5, 7, 8 */

@@ -1,5 +1,5 @@
-/* test_again.c - a plan runs again and again without taking memory, and gives the same bits each time:
- * every pattern and strategy, so with head sets, pieces and families. */
+/* test_again.c - a plan runs again and again without taking memory, and gives the same bits each
+ * time: every pattern and strategy, so with head sets, pieces and families. */
 #include "support/counter.h"
 #include "support/walk.h"
 

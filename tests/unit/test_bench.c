@@ -1,5 +1,5 @@
-/* test_bench.c - what a benchmark rests on: medians, ceilings on threads that run at once, and the rule
- * that nothing is faster than its ceiling. Figures themselves are not tested. */
+/* test_bench.c - what a benchmark rests on: medians, ceilings on threads that run at once, and the
+ * rule that nothing is faster than its ceiling. Figures themselves are not tested. */
 #include "support/test.h"
 
 #include <math.h>
@@ -76,8 +76,8 @@ static void a_team_runs_at_once(void **state)
     pthread_barrier_destroy(&meeting);
 }
 
-/* Every ceiling is there or says why not, and does the work it says it does: twice the rounds, twice
- * the work. */
+/* Every ceiling is there or says why not, and does the work it says it does: twice the rounds,
+ * twice the work. */
 static void every_ceiling_works_or_says_why(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_choose.c - the strategy "auto": every rank chooses the same, what is chosen is what is predicted to be
- * fastest, and predictions are those of three numbers. */
+/* test_choose.c - the strategy "auto": every rank chooses the same, what is chosen is what is
+ * predicted to be fastest, and predictions are those of three numbers. */
 #include "support/walk.h"
 
 #include <math.h>
@@ -66,7 +66,8 @@ static void it_suits_the_problem(void **state)
     /* Sparse rows go straight to who sees them. */
     q = question("window:64", "contiguous", 8);
     expect_choice(&q, "ring");
-    /* A slow network: a ring of many query heads and one KV head sends few bytes, all others more. */
+    /* A slow network: a ring of many query heads and one KV head sends few bytes, all others
+     * more. */
     q = question("full", "contiguous", 8);
     q.kv_heads = 1;
     q.options.bandwidth = 1e8;

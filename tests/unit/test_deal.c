@@ -1,7 +1,8 @@
-/* test_deal.c - how the work of a rank is dealt to its threads. Plans are made for many threads, and run
- * by one with a kernel that only writes down the pairs of its jobs; then threads are simulated that take
- * the jobs in that order, each for as long as its pairs. Nine tenths of what so many threads could do is
- * asked for, forward also where some are slower, as on a machine that others use, too. */
+/* test_deal.c - how the work of a rank is dealt to its threads. Plans are made for many threads,
+ * and run by one with a kernel that only writes down the pairs of its jobs; then threads are
+ * simulated that take the jobs in that order, each for as long as its pairs. Nine tenths of what so
+ * many threads could do is asked for, forward also where some are slower, as on a machine that
+ * others use, too. */
 #include "support/test.h"
 
 #include <stdlib.h>
@@ -203,7 +204,8 @@ static void backward_keeps_threads_busy(void **state)
     for (int i = 0; i < TEST_COUNT(cases); i++) check_backward(&cases[i]);
 }
 
-/* Whatever the cut, each query of a row is in one job, none is in two, and no job is larger than it says. */
+/* Whatever the cut, each query of a row is in one job, none is in two, and no job is larger than it
+ * says. */
 static void jobs_share_out_a_row(void **state)
 {
     (void)state;

@@ -123,8 +123,8 @@ static void block_plans_of_a_million_tokens(void **state)
     }
 }
 
-/* Every query block has the same strided blocks before it: they are listed once per phase, not once per
- * block. */
+/* Every query block has the same strided blocks before it: they are listed once per phase, not once
+ * per block. */
 static void strided_plans_of_many_tokens(void **state)
 {
     (void)state;

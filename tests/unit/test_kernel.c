@@ -1,5 +1,5 @@
-/* test_kernel.c - every kernel of kernel.list that this CPU can run, against attention in double and
- * against the promises of kernel.h. A failure prints its case. */
+/* test_kernel.c - every kernel of kernel.list that this CPU can run, against attention in double
+ * and against the promises of kernel.h. A failure prints its case. */
 #include "support/job.h"
 
 #include <math.h>
@@ -105,7 +105,8 @@ static void many_rows_against_many_blocks(void **state)
                                           .run_count = 2 });
 }
 
-/* Kernels take rows up in groups of 6, 24, 32, 96, or two by two; heads of a query are neighbours. */
+/* Kernels take rows up in groups of 6, 24, 32, 96, or two by two; heads of a query are
+ * neighbours. */
 static void rows_around_the_ends_of_groups(void **state)
 {
     (void)state;
@@ -273,8 +274,8 @@ static void gaps_of_200_between_runs(void **state)
 /* What exp2.h promises, relative: of itself, and of the sum of x and a half before it. */
 static double exp2_bound(double x) { return (2.4 + 0.7 * (fabs(x) + 0.5)) * 0x1p-24; }
 
-/* With lse = 0, dout = 1 and scale log2(e) = 1, dv of a key is exp2 of its number. Returns the worst
- * error as a part of its bound. */
+/* With lse = 0, dout = 1 and scale log2(e) = 1, dv of a key is exp2 of its number. Returns the
+ * worst error as a part of its bound. */
 static double worst_exp2(const struct job_kind *on, const float *x, int64_t count)
 {
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, count, JOB_FULL } };
@@ -351,8 +352,8 @@ static struct job_world sums_world(const struct job_kind *on)
     return w;
 }
 
-/* From a state of m = 0 and l = 0, a row that sees one key has l = exp2 of its number: LSE is made of
- * this, and has all digits of f32 whatever dtype the kernel takes and rounds weights to. */
+/* From a state of m = 0 and l = 0, a row that sees one key has l = exp2 of its number: LSE is made
+ * of this, and has all digits of f32 whatever dtype the kernel takes and rounds weights to. */
 static void sums_of_weights_are_not_rounded(void **state)
 {
     (void)state;
@@ -376,8 +377,9 @@ static void sums_of_weights_are_not_rounded(void **state)
     }
 }
 
-/* A weight between 2^-127 and the smallest number of f32 is 0 in kernels of vectors, whether they compare or
- * have such numbers flushed: on some CPUs they would take a hundred times as long as others. */
+/* A weight between 2^-127 and the smallest number of f32 is 0 in kernels of vectors, whether they
+ * compare or have such numbers flushed: on some CPUs they would take a hundred times as long as
+ * others. */
 static void weights_are_not_subnormal(void **state)
 {
     (void)state;
@@ -1062,8 +1064,8 @@ static void kernels_are_chosen_by_name(void **state)
     assert_null(ra__kernel_at(-1));
 }
 
-/* The last usable one that is not slow here and takes the dtype; for few rows, that can take all heads at
- * once, and for one row also rounds no weights, or else the first. */
+/* The last usable one that is not slow here and takes the dtype; for few rows, that can take all
+ * heads at once, and for one row also rounds no weights, or else the first. */
 static const struct ra__kernel *expected_kernel(ra_dtype dtype, enum ra__breadth rows)
 {
     const struct ra__kernel *last = NULL;

@@ -28,8 +28,8 @@ static void memory_is_aligned_and_counted(void **state)
     assert_int_equal(ra_allocated_bytes(), before);
 }
 
-/* What the kernel says of the mapping at an address: 1 if it was asked for huge pages, 0 if not, -1 if it
- * does not say. */
+/* What the kernel says of the mapping at an address: 1 if it was asked for huge pages, 0 if not, -1
+ * if it does not say. */
 static int asked_for_huge_pages(const void *memory)
 {
     char line[512];

@@ -1,5 +1,5 @@
-/* test_needs.c - what travels when keys go straight to their readers: exactly the rows that somebody
- * there sees, for the KV heads that need them; owner and reader find the same pieces. */
+/* test_needs.c - what travels when keys go straight to their readers: exactly the rows that
+ * somebody there sees, for the KV heads that need them; owner and reader find the same pieces. */
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -113,8 +113,8 @@ static void find_needed(const struct world *w)
         }
 }
 
-/* Pieces lie one behind the other, by KV head and by first row, and no row is in two; expands them to
- * marks. `reach` is what a search goes by. */
+/* Pieces lie one behind the other, by KV head and by first row, and no row is in two; expands them
+ * to marks. `reach` is what a search goes by. */
 static void expand(const struct world *w, const struct ra__needs *needs, bool by_head,
                    bool marks[MOST_HEADS][MOST_N])
 {
@@ -247,7 +247,8 @@ static void regular_rows_are_one_piece(void **state)
     }
 }
 
-/* Two query heads that share a KV head and select other rows: a piece each, not a piece per pair. */
+/* Two query heads that share a KV head and select other rows: a piece each, not a piece per
+ * pair. */
 static void rows_of_two_heads_are_two_pieces(void **state)
 {
     (void)state;

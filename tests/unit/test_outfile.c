@@ -1,4 +1,5 @@
-/* test_outfile.c - a file that takes a name and loses it again gives it back to what had it before. */
+/* test_outfile.c - a file that takes a name and loses it again gives it back to what had it
+ * before. */
 #include "support/test.h"
 
 #include <dirent.h>

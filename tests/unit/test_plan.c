@@ -1,6 +1,6 @@
 /* test_plan.c - the programs of all ranks together: every message has its counterpart, every query
- * starts and ends once, slots are large enough, keys and gradients go where they belong, and explain
- * prints every step. */
+ * starts and ends once, slots are large enough, keys and gradients go where they belong, and
+ * explain prints every step. */
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -387,8 +387,9 @@ static void each_key(const struct look *look, pair_fn visit, void *context)
     }
 }
 
-/* Forward: each query of a head has one first and one last row, in that order. Both ways: every pair
- * of the pattern is folded as often as it is seen, by the rank that owns the query, or in a team the head. */
+/* Forward: each query of a head has one first and one last row, in that order. Both ways: every
+ * pair of the pattern is folded as often as it is seen, by the rank that owns the query, or in a
+ * team the head. */
 struct tracks {
     const struct world *world;
     bool backward, spans;
@@ -494,9 +495,10 @@ static void every_pair_is_folded_as_often_as_it_is_seen(void **state)
 
 /* ---- Keys and gradients are where the rows look for them ------------------------------------- */
 
-/* Follows the numbers: what lies in each slot, row by row and KV head by KV head, as steps fill it. A
- * key is a number that says which one it is; a gradient is a sum of numbers that say which pair each of
- * them is, so that it does not matter in which order they are added, but every one counts. */
+/* Follows the numbers: what lies in each slot, row by row and KV head by KV head, as steps fill it.
+ * A key is a number that says which one it is; a gradient is a sum of numbers that say which pair
+ * each of them is, so that it does not matter in which order they are added, but every one
+ * counts. */
 struct shelf {
     const struct world *world;
     const struct ra__plan *plan;
@@ -696,7 +698,8 @@ static void check_gradients(const struct shelf *shelf)
 
 /* ---- Swap ---- */
 
-/* Once all members have swapped, the share has the keys of all of them; it gives away whole sums. */
+/* Once all members have swapped, the share has the keys of all of them; it gives away whole
+ * sums. */
 static void swap(struct shelf *shelf)
 {
     const struct ra__step *step = shelf->step;

@@ -1,5 +1,6 @@
 /* test_pool.c - the threads of a rank: every item once, ticks on the caller's thread, and a failed
- * tick that stops the rest. Everything twice: with threads that sleep at once, and that look on first. */
+ * tick that stops the rest. Everything twice: with threads that sleep at once, and that look on
+ * first. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -226,7 +227,8 @@ static void items_wait_for_those_before_them(void **state)
     }
 }
 
-/* The first item of a worker takes for ever, until it is told not to go on; all others wait for it. */
+/* The first item of a worker takes for ever, until it is told not to go on; all others wait for
+ * it. */
 struct patience {
     struct ra__pool *pool;
     struct job *job;
@@ -315,8 +317,8 @@ static void the_caller_runs_an_errand_first(void **state)
     }
 }
 
-/* Works one behind the other, each begun while the last items of the one before may be under way. Item i
- * waits for item i of the work before, and sees what that wrote. */
+/* Works one behind the other, each begun while the last items of the one before may be under way.
+ * Item i waits for item i of the work before, and sees what that wrote. */
 struct chain {
     struct job *job;
     int round; /* of this work, from 1 on */
@@ -408,8 +410,8 @@ static bool last_ones_clash(void *context, int64_t item, int64_t before)
 
 static ra_status straggler_tick(void *context) { return tick(((struct straggler *)context)->job); }
 
-/* Begun while an item of the work before is under way: items that do not clash with it run, those that do
- * wait, and who asks is told that it lingers. */
+/* Begun while an item of the work before is under way: items that do not clash with it run, those
+ * that do wait, and who asks is told that it lingers. */
 static void a_straggler_holds_up_only_what_clashes(void **state)
 {
     (void)state;
@@ -462,8 +464,8 @@ static bool none_clashes(void *context, int64_t item, int64_t before)
     return false;
 }
 
-/* A tick that fails while the work before lingers: the call returns when both have ended. And a work that
- * says nothing about the one before begins behind it. */
+/* A tick that fails while the work before lingers: the call returns when both have ended. And a
+ * work that says nothing about the one before begins behind it. */
 static void a_failure_waits_for_stragglers(void **state)
 {
     (void)state;

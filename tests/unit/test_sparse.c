@@ -1,6 +1,6 @@
-/* test_sparse.c - dilated and blocks against the formulas of the design, written down once more here,
- * pair by pair and from numbers, not from text: how often a query of a head sees a key. And bitmaps
- * from files and from memory. */
+/* test_sparse.c - dilated and blocks against the formulas of the design, written down once more
+ * here, pair by pair and from numbers, not from text: how often a query of a head sees a key. And
+ * bitmaps from files and from memory. */
 #include "support/test.h"
 
 #include <locale.h>
@@ -50,7 +50,8 @@ static struct spec empty_spec(int64_t n, int64_t nk, int heads)
                           .density = -1 };
 }
 
-/* Philox4x32-10 as its authors define it, apart from core/philox.h; unit/terms has its known answers. */
+/* Philox4x32-10 as its authors define it, apart from core/philox.h; unit/terms has its known
+ * answers. */
 static uint32_t philox_word(uint32_t k0, uint32_t k1, uint32_t c[4])
 {
     for (int round = 0; round < 10; round++) {

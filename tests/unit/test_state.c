@@ -361,7 +361,8 @@ static void keys_may_grow(void **state)
     pieces_close(&p);
 }
 
-/* Many queries work through several blocks of keys at once, of which there were none when the state was made. */
+/* Many queries work through several blocks of keys at once, of which there were none when the state
+ * was made. */
 static void keys_of_many_queries_may_grow(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_sum.c - the checksum of messages: every change of one bit is seen, wherever it is, and so are bytes
- * that change places. */
+/* test_sum.c - the checksum of messages: every change of one bit is seen, wherever it is, and so
+ * are bytes that change places. */
 #include "support/test.h"
 
 #include "core/sum.h"

@@ -1,6 +1,6 @@
 /* test_tasks.c - the order of the tasks of a backward step: every pair of chunks once, none beside
- * another that shares a chunk with it, and enough of them at any time. Threads are simulated: they take
- * the tasks of all lanes as the pool does, and each takes as long as its pairs. */
+ * another that shares a chunk with it, and enough of them at any time. Threads are simulated: they
+ * take the tasks of all lanes as the pool does, and each takes as long as its pairs. */
 #include "support/test.h"
 
 #include "exec/tasks.h"

@@ -87,8 +87,8 @@ static void every_geometry(void **state)
                                                     .terms = kinds[k] });
 }
 
-/* Two runs with the same keys at the same positions: every pair counts twice, and dropout takes both
- * or none. */
+/* Two runs with the same keys at the same positions: every pair counts twice, and dropout takes
+ * both or none. */
 static void keys_in_two_runs(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void the_gradients_are_derivatives(void **state)
     }
 }
 
-/* ---- The tangent ------------------------------------------------------------------------------- */
+/* ---- The tangent ----------------------------------------------------------------------------- */
 
 /* A cap so large that LSE, which is exact to a fixed number of digits behind the point, shows all
  * digits of the tangent. */
@@ -237,8 +237,8 @@ static void the_gradients_are_derivatives(void **state)
 
 static void set_cap(struct job_world *w, float cap) { w->terms.softcap = w->shape.scale = cap; }
 
-/* With one key and k = 1, LSE is cap tanh q where scale = cap; with cap = 1, that LSE and dout v = 1,
- * dq is its derivative. Returns the worst relative errors, in units of 2^-24. */
+/* With one key and k = 1, LSE is cap tanh q where scale = cap; with cap = 1, that LSE and dout v =
+ * 1, dq is its derivative. Returns the worst relative errors, in units of 2^-24. */
 static void worst_tanh(struct job_world *w, const float *u, double *value, double *slope)
 {
     int64_t rows = w->plan.q_count;
@@ -322,7 +322,7 @@ static void tanh_of_the_far_ends(void **state)
     }
 }
 
-/* ---- Dropout ----------------------------------------------------------------------------------- */
+/* ---- Dropout --------------------------------------------------------------------------------- */
 
 enum { DRAWS = 160 };
 
@@ -379,7 +379,8 @@ static void every_kernel_drops_the_same(void **state)
         }
 }
 
-/* m, l and LSE know nothing of what is dropped, to the bit; without terms scores may round otherwise. */
+/* m, l and LSE know nothing of what is dropped, to the bit; without terms scores may round
+ * otherwise. */
 static void dropout_leaves_lse_alone(void **state)
 {
     (void)state;
@@ -411,7 +412,7 @@ static void dropout_leaves_lse_alone(void **state)
     }
 }
 
-/* ---- Sinks ------------------------------------------------------------------------------------- */
+/* ---- Sinks ----------------------------------------------------------------------------------- */
 
 static void a_sink_alone(void **state)
 {
@@ -500,7 +501,7 @@ static void rows_without_lse_give_sinks_nothing(void **state)
     assert_true(dsinks[1] == 20.0);
 }
 
-/* ---- What is hidden stays hidden --------------------------------------------------------------- */
+/* ---- What is hidden stays hidden ------------------------------------------------------------- */
 
 static const struct ra__key_run wide_run[] = { { 0, 1, 7, 1, 190, { 150, 40 } } };
 
@@ -529,8 +530,8 @@ static bool counts(const struct job_world *w, int64_t row, int64_t key)
 
 static const int hiding[] = { JOB_ORDER, JOB_BIAS, JOB_HIDE, JOB_ALL, JOB_ORDER | JOB_HIDE };
 
-/* Puts NaN or infinity into a key or its value: rows it is hidden from keep every bit, and their dq.
- * `lse` is what a backward reads; `clean` what a forward wrote without poison. */
+/* Puts NaN or infinity into a key or its value: rows it is hidden from keep every bit, and their
+ * dq. `lse` is what a backward reads; `clean` what a forward wrote without poison. */
 static void expect_poison_unseen(struct job_world *w, int64_t key, int poison, const float *lse,
                                  const struct job_bits *clean)
 {

@@ -8,8 +8,8 @@
 /* 33 rows are too many for the thin way; they are run again in pieces that are not. */
 enum { QUERIES = 11, HEADS = 3, ROWS = QUERIES * HEADS };
 
-/* Over several blocks: whole ones, with ends between vectors and between grains, strides in memory and
- * in position, rows that see more than their neighbours or nothing, keys seen twice. */
+/* Over several blocks: whole ones, with ends between vectors and between grains, strides in memory
+ * and in position, rows that see more than their neighbours or nothing, keys seen twice. */
 static const struct ra__key_run runs[] = {
     { 0, 1, 0, 1, 1100, JOB_FULL },    { 0, 1, 0, 1, 1100, JOB_CAUSAL },
     { 7, 1, 3, 1, 901, { 301, 2 } },   { 5, 3, 11, 2, 333, { 400, 100 } },
@@ -318,7 +318,8 @@ static void side_run(struct side *s, const struct ra__kernel *kernel, void *work
     assert_int_equal(job.pairs % kv_heads, 0);
 }
 
-/* Runs whose rows follow one another; those before `cut` in a job of their own, with the state between. */
+/* Runs whose rows follow one another; those before `cut` in a job of their own, with the state
+ * between. */
 struct stages {
     const struct ra__key_run *runs;
     int count, cut;
@@ -406,7 +407,8 @@ static void kv_heads_together_give_the_bits_of_each_alone(void **state)
         }
 }
 
-/* Heads that are too many, too many to a KV head, and values that are no whole vectors are not taken. */
+/* Heads that are too many, too many to a KV head, and values that are no whole vectors are not
+ * taken. */
 static void only_some_shapes_are_wide(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* join.c - how a process becomes a rank: MPI is there, communicators are made, and ranks learn who they
- * share their cores with. And the end of all that. */
+/* join.c - how a process becomes a rank: MPI is there, communicators are made, and ranks learn who
+ * they share their cores with. And the end of all that. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -49,7 +49,8 @@ static ra_status begin_mpi(int *level)
                           "MPI_Init_thread"));
         began_mpi = true;
         atexit(end_mpi);
-        /* Some MPI tells errors of requests to the world's handler, whatever communicator they are of. */
+        /* Some MPI tells errors of requests to the world's handler, whatever communicator they are
+         * of. */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     }
     if (*level < MPI_THREAD_FUNNELED)
@@ -64,7 +65,8 @@ static ra_status begin_mpi(int *level)
     return RA_OK;
 }
 
-/* Before anything of MPI is called: in a program of another family the names would be that one's. */
+/* Before anything of MPI is called: in a program of another family the names would be that
+ * one's. */
 static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
 {
     *comm = MPI_COMM_WORLD;
@@ -80,7 +82,8 @@ static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
                                   : RA_OK;
 }
 
-/* Waits for something all ranks must do; nobody shows life yet, so a rank that does not come is lost. */
+/* Waits for something all ranks must do; nobody shows life yet, so a rank that does not come is
+ * lost. */
 static ra_status wait_for_all(struct link *link, MPI_Request *request, const char *what)
 {
     int done = 0;
@@ -197,11 +200,11 @@ static ra_status meet(struct link *link, MPI_Comm comm, struct ra__place *place)
 
 /* ---- Joining and leaving --------------------------------------------------------------------- */
 
-/* Small enough that one arrives well within any timeout, over slow links too: a piece that arrives is a sign of
- * life, and notes wait behind those under way. So do MPI's own words: two ranks that send to one another at once
- * take turns by what is under way. Of 64 KiB to 1 MiB, one to 16 at a time, four of 128 KiB are fastest over TCP
- * with 100 Mbit/s and 1 Gbit/s, and fast enough where memory is shared.
- * RINGATTN_MPI_PIECE makes them smaller, to see that they come together again. */
+/* Small enough that one arrives well within any timeout, over slow links too: a piece that arrives
+ * is a sign of life, and notes wait behind those under way. So do MPI's own words: two ranks that
+ * send to one another at once take turns by what is under way. Of 64 KiB to 1 MiB, one to 16 at a
+ * time, four of 128 KiB are fastest over TCP with 100 Mbit/s and 1 Gbit/s, and fast enough where
+ * memory is shared. RINGATTN_MPI_PIECE makes them smaller, to see that they come together again. */
 static ra_status find_piece_bytes(size_t *bytes)
 {
     const char *text = getenv("RINGATTN_MPI_PIECE");

@@ -1,14 +1,15 @@
-/* life.c - what ranks tell one another besides messages: that they live, that they failed, that they
- * leave.
+/* life.c - what ranks tell one another besides messages: that they live, that they failed, that
+ * they leave.
  *
- * Every rank sends a sign of life to every other four times in a timeout, from its polls while it works
- * and from its waits. A rank that waits does not live by itself but by the one it waits for, so its sign
- * carries how long ago that one showed life, and who it is: all who wait in a chain lose patience with
- * the same rank at about the same time, and ranks that wait in a circle grow old together.
+ * Every rank sends a sign of life to every other four times in a timeout, from its polls while it
+ * works and from its waits. A rank that waits does not live by itself but by the one it waits for,
+ * so its sign carries how long ago that one showed life, and who it is: all who wait in a chain
+ * lose patience with the same rank at about the same time, and ranks that wait in a circle grow old
+ * together.
  *
- * Who works looks out too: a rank that was in a call and fell silent is lost, however long it may still
- * take until somebody waits for it. Who leaves a call says so. A rank that was away itself (stopped, or
- * its process not run) judges nobody by the time it missed. */
+ * Who works looks out too: a rank that was in a call and fell silent is lost, however long it may
+ * still take until somebody waits for it. Who leaves a call says so. A rank that was away itself
+ * (stopped, or its process not run) judges nobody by the time it missed. */
 #include "transport/mpi/link.h"
 
 #include <stddef.h>
@@ -29,7 +30,8 @@ static bool has_left(struct sending *sending)
     return done;
 }
 
-/* A peer that has not taken the last note of the kind yet gets no new one, and false is returned. */
+/* A peer that has not taken the last note of the kind yet gets no new one, and false is
+ * returned. */
 static bool tell(struct link *link, int to, const struct note *note)
 {
     struct peer *peer = &link->peers[to];

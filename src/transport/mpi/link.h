@@ -4,8 +4,8 @@
  *     round.c   messages: each is announced by a word, then comes in pieces
  *     life.c    signs of life, failures and farewells, told to all others
  *
- * Only the rank's own thread calls MPI. Everything is nonblocking; every call of post, wait and poll
- * takes along whatever has arrived. */
+ * Only the rank's own thread calls MPI. Everything is nonblocking; every call of post, wait and
+ * poll takes along whatever has arrived. */
 #ifndef RA__TRANSPORT_MPI_LINK_H
 #define RA__TRANSPORT_MPI_LINK_H
 
@@ -17,12 +17,12 @@
 #include "core/plugin.h"
 #include "transport/transport.h"
 
-/* Tags of MPI go up to 32767 everywhere. Ours keep their low bits: hop and topic. The rest of them, by
- * which plans differ, is compared by the word that announces a message. */
+/* Tags of MPI go up to 32767 everywhere. Ours keep their low bits: hop and topic. The rest of them,
+ * by which plans differ, is compared by the word that announces a message. */
 enum { TAG_BITS = 0x7fff, TAG_NOTE = TAG_BITS };
 
-/* Pieces of a message that are under way at once: while one is asked for and confirmed, the next one
- * travels, and a rank that looks seldom finds more done. */
+/* Pieces of a message that are under way at once: while one is asked for and confirmed, the next
+ * one travels, and a rank that looks seldom finds more done. */
 enum { PIECES = 4 };
 
 /* What is left of a message that has been posted. */

@@ -1,15 +1,16 @@
 /* round.c - the messages of a round.
  *
- * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, a few at a time,
- * each small enough for MPI's int counts. The receiver asks for the first piece when the word has told it
- * that the two sides mean the same: a message longer than its receive is an error that MPI may answer by
- * ending the process. That costs one look between slices of work, long before the message is needed.
+ * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, a few at
+ * a time, each small enough for MPI's int counts. The receiver asks for the first piece when the
+ * word has told it that the two sides mean the same: a message longer than its receive is an error
+ * that MPI may answer by ending the process. That costs one look between slices of work, long
+ * before the message is needed.
  *
- * Words and pieces of one tag arrive in the order in which they were sent, and meet receives in the order
- * in which these were posted. So of two messages of a round with one tag and peer (twins), the second
- * begins its pieces when the first has begun its last one, on both sides: they are under way together and
- * cannot change places. Nor is the second looked at before the first, which keeps a round of hundreds of
- * them cheap to look at. */
+ * Words and pieces of one tag arrive in the order in which they were sent, and meet receives in the
+ * order in which these were posted. So of two messages of a round with one tag and peer (twins),
+ * the second begins its pieces when the first has begun its last one, on both sides: they are under
+ * way together and cannot change places. Nor is the second looked at before the first, which keeps
+ * a round of hundreds of them cheap to look at. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -132,8 +133,8 @@ static const struct flight *find_twin(const struct flight *flight)
     return other;
 }
 
-/* The sum that goes ahead in the word: piece by piece, as the receiver gets them. Blocks are summed in
- * milliseconds, and gigabytes long before somebody misses this rank. */
+/* The sum that goes ahead in the word: piece by piece, as the receiver gets them. Blocks are summed
+ * in milliseconds, and gigabytes long before somebody misses this rank. */
 static uint64_t sum_of(const struct link *link, const struct ra__message *message)
 {
     uint64_t sum = RA__SUM_START;

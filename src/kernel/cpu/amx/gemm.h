@@ -1,5 +1,5 @@
-/* gemm.h - the matrix product of vector/product.h in tiles. Sums of C += start from C here, in every
- * piece alike, so a row still does not depend on its neighbours. */
+/* gemm.h - the matrix product of vector/product.h in tiles. Sums of C += start from C here, in
+ * every piece alike, so a row still does not depend on its neighbours. */
 #ifndef RA__KERNEL_CPU_AMX_GEMM_H
 #define RA__KERNEL_CPU_AMX_GEMM_H
 
@@ -23,8 +23,8 @@ enum {
 static inline void gemm_leave(void) { tiles_end(); }
 static inline void gemm_return(void) { tiles_begin(); }
 
-/* `down` x `across` tiles of C, which lie at c: one or two each way, constants where this is inlined.
- * Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. */
+/* `down` x `across` tiles of C, which lie at c: one or two each way, constants where this is
+ * inlined. Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. */
 static inline __attribute__((always_inline)) void piece(const struct product *p, int i, int j,
                                                         float *c, int64_t c_row, const int down,
                                                         const int across)

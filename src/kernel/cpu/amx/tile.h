@@ -1,6 +1,6 @@
 /* tile.h - the words of AMX: eight tiles of 16 rows of 64 bytes, and the product of two of them in
- * pairs of bf16. With RA__AMX_EMULATED the same words in plain C, for machines without AMX: slow, but
- * whatever is written in them can be tested anywhere. */
+ * pairs of bf16. With RA__AMX_EMULATED the same words in plain C, for machines without AMX: slow,
+ * but whatever is written in them can be tested anywhere. */
 #ifndef RA__KERNEL_CPU_AMX_TILE_H
 #define RA__KERNEL_CPU_AMX_TILE_H
 
@@ -32,8 +32,8 @@ static inline void tile_copy(void *to, int64_t to_stride, const void *from, int6
         memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, 64);
 }
 
-/* The first of each pair, then the second. A processor may round otherwise and takes subnormal numbers
- * for 0: what is tested on this is how tiles are used, not their last bit. */
+/* The first of each pair, then the second. A processor may round otherwise and takes subnormal
+ * numbers for 0: what is tested on this is how tiles are used, not their last bit. */
 static inline void tile_multiply(uint32_t c[TILE_SIDE][TILE_SIDE], uint32_t a[TILE_SIDE][TILE_SIDE],
                                  uint32_t b[TILE_SIDE][TILE_SIDE])
 {

@@ -6,8 +6,9 @@
  *     p  = exp2(factor s - lse log2(e))      ds = p (dout vt - delta)
  *     dvT += doutT p    dkT += scale qT ds    dq += scale ds k
  * The gradients of keys are summed turned: so every product reads rows on the left, and grains of
- * several rows on the right. Terms, where a job has any, change s, dout vt, and then p and ds, a row
- * at a time. Sums run over rows and keys in a fixed order, so the same job gives the same bits. */
+ * several rows on the right. Terms, where a job has any, change s, dout vt, and then p and ds, a
+ * row at a time. Sums run over rows and keys in a fixed order, so the same job gives the same
+ * bits. */
 #ifndef RA__KERNEL_CPU_VECTOR_BACKWARD_H
 #define RA__KERNEL_CPU_VECTOR_BACKWARD_H
 
@@ -73,7 +74,7 @@ static struct backward backward_make(const struct ra__shape *shape, struct ra__e
     return b;
 }
 
-/* ---- Weights and their gradients --------------------------------------------------------------- */
+/* ---- Weights and their gradients ------------------------------------------------------------- */
 
 /* What makes a row's scores and dout vt p and ds. */
 struct slope {
@@ -111,8 +112,8 @@ static inline void differentiate_row(const struct backward *b, int row, float *p
     fill(ds, behind, 0.0f);
 }
 
-/* The same with terms: s to x, dout vt to what is kept of it, then p to what is kept of it and ds by
- * the slope of the cap. Lanes that are hidden become 0, whatever they were. */
+/* The same with terms: s to x, dout vt to what is kept of it, then p to what is kept of it and ds
+ * by the slope of the cap. Lanes that are hidden become 0, whatever they were. */
 static void differentiate_terms(struct backward *b, int row, float *p, float *ds, struct lanes all)
 {
     struct terms *t = &b->terms;
@@ -165,8 +166,9 @@ static inline int64_t stacked_in_group(int r, int lane)
     return lane / STRIP * GROUP_STRIP + r / PER_GRAIN * STRIP + lane % STRIP;
 }
 
-/* PER_GRAIN rows of a group from r on as the products want them, of which `count` are there; the others are
- * zeros. `slope` says how to weigh them first, so that p and ds in f32 go through no memory; NULL: that is done. */
+/* PER_GRAIN rows of a group from r on as the products want them, of which `count` are there; the
+ * others are zeros. `slope` says how to weigh them first, so that p and ds in f32 go through no
+ * memory; NULL: that is done. */
 static inline __attribute__((always_inline)) void grind(const struct backward *b, int r,
                                                         const int count, const struct slope *slope,
                                                         struct lanes all)
@@ -195,7 +197,8 @@ static bool sees_all(const struct backward *b, int row, struct lanes all)
     return b->seen[row].from <= all.from && b->seen[row].to >= all.to;
 }
 
-/* p and ds of PER_GRAIN rows of a group, of which `count` are there: in one go where they see all lanes. */
+/* p and ds of PER_GRAIN rows of a group, of which `count` are there: in one go where they see all
+ * lanes. */
 static void weigh_grain(struct backward *b, int row, int r, int count, struct lanes all)
 {
     struct slope slope[PER_GRAIN];
@@ -212,8 +215,8 @@ static void weigh_grain(struct backward *b, int row, int r, int count, struct la
     grind(b, r, count < PER_GRAIN ? count : PER_GRAIN, NULL, all);
 }
 
-/* p and ds of `count` rows, and zeros for rows that the depth of a product has on top. Where a grain is one
- * number they are what products want as they stand. */
+/* p and ds of `count` rows, and zeros for rows that the depth of a product has on top. Where a
+ * grain is one number they are what products want as they stand. */
 static void weigh_rows(struct backward *b, int row, int count, struct lanes all)
 {
     if (PER_GRAIN == 1)
@@ -223,7 +226,7 @@ static void weigh_rows(struct backward *b, int row, int count, struct lanes all)
             weigh_grain(b, row + r, r, count - r, all);
 }
 
-/* ---- Sums -------------------------------------------------------------------------------------- */
+/* ---- Sums ------------------------------------------------------------------------------------ */
 
 /* The lanes `all` of p or ds of a group, as the right of a product. */
 static inline struct right stacked_group(const grain *at, struct lanes all)
@@ -302,7 +305,7 @@ static void differentiate_apart(struct backward *b, const struct key_block *bloc
     }
 }
 
-/* ---- Blocks ------------------------------------------------------------------------------------ */
+/* ---- Blocks ---------------------------------------------------------------------------------- */
 
 static void clear_lanes(float *panel, struct lanes lanes, int dim)
 {
@@ -324,7 +327,8 @@ static bool load_block(const struct backward *b, const struct key_block *block)
     return finite;
 }
 
-/* Where the gradients of the key in a lane are summed, rows `stride` apart; NULL where no row of the job sees it. */
+/* Where the gradients of the key in a lane are summed, rows `stride` apart; NULL where no row of
+ * the job sees it. */
 static inline float *sums_of_key(const struct key_block *block, int lane, float *sums,
                                  int64_t stride)
 {
@@ -332,8 +336,8 @@ static inline float *sums_of_key(const struct key_block *block, int lane, float 
     return sums + (block->run->row + (block->first + lane) * block->run->row_step) * stride;
 }
 
-/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which have n
- * numbers. */
+/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which
+ * have n numbers. */
 static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
                        float *sums, int64_t stride)
 {

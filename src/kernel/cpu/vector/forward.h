@@ -83,7 +83,7 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
     return f;
 }
 
-/* ---- The softmax of a row ---------------------------------------------------------------------- */
+/* ---- The softmax of a row -------------------------------------------------------------------- */
 
 /* What weights are relative to, m, for the largest score of a row so far. In f32 that is the score
  * rounded up to a whole number: m rises less often, and sums follow it without rounding. Weights of
@@ -102,8 +102,8 @@ static void raise_maximum(struct forward *f, int row, float m)
     scale_row(row_of(f->acc, row, f->value_dim), c, f->value_dim);
 }
 
-/* The largest of the lanes `all`, whole vectors, or -inf. In four chains, for a maximum takes as long
- * as four of them need to begin. */
+/* The largest of the lanes `all`, whole vectors, or -inf. In four chains, for a maximum takes as
+ * long as four of them need to begin. */
 static inline float largest_of(const float *x, struct lanes all)
 {
     vec most[4];
@@ -125,8 +125,9 @@ static void raise_row(struct forward *f, int row, float *x, struct lanes all)
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
 
-/* What makes scores relative to m, and 1/2. Where the row has seen no scores but -inf, whose weights
- * are 0, m is -inf still and counts as 0; where scores are too large for f32 they become NaN. */
+/* What makes scores relative to m, and 1/2. Where the row has seen no scores but -inf, whose
+ * weights are 0, m is -inf still and counts as 0; where scores are too large for f32 they become
+ * NaN. */
 static inline float shift_of(float m)
 {
     if (m - m == 0.0f) return 0.5f - m;
@@ -168,7 +169,7 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
     line_up(x, all, to);
 }
 
-/* ---- Blocks ------------------------------------------------------------------------------------ */
+/* ---- Blocks ---------------------------------------------------------------------------------- */
 
 /* Some rows that take up a block together, and the lanes that any of them sees. */
 struct group {
@@ -196,8 +197,8 @@ static void score_group(const struct forward *f, const struct group *g)
         .c = { f->scores + g->all.from, LINE } });
 }
 
-/* Scores to weights, in two passes: the maxima of several rows are under way at once, and so are their
- * weights. */
+/* Scores to weights, in two passes: the maxima of several rows are under way at once, and so are
+ * their weights. */
 static void soften_group(struct forward *f, const struct group *g)
 {
     for (int r = 0; r < g->count; r++) {
@@ -296,8 +297,8 @@ static bool is_thin(const struct forward *f)
     return f->rows <= THIN_ROWS && !f->terms.adds && !f->terms.masks;
 }
 
-/* fold_block() without panels. Rows that see the same lanes, such as the heads of a query, gather the
- * values together; none meets a value that it does not see. */
+/* fold_block() without panels. Rows that see the same lanes, such as the heads of a query, gather
+ * the values together; none meets a value that it does not see. */
 static void fold_thin(struct forward *f, const struct key_block *block)
 {
     _Static_assert((int)THIN_ROWS <= (int)GEMM_ROWS, "there are no more rows of scores");
@@ -325,8 +326,8 @@ static void fold_wide(struct forward *f, const struct key_block *block)
     wide_gather(view, block, f->p, f->sums, f->acc);
 }
 
-/* Blocks [first, end), which have a panel each, for one part of the rows after the other. While a part
- * works on one, the keys of the next are called if they are to be packed then. */
+/* Blocks [first, end), which have a panel each, for one part of the rows after the other. While a
+ * part works on one, the keys of the next are called if they are to be packed then. */
 static void fold_window(struct forward *f, const struct ra__key_run *run, struct span keys,
                         int64_t end)
 {

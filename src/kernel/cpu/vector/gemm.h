@@ -1,5 +1,6 @@
-/* gemm.h - the one matrix product behind every product of forward and backward. Operands are grains,
- * sums are f32. Written in the words of an ISA's vec.h and of a grain; knows nothing of attention. */
+/* gemm.h - the one matrix product behind every product of forward and backward. Operands are
+ * grains, sums are f32. Written in the words of an ISA's vec.h and of a grain; knows nothing of
+ * attention. */
 #ifndef RA__KERNEL_CPU_VECTOR_GEMM_H
 #define RA__KERNEL_CPU_VECTOR_GEMM_H
 

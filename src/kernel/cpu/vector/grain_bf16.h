@@ -10,8 +10,8 @@ typedef uint32_t grain;
 
 enum { PER_GRAIN = 2 };
 
-/* Products of bf16 take numbers below 2^-126 for 0. While a block is worked on, whatever else comes out
- * that small becomes 0 too: a weight needs no comparison for it, nor a CPU long to write it. */
+/* Products of bf16 take numbers below 2^-126 for 0. While a block is worked on, whatever else comes
+ * out that small becomes 0 too: a weight needs no comparison for it, nor a CPU long to write it. */
 static inline unsigned grain_begin(void)
 {
     const unsigned mode = _mm_getcsr();

@@ -1,5 +1,5 @@
-/* grain_f32.h - what matrix products multiply: f32, one number to a grain. Inputs of other dtypes are
- * widened. Written in the words of an ISA's vec.h. */
+/* grain_f32.h - what matrix products multiply: f32, one number to a grain. Inputs of other dtypes
+ * are widened. Written in the words of an ISA's vec.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
 #define RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
 

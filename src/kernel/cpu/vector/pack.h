@@ -1,5 +1,5 @@
-/* pack.h - between the problem's dtype and strides and the panels of grains that products read. Rows
- * of a panel are padded with zeros to whole vectors, so products need no tails. Three forms:
+/* pack.h - between the problem's dtype and strides and the panels of grains that products read.
+ * Rows of a panel are padded with zeros to whole vectors, so products need no tails. Three forms:
  *     rows     a row of a tensor is a row of the panel, its numbers line up in grains
  *     stacked  a grain holds the same column of PER_GRAIN rows that follow one another
  *     turned   columns of a tensor are rows of the panel
@@ -13,7 +13,7 @@
 #include "core/dtype.h"
 #include "kernel/cpu/vector/rows.h"
 
-/* ---- Memory ------------------------------------------------------------------------------------ */
+/* ---- Memory ---------------------------------------------------------------------------------- */
 
 /* Pieces of a workspace, one behind the other. Without `base` it only counts. */
 struct arena {
@@ -42,7 +42,7 @@ static inline void *element(ra_dtype dtype, void *data, int64_t index)
 /* Row `row` of a panel of sums whose rows are `dim` long. */
 static inline float *row_of(float *panel, int row, int dim) { return panel + (int64_t)row * dim; }
 
-/* ---- Numbers in f32 ---------------------------------------------------------------------------- */
+/* ---- Numbers in f32 -------------------------------------------------------------------------- */
 
 /* n numbers to f32, and zeros up to padded(n). */
 static void widen(ra_dtype dtype, const void *from, int n, float *to)
@@ -99,7 +99,7 @@ static inline void add_line(float *to, vec factor, vec x, int n)
     memcpy(to, line, sizeof(float) * (size_t)n);
 }
 
-/* ---- Panels of grains -------------------------------------------------------------------------- */
+/* ---- Panels of grains ------------------------------------------------------------------------ */
 
 /* A NaN in it says that something infinite or NaN went by: 0 times a finite number is 0. */
 static inline vec watch(vec watched, vec x) { return grain_dot(x, vec_zero(), watched); }
@@ -190,7 +190,8 @@ static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
     return watched;
 }
 
-/* LANES rows of n numbers to the next LANES columns of a turned panel, whose rows lie `stride` apart. */
+/* LANES rows of n numbers to the next LANES columns of a turned panel, whose rows lie `stride`
+ * apart. */
 static inline __attribute__((always_inline)) void turn_as(const ra_dtype dtype,
                                                           const void *const rows[LANES], int n,
                                                           grain *to, int64_t stride)
@@ -220,7 +221,7 @@ static void turn_rows(ra_dtype dtype, const void *const rows[LANES], int n, grai
     else turn_as(RA_F32, rows, n, to, stride);
 }
 
-/* ---- The rows of a job ------------------------------------------------------------------------- */
+/* ---- The rows of a job ----------------------------------------------------------------------- */
 
 static inline const void *query_at(const struct ra__view *view, const struct ra__matrix *from,
                                    int64_t i, int h)
@@ -263,7 +264,8 @@ static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from,
     return watched;
 }
 
-/* Grains in a line of so many rows turned. An odd number of vectors, so that lines do not meet in a cache. */
+/* Grains in a line of so many rows turned. An odd number of vectors, so that lines do not meet in a
+ * cache. */
 static inline int64_t turned_row(int64_t rows) { return ((rows + SPAN - 1) / SPAN | 1) * LANES; }
 
 /* What pack_rows() made of n numbers turned: [padded(n)][stride], grains stacked. */
@@ -285,7 +287,7 @@ static void turn_queries(const grain *from, int rows, int n, int64_t stride, gra
     }
 }
 
-/* ---- The keys of a block ----------------------------------------------------------------------- */
+/* ---- The keys of a block --------------------------------------------------------------------- */
 
 /* The row of the key in a lane; NULL where no row of the job sees it. */
 static inline const void *key_row(ra_dtype dtype, const struct ra__matrix *from,
@@ -313,8 +315,8 @@ static inline int64_t turned_at(int lane, int n)
     return lane / STRIP * turned_strip(n) + lane % STRIP;
 }
 
-/* The keys of a block, or their values, stacked: the lanes that are seen, and zeros around them up to
- * whole vectors. */
+/* The keys of a block, or their values, stacked: the lanes that are seen, and zeros around them up
+ * to whole vectors. */
 static vec stack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
                        int n, grain *to)
 {
@@ -339,8 +341,8 @@ static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const stru
     }
 }
 
-/* The keys behind a block: those of the next one, whose rows may lie pages apart, are called into the
- * second-level cache while this one is worked on. */
+/* The keys behind a block: those of the next one, whose rows may lie pages apart, are called into
+ * the second-level cache while this one is worked on. */
 struct ahead {
     const struct ra__view *view;
     const struct ra__key_run *run;

@@ -12,15 +12,15 @@ struct right {
     int64_t row, strip;
 };
 
-/* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and C
- * are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n is a
- * multiple of LANES. Each element is summed in the order of t, whatever m and n are, so a row's
- * result does not depend on the rows computed with it, and leaving out terms that are zero changes
- * nothing.
+/* C[i][j] = the sum over t of A[i][t] B[t][j], or C += that sum; i < m, t < depth, j < n. A, B and
+ * C are rows of numbers; a grain of A and one of B hold PER_GRAIN numbers in the direction of t. n
+ * is a multiple of LANES. Each element is summed in the order of t, whatever m and n are, so a
+ * row's result does not depend on the rows computed with it, and leaving out terms that are zero
+ * changes nothing.
  *
  * A gemm.h has gemm(), gemm_leave() and gemm_return(), and says
  *     ROWS        how many rows, with their sums, the second-level cache holds beside packed keys
- *     PARTS       times so many rows a forward job has at most: keys are packed once for all of them
+ *     PARTS       times so many rows a forward job has at most: keys are packed once for them
  *     BACKWARD_ROWS  how many rows a backward job has at most, and
  *     BACKWARD_FEW   where jobs would be few otherwise
  *     STRIP       how wide the strips of B are

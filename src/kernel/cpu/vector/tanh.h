@@ -1,5 +1,5 @@
-/* tanh.h - the hyperbolic tangent for vectors, with its derivative. Written in the words of an ISA's
- * vec.h, on top of exp2.h. */
+/* tanh.h - the hyperbolic tangent for vectors, with its derivative. Written in the words of an
+ * ISA's vec.h, on top of exp2.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_TANH_H
 #define RA__KERNEL_CPU_VECTOR_TANH_H
 
@@ -9,9 +9,9 @@
 /* tanh u, and in *slope 1 - tanh^2 u. Below 5/8 a minimax polynomial, odd and with slope 1 at 0, of
  * relative error 0.08 x 2^-24 itself; from there on with e = exp(2u)
  *     tanh u = (e - 1) / (e + 1)      1 - tanh^2 u = 4 e / (e + 1)^2
- * which keeps its digits in the small slopes of large u. Relative error of tanh at most 3.6 x 2^-24,
- * of the slope 3.1 (1 + |u|) 2^-24. Beyond 40 both stay what they are there, +-1 and 7e-35; NaN stays
- * NaN. */
+ * which keeps its digits in the small slopes of large u. Relative error of tanh at most 3.6 x
+ * 2^-24, of the slope 3.1 (1 + |u|) 2^-24. Beyond 40 both stay what they are there, +-1 and 7e-35;
+ * NaN stays NaN. */
 static inline vec vec_tanh(vec u, vec *slope)
 {
     vec z = vec_mul(u, u), near = vec_all(0x1.9p-2f); /* (5/8)^2 */

@@ -1,6 +1,6 @@
-/* terms.h - the score terms of core/terms.h, one row and one key block at a time, between the matrix
- * products and the softmax of forward and backward. Written in the words of an ISA's vec.h and in
- * plain loops that a compiler turns into vectors.
+/* terms.h - the score terms of core/terms.h, one row and one key block at a time, between the
+ * matrix products and the softmax of forward and backward. Written in the words of an ISA's vec.h
+ * and in plain loops that a compiler turns into vectors.
  *
  * What is added to a score is first gathered per lane, -inf where the key is hidden; so one pass
  * both adds and hides, and a hidden key's score is -inf whatever q.k was. Each lane is worked on by
@@ -76,7 +76,7 @@ static int64_t query_index(const struct terms *t, int row)
     return t->view->q_pos + row / t->view->heads * t->view->q_pos_step;
 }
 
-/* ---- Who is where, and masks of an order: once per block --------------------------------------- */
+/* ---- Who is where, and masks of an order: once per block ------------------------------------- */
 
 static void place_block(struct terms *t, const struct key_block *block)
 {
@@ -134,7 +134,7 @@ static void terms_see(struct terms *t, struct key_block *block, struct lanes *se
     if (t->dropout && !t->consecutive) group_keys(&t->draws, t->at, block->seen);
 }
 
-/* ---- Scores ------------------------------------------------------------------------------------ */
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 /* The bias of the lanes a row sees. */
 static void copy_bias(struct terms *t, int row, struct lanes own)
@@ -223,7 +223,7 @@ static inline bool lane_hidden(const struct terms *t, int lane)
     return t->added && t->addend[lane] == -INFINITY;
 }
 
-/* ---- Weights ----------------------------------------------------------------------------------- */
+/* ---- Weights --------------------------------------------------------------------------------- */
 
 /* Draws what the weights of a row count in acc, to t->kept: over the lanes it sees, and 0 up to
  * whole vectors around them. */
@@ -268,7 +268,7 @@ static void clear_hidden(const struct terms *t, struct lanes own, float *x)
     }
 }
 
-/* ---- Hidden keys that are not finite ----------------------------------------------------------- */
+/* ---- Hidden keys that are not finite --------------------------------------------------------- */
 
 /* stack_block() for one row: zeros in place of keys hidden from it, so that a weight of 0 meets no
  * NaN. Slow, and as rare as a NaN. */

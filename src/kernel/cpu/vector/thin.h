@@ -1,9 +1,9 @@
-/* thin.h - the products of a job of few rows, as decoding has them, without panels: keys and values are
- * read where they lie, and meet all rows while they are in registers. Written in the words of an ISA's
- * vec.h and of a grain; knows nothing of the softmax.
+/* thin.h - the products of a job of few rows, as decoding has them, without panels: keys and values
+ * are read where they lie, and meet all rows while they are in registers. Written in the words of
+ * an ISA's vec.h and of a grain; knows nothing of the softmax.
  *
- * Sums are those of gemm.h to the bit: from 0, in the order of t, one grain_dot() each. Weights meet
- * only values that their rows see, so nothing that is hidden from a row can reach it. */
+ * Sums are those of gemm.h to the bit: from 0, in the order of t, one grain_dot() each. Weights
+ * meet only values that their rows see, so nothing that is hidden from a row can reach it. */
 #ifndef RA__KERNEL_CPU_VECTOR_THIN_H
 #define RA__KERNEL_CPU_VECTOR_THIN_H
 
@@ -43,12 +43,12 @@ static inline const char *thin_row(const struct thin_rows *rows, int lane)
     return rows->data + (rows->first + lane * rows->step);
 }
 
-/* ---- Scores ------------------------------------------------------------------------------------ */
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 /* Keys to be asked for before they are needed, in the order of memory. Squares read them in another
- * order, which no CPU foresees; values, read row by row, need it only where rows lie apart. On Zen 4
- * this doubles the speed of decoding. From 64 to 256 keys ahead make little difference; asking into
- * the first-level cache, or for every second line, is slower. */
+ * order, which no CPU foresees; values, read row by row, need it only where rows lie apart. On Zen
+ * 4 this doubles the speed of decoding. From 64 to 256 keys ahead make little difference; asking
+ * into the first-level cache, or for every second line, is slower. */
 struct thin_ahead {
     const char *row;
     int64_t step;
@@ -115,10 +115,10 @@ static inline __attribute__((always_inline)) void read_square(struct thin_scores
     }
 }
 
-/* Adds what vector `at` of LANES keys gives to their scores. A key's word becomes a lane of a column,
- * whatever is in it; only then is it taken for numbers. Lines are asked for evenly: among the loads,
- * or among the columns where these take longer. Without the pragmas squares would not stay in
- * registers. */
+/* Adds what vector `at` of LANES keys gives to their scores. A key's word becomes a lane of a
+ * column, whatever is in it; only then is it taken for numbers. Lines are asked for evenly: among
+ * the loads, or among the columns where these take longer. Without the pragmas squares would not
+ * stay in registers. */
 static inline __attribute__((always_inline)) void score_square(const ra_dtype dtype,
                                                                struct thin_scores *s,
                                                                const char *const keys[LANES],
@@ -165,8 +165,9 @@ static inline __attribute__((always_inline)) void score_keys(const ra_dtype dtyp
         for (int r = 0; r < rows; r++) vec_store(s->to + r * LINE + lane + g * LANES, sum[g][r]);
 }
 
-/* All lanes that are seen. Around them, up to whole vectors, the nearest key is scored again. Where a
- * sum is a long chain, two squares at a time hide each other's latency; f32 is faster with one. */
+/* All lanes that are seen. Around them, up to whole vectors, the nearest key is scored again. Where
+ * a sum is a long chain, two squares at a time hide each other's latency; f32 is faster with
+ * one. */
 static inline __attribute__((always_inline)) void score_block(const ra_dtype dtype,
                                                               struct thin_scores *s,
                                                               struct lanes seen, const int rows)
@@ -183,7 +184,7 @@ static inline __attribute__((always_inline)) void score_block(const ra_dtype dty
     }
 }
 
-/* ---- Values ------------------------------------------------------------------------------------ */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 struct thin_values {
     struct thin_rows v;
@@ -284,7 +285,7 @@ static inline __attribute__((always_inline)) void gather_block(const ra_dtype dt
     for (; at < vectors; at++) gather_piece(dtype, s, at, rows, 1);
 }
 
-/* ---- For rows and a dtype that are known only now ---------------------------------------------- */
+/* ---- For rows and a dtype that are known only now -------------------------------------------- */
 
 static inline __attribute__((always_inline)) void score_as(const ra_dtype dtype,
                                                            struct thin_scores *s, struct lanes seen,

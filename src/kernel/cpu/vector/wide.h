@@ -1,10 +1,11 @@
-/* wide.h - the products of a job of one query and several KV heads whose keys follow one another in memory,
- * so that they are read as one stream: the same squares as in thin.h, LANES keys of all heads before the
- * next ones, and values as they lie. Written in the words of an ISA's vec.h and of a grain.
+/* wide.h - the products of a job of one query and several KV heads whose keys follow one another in
+ * memory, so that they are read as one stream: the same squares as in thin.h, LANES keys of all
+ * heads before the next ones, and values as they lie. Written in the words of an ISA's vec.h and of
+ * a grain.
  *
- * On Zen 4, 8 KV heads of 256 bytes, f32, one thread: 29 GB/s, against 12 head by head; with 4 query heads
- * each 26 against 15. Values that are read several rows abreast, as pairs of bf16 are, must be asked for: 36
- * GB/s against 16. */
+ * On Zen 4, 8 KV heads of 256 bytes, f32, one thread: 29 GB/s, against 12 head by head; with 4
+ * query heads each 26 against 15. Values that are read several rows abreast, as pairs of bf16 are,
+ * must be asked for: 36 GB/s against 16. */
 #ifndef RA__KERNEL_CPU_VECTOR_WIDE_H
 #define RA__KERNEL_CPU_VECTOR_WIDE_H
 
@@ -22,7 +23,7 @@ static inline bool wide(const struct ra__shape *shape)
            shape->value_dim % LANES == 0;
 }
 
-/* ---- Scores ------------------------------------------------------------------------------------ */
+/* ---- Scores ---------------------------------------------------------------------------------- */
 
 /* As thin_scores; keys are asked for past the end of the block, for the next one begins there. */
 static inline __attribute__((always_inline)) struct thin_scores wide_scores(
@@ -103,8 +104,8 @@ static void wide_score_one(const struct ra__view *view, const struct key_block *
     else wide_score_one_as(RA_F32, &s, view->kv_heads, block->seen);
 }
 
-/* `group` rows for each. A function of its own: among code for more rows GCC 12 makes the loop for one 8%
- * slower. */
+/* `group` rows for each. A function of its own: among code for more rows GCC 12 makes the loop for
+ * one 8% slower. */
 static __attribute__((noinline)) void wide_score_many(const struct ra__view *view,
                                                       const struct key_block *block, int group,
                                                       const grain *q, float *scores)
@@ -125,7 +126,7 @@ static void wide_score(const struct ra__view *view, const struct key_block *bloc
     else wide_score_many(view, block, group, q, scores);
 }
 
-/* ---- Values ------------------------------------------------------------------------------------ */
+/* ---- Values ---------------------------------------------------------------------------------- */
 
 struct wide_values {
     struct thin_rows v;
@@ -144,9 +145,9 @@ struct wide_rows {
     int64_t stride;
 };
 
-/* Adds `vecs` vectors, one or two, of the values of `lines` grains of keys, from `at` on, rows `step` bytes
- * apart, to the sums from column d on, and asks for those `ahead` bytes behind them. Of rows that are read
- * one by one the CPU asks by itself, and better. */
+/* Adds `vecs` vectors, one or two, of the values of `lines` grains of keys, from `at` on, rows
+ * `step` bytes apart, to the sums from column d on, and asks for those `ahead` bytes behind them.
+ * Of rows that are read one by one the CPU asks by itself, and better. */
 static inline __attribute__((always_inline)) void wide_piece(const ra_dtype dtype,
                                                              const struct wide_rows *to,
                                                              const char *at, int64_t step,
