@@ -46,12 +46,12 @@ static struct ra__job job_at(const struct ra__attend *work, int64_t index)
     const struct ra__shape *shape = &exec->plan->input.shape;
     const struct ra__turn *turn = find_turn(work, index);
     struct ra__job job = { .row = &exec->bound->program->rows[turn->row] };
-    const struct ra__cut *cut = ra__bound_cut(shape, exec->bound, job.row);
-    int64_t lanes = ra__lanes(shape, cut, job.row->heads), within = index - turn->jobs_before;
+    const struct ra__cut cut = ra__bound_cut(shape, exec->bound, job.row);
+    int64_t lanes = ra__lanes(shape, &cut, job.row->heads), within = index - turn->jobs_before;
     /* Last queries first: under causal they see the most keys. */
     int64_t chunk = ra__bound_chunks(shape, exec->bound, job.row) - 1 - within / lanes;
     ra__job_set(shape, exec->bound, &job, chunk);
-    job.lane = ra__lane_at(shape, cut, job.row->heads, within % lanes);
+    job.lane = ra__lane_at(shape, &cut, job.row->heads, within % lanes);
     return job;
 }
 

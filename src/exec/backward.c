@@ -91,10 +91,10 @@ static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__rang
 static void run_lanes(struct backward_work *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = &work->exec->plan->input.shape;
-    const struct ra__cut *cut = ra__bound_cut(shape, work->bound, job->row);
-    int64_t lanes = ra__lanes(shape, cut, job->row->heads) / shape->batch;
+    const struct ra__cut cut = ra__bound_cut(shape, work->bound, job->row);
+    int64_t lanes = ra__lanes(shape, &cut, job->row->heads) / shape->batch;
     for (int64_t i = 0; i < lanes && job->run_count > 0; i++) {
-        job->lane = ra__lane_at(shape, cut, job->row->heads, batch * lanes + i);
+        job->lane = ra__lane_at(shape, &cut, job->row->heads, batch * lanes + i);
         if (job->lane.kv_head == kv_head && ra__pool_go_on(work->exec->rank->pool, job->thread))
             ra__job_backward(work->exec, work->step, job);
     }
@@ -213,7 +213,7 @@ static void add_job(const struct backward_work *work, const struct ra__job *job,
     const struct ra__program *program = work->bound->program;
     const struct ruler ruler = make_ruler(work, reach_of_row(work, job->row));
     const struct ra__shape *shape = &work->exec->plan->input.shape;
-    int64_t rows_of_job = job->count * ra__bound_cut(shape, work->bound, job->row)->heads;
+    int64_t rows_of_job = job->count * ra__bound_cut(shape, work->bound, job->row).heads;
     unsigned met = 0; /* chunks of keys, by bit */
     for (int i = job->row->first_key; i < job->row->first_key + job->row->key_count; i++) {
         struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],

@@ -140,7 +140,7 @@ static size_t count_moved(const struct ra__plan *plan, int threads)
     return (size_t)most_keys(&plan->forward, split) * (size_t)threads;
 }
 
-/* What bind_program, prepare_hello and take_scratch will take. */
+/* What bind_program, prepare_hello, take_scratch, take_turns and take_shares will take. */
 static size_t count_binding(const struct ra__plan *plan, int threads)
 {
     const struct ra__program *programs[] = { &plan->forward, &plan->backward };
@@ -153,7 +153,7 @@ static size_t count_binding(const struct ra__plan *plan, int threads)
         bytes += (size_t)plan->home.shape.q_heads * sizeof(double) +
                  (size_t)shape->kv_heads * sizeof(struct ra__range) +
                  RA__MOST_TASKS * sizeof(atomic_bool);
-    bytes += (size_t)plan->forward.row_count * sizeof(struct ra__turn) +
+    bytes += (size_t)plan->forward.row_count * (sizeof(struct ra__turn) + sizeof(struct ra__size)) +
              (size_t)plan->backward.row_count * sizeof(struct ra__share) +
              (size_t)plan->backward.step_count * sizeof(int);
     for (int i = 0; i < RA__COUNT(programs); i++)
@@ -262,6 +262,16 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
         .data = (char *)exec->slots[transfer->slot] + (size_t)transfer->range.lo * row_bytes,
         .bytes = (size_t)(transfer->range.hi - transfer->range.lo) * row_bytes,
     };
+}
+
+static ra_status take_turns(struct ra__exec *exec, int threads)
+{
+    struct ra__bound *bound = &exec->forward;
+    int64_t rows = exec->plan->forward.row_count;
+    RA__TRY(take_array(exec, rows, sizeof *bound->turns, (void **)&bound->turns));
+    RA__TRY(take_array(exec, rows, sizeof *bound->sizes, (void **)&bound->sizes));
+    ra__turns_take(&exec->plan->input.shape, threads, bound);
+    return RA_OK;
 }
 
 /* Counts the chunks of a step by the first head of their rows; `counts` has an entry for each
@@ -423,9 +433,7 @@ ra_status ra__exec_create(struct ra__exec *exec)
     RA__TRY(reserve_messages(exec));
     RA__TRY(take_scratch(exec, threads));
     RA__TRY(bind_program(exec, &exec->plan->forward, threads, &exec->forward));
-    RA__TRY(take_array(exec, exec->plan->forward.row_count, sizeof *exec->forward.turns,
-                       (void **)&exec->forward.turns));
-    ra__turns_take(exec->plan, &exec->forward, threads);
+    RA__TRY(take_turns(exec, threads));
     /* Backward, how queries are cut decides in which order the gradients of keys are summed: the
      * cut must not know the threads. */
     RA__TRY(bind_program(exec, &exec->plan->backward, 1, &exec->backward));
@@ -438,6 +446,7 @@ static void unbind(struct ra__bound *bound)
     ra__free(bound->recvs);
     ra__free(bound->rounds);
     ra__free(bound->turns);
+    ra__free(bound->sizes);
     ra__free(bound->shares);
     ra__free(bound->chunks);
 }

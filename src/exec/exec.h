@@ -70,8 +70,13 @@ struct ra__hello {
 /* When a row of a step has its turn forward: those of the largest jobs come first. */
 struct ra__turn {
     int row;             /* of the program */
-    int64_t pairs;       /* of its largest job, roughly */
+    int64_t work;        /* of its largest job: pairs, those between that nobody sees included */
     int64_t jobs_before; /* in the step */
+};
+
+/* Forward: how a row is cut into jobs, as in struct ra__cut. */
+struct ra__size {
+    int queries, front, fine;
 };
 
 /* Backward, the chunks of all rows that begin with the same head are shared out evenly among the
@@ -87,6 +92,7 @@ struct ra__bound {
     struct ra__round *rounds;
     struct ra__cut cut;       /* of rows with all heads into jobs */
     struct ra__cut each;      /* of rows with other heads: one head per job */
+    struct ra__size *sizes;   /* forward, [row]: what is its own; NULL: nothing */
     struct ra__split split;   /* forward, of keys */
     struct ra__turn *turns;   /* forward, [row]: those of a step in the order of its rows, sorted */
     struct ra__share *shares; /* backward, [row] */
@@ -210,26 +216,33 @@ static inline int64_t ra__job_keys(const struct ra__job *job, const struct ra__k
 }
 
 /* How the rows of a family are cut, into how many chunks of queries, and into how many jobs. */
-static inline const struct ra__cut *ra__bound_cut(const struct ra__shape *shape,
-                                                  const struct ra__bound *bound,
-                                                  const struct ra__plan_row *row)
+static inline struct ra__cut ra__bound_cut(const struct ra__shape *shape,
+                                           const struct ra__bound *bound,
+                                           const struct ra__plan_row *row)
 {
-    return ra__all_heads(shape, row->heads) ? &bound->cut : &bound->each;
+    struct ra__cut cut = ra__all_heads(shape, row->heads) ? bound->cut : bound->each;
+    if (!bound->sizes) return cut;
+    const struct ra__size *size = &bound->sizes[row - bound->program->rows];
+    cut.queries = size->queries;
+    cut.front = size->front;
+    cut.fine = size->fine;
+    return cut;
 }
 static inline int64_t ra__bound_chunks(const struct ra__shape *shape, const struct ra__bound *bound,
                                        const struct ra__plan_row *row)
 {
-    return row->repeat * ra__cut_chunks(ra__bound_cut(shape, bound, row), row->q_count);
+    const struct ra__cut cut = ra__bound_cut(shape, bound, row);
+    return row->repeat * ra__cut_chunks(&cut, row->q_count);
 }
 static inline int64_t ra__bound_jobs(const struct ra__shape *shape, const struct ra__bound *bound,
                                      const struct ra__plan_row *row)
 {
-    return ra__bound_chunks(shape, bound, row) *
-           ra__lanes(shape, ra__bound_cut(shape, bound, row), row->heads);
+    const struct ra__cut cut = ra__bound_cut(shape, bound, row);
+    return row->repeat * ra__cut_chunks(&cut, row->q_count) * ra__lanes(shape, &cut, row->heads);
 }
 
 /* Forward: cuts the rows into jobs that so many threads share, and puts them in order. */
-void ra__turns_take(const struct ra__plan *plan, struct ra__bound *bound, int threads);
+void ra__turns_take(const struct ra__shape *shape, int threads, struct ra__bound *bound);
 
 /* Sets the queries of a job of job->row: its chunk-th stretch of them, over all rows of the
  * family. */

@@ -165,10 +165,10 @@ static void *workspace_of(const struct ra__exec *exec, int thread)
 void ra__job_set(const struct ra__shape *shape, const struct ra__bound *bound, struct ra__job *job,
                  int64_t chunk)
 {
-    const struct ra__cut *cut = ra__bound_cut(shape, bound, job->row);
-    int64_t per_row = ra__cut_chunks(cut, job->row->q_count);
+    const struct ra__cut cut = ra__bound_cut(shape, bound, job->row);
+    int64_t per_row = ra__cut_chunks(&cut, job->row->q_count);
     job->repeat = chunk / per_row;
-    job->count = ra__cut_at(cut, job->row->q_count, chunk % per_row, &job->offset);
+    job->count = ra__cut_at(&cut, job->row->q_count, chunk % per_row, &job->offset);
 }
 
 static void forward_lane(struct ra__exec *exec, const struct ra__step *step,

@@ -11,15 +11,15 @@
  * Rows that all heads share are cut so that the heads of a KV head share its panels; rows of other
  * heads have one head per job.
  *
- * Forward, the first queries of a row are the last to be worked on. Those are cut ever finer, so
- * that no thread is left with a large job when the others have none. */
+ * Forward, the first queries of a row are the last to be worked on. Where that is the end of a
+ * step, they are cut ever finer, so that no thread is left with a large job when the others have
+ * none. */
 struct ra__cut {
-    int heads;       /* per job */
-    int kv_heads;    /* per job: 1 or all */
-    int head_chunks; /* jobs per KV head */
-    int64_t queries; /* per job */
-    int64_t front,
-        fine; /* but the first `front` queries of a row are halved, down to `fine` per job */
+    int heads;           /* per job */
+    int kv_heads;        /* per job: 1 or all */
+    int head_chunks;     /* jobs per KV head */
+    int64_t queries;     /* per job */
+    int64_t front, fine; /* but of the first `front` queries of a row ever fewer, down to `fine` */
 };
 
 /* The largest jobs of at most `rows` rows and `heads` heads. */
@@ -41,11 +41,13 @@ static inline struct ra__cut ra__cut_wide(const struct ra__shape *shape)
     };
 }
 
-/* How many of the first queries of a row, `left` of which are still to be cut, the next job takes:
- * half of them, but no small rest remains. */
+/* How many of the first queries of a row the next job takes, of which `left` are still to be cut:
+ * half of them, or less where they were several jobs. No rest is smaller than `fine`. */
 static inline int64_t ra__cut_front(const struct ra__cut *cut, int64_t left)
 {
-    return left < 2 * cut->fine ? left : left - left / 2;
+    if (left < 2 * cut->fine) return ra__min(left, cut->queries);
+    int64_t share = ra__max(ra__ceil_div(cut->front, cut->queries), 2);
+    return ra__min(ra__max(ra__ceil_div(left, share), cut->fine), cut->queries);
 }
 
 static inline int64_t ra__cut_front_chunks(const struct ra__cut *cut, int64_t front)
@@ -68,8 +70,8 @@ static inline int64_t ra__cut_at(const struct ra__cut *cut, int64_t q_count, int
 {
     int64_t front = ra__min(cut->front, q_count), fine = ra__cut_front_chunks(cut, front);
     if (chunk >= fine) {
-        int64_t behind = (ra__cut_chunks(cut, q_count) - chunk) *
-                         cut->queries; /* it and the rest */
+        /* Those of this chunk and the ones behind it, as if all were whole. */
+        int64_t behind = (ra__cut_chunks(cut, q_count) - chunk) * cut->queries;
         *offset = ra__max(front, q_count - behind);
         return q_count - behind + cut->queries - *offset;
     }

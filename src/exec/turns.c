@@ -1,121 +1,146 @@
-/* turns.c - forward: how large the jobs of a step are, and which rows have their turn first.
+/* turns.c - forward: how large the jobs of a row are, and which rows of a step have their turn
+ * first.
  *
- * Large jobs pack keys for more queries, but the threads of a rank should end together. So no job
- * is more than half of what a thread has to do in a step; those with most pairs go out first, and
- * where jobs are few the last ones are small. */
+ * Large jobs pack keys for more queries, but the threads of a rank should end together. So a job
+ * has no more than five eighths of what a thread has to do in its step, as far as there are queries
+ * to cut; rows whose jobs are largest go out first, and the last jobs of a step are small. Work is
+ * counted as kernels do it: queries times the keys between the first and the last that any of them
+ * sees, hidden ones included. */
 #include <stdlib.h>
 
 #include "exec/exec.h"
 
-enum { FEWEST_QUERIES = 16 }; /* of a job that is cut for the sake of threads */
+enum { FEWEST_ROWS = 16 }; /* of a job that is cut for the sake of threads */
 
-/* The most pairs of a job of a row, roughly. Families move along, and under causal the last queries
- * see most: the first and the last job tell. */
-static int64_t most_pairs(const struct ra__shape *shape, const struct ra__bound *bound, int row)
-{
-    const struct ra__program *program = bound->program;
-    struct ra__job job = { .row = &program->rows[row] };
-    int64_t ends[] = { 0, ra__bound_chunks(shape, bound, job.row) - 1 }, most = 0;
-    for (int end = 0; end < RA__COUNT(ends); end++) {
-        int64_t seen = 0, first;
-        ra__job_set(shape, bound, &job, ends[end]);
-        for (int i = job.row->first_key; i < job.row->first_key + job.row->key_count; i++) {
-            struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
-                                                    job.repeat);
-            seen += ra__job_keys(&job, &run, &first);
-        }
-        most = ra__max(most, seen * job.count * ra__bound_cut(shape, bound, job.row)->heads);
-    }
-    return most;
-}
-
-/* ---- How large ------------------------------------------------------------------------------- */
-
-/* A step, or a job: how many pairs, and which step, or of which row. */
-struct most {
-    int64_t pairs;
-    int index;
+/* The keys that the first and the last job of a row work on: families move along, and under causal
+ * the last queries see most. */
+struct ends {
+    int64_t first, last;
 };
 
-static struct most largest_step(const struct ra__plan *plan, const struct ra__program *program)
+static int64_t keys_of_chunk(const struct ra__shape *shape, const struct ra__bound *bound,
+                             const struct ra__plan_row *row, int64_t chunk)
 {
-    struct most most = { 0, -1 };
-    for (int i = 0; i < program->step_count; i++) {
-        if (program->steps[i].op != RA__OP_ATTEND) continue;
-        int64_t pairs = ra__step_pairs_roughly(plan, program, &program->steps[i]);
-        if (pairs > most.pairs) most = (struct most){ pairs, i };
+    const struct ra__program *program = bound->program;
+    struct ra__job job = { .row = row };
+    int64_t keys = 0, first;
+    ra__job_set(shape, bound, &job, chunk);
+    for (int i = row->first_key; i < row->first_key + row->key_count; i++) {
+        struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
+                                                job.repeat);
+        keys += ra__job_keys(&job, &run, &first);
     }
-    return most;
+    return keys;
 }
 
-static struct most largest_job(const struct ra__shape *shape, const struct ra__bound *bound,
-                               const struct ra__step *step)
+static struct ends keys_at_ends(const struct ra__shape *shape, const struct ra__bound *bound,
+                                const struct ra__plan_row *row)
 {
-    struct most most = { 0, step->first_row };
-    for (int row = step->first_row; row < step->first_row + step->row_count; row++) {
-        int64_t pairs = most_pairs(shape, bound, row);
-        if (pairs > most.pairs) most = (struct most){ pairs, row };
+    int64_t chunks = ra__bound_chunks(shape, bound, row);
+    return (struct ends){ keys_of_chunk(shape, bound, row, 0),
+                          keys_of_chunk(shape, bound, row, chunks - 1) };
+}
+
+/* What jobs of a row have to do, all of them and one of `queries`, at most. */
+static int64_t work_of_row(const struct ra__shape *shape, const struct ra__cut *cut,
+                           const struct ra__plan_row *row, struct ends keys)
+{
+    return ra__lanes(shape, cut, row->heads) * cut->heads * row->repeat * row->q_count *
+           ((keys.first + keys.last) / 2);
+}
+
+static int64_t work_of_job(const struct ra__cut *cut, const struct ra__plan_row *row,
+                           struct ends keys)
+{
+    return ra__min(cut->queries, row->q_count) * cut->heads * ra__max(keys.first, keys.last);
+}
+
+/* Halves the jobs of a row until none is more than `most`; returns how much the largest is then. */
+static int64_t limit_row(const struct ra__shape *shape, struct ra__bound *bound,
+                         struct ra__turn *turn, int64_t most)
+{
+    const struct ra__plan_row *row = &bound->program->rows[turn->row];
+    struct ra__size *size = &bound->sizes[turn->row];
+    struct ra__cut cut = ra__bound_cut(shape, bound, row);
+    const struct ends keys = keys_at_ends(shape, bound, row);
+    while (work_of_job(&cut, row, keys) > most && cut.queries * cut.heads > FEWEST_ROWS)
+        cut.queries = (ra__min(cut.queries, row->q_count) + 1) / 2;
+    size->queries = (int)cut.queries;
+    return work_of_job(&cut, row, keys);
+}
+
+/* Cuts the first queries of a row finer, up to `most`, where a thread has `jobs` of the largest
+ * jobs. */
+static void cut_front(const struct ra__shape *shape, struct ra__bound *bound, int row, int64_t most,
+                      int64_t jobs)
+{
+    enum { SOME = 8 };
+    const struct ra__plan_row *of = &bound->program->rows[row];
+    const struct ra__cut cut = ra__bound_cut(shape, bound, of);
+    int64_t fewest = ra__max(FEWEST_ROWS / cut.heads, 1), whole = ra__min(cut.queries, of->q_count);
+    bound->sizes[row].front = (int)ra__min(most, of->q_count);
+    bound->sizes[row].fine = (int)ra__max(whole / (jobs < SOME ? 8 : 4), fewest);
+}
+
+/* Cuts the last rows finer: as many queries as make a large job for each thread. Where a thread has
+ * MANY large jobs to do, one more or less is not seen. */
+static void cut_end(const struct ra__shape *shape, int threads, struct ra__bound *bound,
+                    const struct ra__step *step, int64_t jobs)
+{
+    enum { MANY = 64, PARTS = 4 };
+    const struct ra__turn *turns = bound->turns + step->first_row;
+    int64_t left = threads; /* large jobs still to be cut */
+    for (int r = step->row_count - 1; r >= 0 && left > 0 && jobs < MANY; r--) {
+        const struct ra__plan_row *row = &bound->program->rows[turns[r].row];
+        const struct ra__cut cut = ra__bound_cut(shape, bound, row);
+        int64_t lanes = ra__lanes(shape, &cut, row->heads);
+        int64_t parts = ra__ceil_div(PARTS * left, lanes); /* of a large job, in each lane */
+        if (row->repeat > 1) return;
+        cut_front(shape, bound, turns[r].row, ra__ceil_div(parts * cut.queries, PARTS), jobs);
+        left -= lanes * ra__ceil_div(row->q_count, cut.queries);
     }
-    return most;
 }
-
-/* Cuts the first queries of rows finer, by so much that each thread gets one of these, where a
- * thread has `jobs` large ones to do. */
-static void cut_front(const struct ra__shape *shape, int threads, int64_t jobs, struct ra__cut *cut)
-{
-    enum { MANY = 64, SOME = 8, PARTS = 4 };
-    if (jobs >= MANY) return; /* one more or less is not seen */
-    int64_t lanes = shape->batch * shape->kv_heads * cut->head_chunks;
-    int64_t part = ra__max(cut->queries / PARTS, FEWEST_QUERIES);
-    cut->front = ra__min(cut->queries, part * ra__ceil_div(PARTS * (int64_t)threads, lanes));
-    cut->fine = ra__max(jobs < SOME ? part / 2 : part, FEWEST_QUERIES);
-}
-
-/* The largest step decides. */
-static void fit_threads(const struct ra__plan *plan, struct ra__bound *bound, int threads)
-{
-    enum { JOBS_PER_THREAD = 2 };
-    const struct ra__shape *shape = &plan->input.shape;
-    const struct most step = largest_step(plan, bound->program);
-    int64_t jobs = 0; /* of the size of the largest, for each thread */
-    while (step.pairs > 0) {
-        struct most job = largest_job(shape, bound, &bound->program->steps[step.index]);
-        const struct ra__plan_row *row = &bound->program->rows[job.index];
-        struct ra__cut *cut = ra__all_heads(shape, row->heads) ? &bound->cut : &bound->each;
-        jobs = step.pairs / threads / ra__max(job.pairs, 1);
-        if (jobs >= JOBS_PER_THREAD || cut->queries <= FEWEST_QUERIES) break;
-        cut->queries = (cut->queries + 1) / 2;
-    }
-    cut_front(shape, threads, jobs, &bound->cut);
-    cut_front(shape, threads, jobs, &bound->each);
-}
-
-/* ---- In which order -------------------------------------------------------------------------- */
 
 /* Largest first; among equals the last row. */
 static int compare_turns(const void *a, const void *b)
 {
     const struct ra__turn *left = a, *right = b;
-    if (left->pairs != right->pairs) return left->pairs < right->pairs ? 1 : -1;
+    if (left->work != right->work) return left->work < right->work ? 1 : -1;
     return left->row < right->row ? 1 : -1;
 }
 
-void ra__turns_take(const struct ra__plan *plan, struct ra__bound *bound, int threads)
+static void take_step(const struct ra__shape *shape, int threads, struct ra__bound *bound,
+                      const struct ra__step *step)
 {
-    const struct ra__shape *shape = &plan->input.shape;
-    const struct ra__program *program = bound->program;
-    if (threads > 1) fit_threads(plan, bound, threads);
-    for (int i = 0; i < program->step_count; i++) {
-        const struct ra__step *step = &program->steps[i];
-        struct ra__turn *turns = bound->turns + step->first_row;
-        int64_t jobs = 0;
-        for (int r = 0; r < step->row_count; r++)
-            turns[r] = (struct ra__turn){ .row = step->first_row + r,
-                                          .pairs = most_pairs(shape, bound, step->first_row + r) };
-        qsort(turns, (size_t)step->row_count, sizeof *turns, compare_turns);
-        for (int r = 0; r < step->row_count; r++) {
-            turns[r].jobs_before = jobs;
-            jobs += ra__bound_jobs(shape, bound, &program->rows[turns[r].row]);
-        }
+    struct ra__turn *turns = bound->turns + step->first_row;
+    int64_t all = 0, largest = 1, jobs = 0, most = INT64_MAX;
+    for (int r = 0; r < step->row_count; r++) {
+        const struct ra__plan_row *row = &bound->program->rows[step->first_row + r];
+        const struct ra__cut cut = ra__bound_cut(shape, bound, row);
+        turns[r].row = step->first_row + r;
+        all += work_of_row(shape, &cut, row, keys_at_ends(shape, bound, row));
     }
+    if (threads > 1) most = all / threads * 5 / 8; /* two for a thread, or nearly so */
+    for (int r = 0; r < step->row_count; r++) {
+        turns[r].work = limit_row(shape, bound, &turns[r], most);
+        largest = ra__max(largest, turns[r].work);
+    }
+    qsort(turns, (size_t)step->row_count, sizeof *turns, compare_turns);
+    if (threads > 1) cut_end(shape, threads, bound, step, all / threads / largest);
+    for (int r = 0; r < step->row_count; r++) {
+        turns[r].jobs_before = jobs;
+        jobs += ra__bound_jobs(shape, bound, &bound->program->rows[turns[r].row]);
+    }
+}
+
+void ra__turns_take(const struct ra__shape *shape, int threads, struct ra__bound *bound)
+{
+    const struct ra__program *program = bound->program;
+    for (int r = 0; r < program->row_count; r++)
+        bound->sizes[r].queries = (int)(ra__all_heads(shape, program->rows[r].heads)
+                                            ? bound->cut.queries
+                                            : bound->each.queries);
+    for (int i = 0; i < program->step_count; i++)
+        if (program->steps[i].op == RA__OP_ATTEND && program->steps[i].row_count > 0)
+            take_step(shape, threads, bound, &program->steps[i]);
 }

@@ -124,10 +124,12 @@ static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size
 {
     unsigned best = best_for(kernel, RA__MANY_ROWS), alone = best_for_one(kernel) & ~best;
     const char *also = !alone ? "" : best ? ", and for one query of " : "one query of ";
+    const char *heads = alone & ~best_for(kernel, RA__FEW_ROWS) ? " with one head to a KV head"
+                                                                : "";
     if (best == RA__ALL_DTYPES) snprintf(sentence, size, "the fastest one this CPU can run");
     else if (best || alone)
-        snprintf(sentence, size, "the fastest one this CPU can run for %s%s%s",
-                 name_dtypes(best).text, also, name_dtypes(alone).text);
+        snprintf(sentence, size, "the fastest one this CPU can run for %s%s%s%s",
+                 name_dtypes(best).text, also, name_dtypes(alone).text, heads);
     else {
         ra_dtype dtype = ra__kernel_takes(kernel, RA_F32) ? RA_F32 : RA_BF16;
         snprintf(sentence, size, "%s is faster", fastest(dtype, RA__MANY_ROWS)->name);
@@ -137,7 +139,7 @@ static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size
 const char *ra__kernel_why(const struct ra__kernel *kernel)
 {
     /* A sentence per kernel, so that a caller may hold all of them at once. */
-    static _Thread_local char sentences[RA__COUNT(kernels)][128];
+    static _Thread_local char sentences[RA__COUNT(kernels)][160];
     int i = 0;
     while (kernels[i] != kernel) i++;
     const char *name = wish();

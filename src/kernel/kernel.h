@@ -154,7 +154,8 @@ static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dt
     return kernel->dtypes >> dtype & 1;
 }
 
-/* How many query rows of a forward pass a key meets: one or few in decoding. */
+/* How many rows of one query, as in decoding, a key meets: one where each KV head has one query
+ * head, or a few. Several queries, or many heads, are many. */
 enum ra__breadth { RA__MANY_ROWS, RA__FEW_ROWS, RA__ONE_ROW };
 
 static inline enum ra__breadth ra__breadth_of(const struct ra__shape *shape)

@@ -22,7 +22,7 @@ trap 'exit 1' INT TERM
 
 tree=$work/tree build=$work/build log=$work/log
 mkdir "$tree"
-(cd "$root" && tar cf - CMakeLists.txt cmake include src cli bench tests/support tests/unit tests/ring tests/fault) |
+(cd "$root" && tar cf - CMakeLists.txt cmake include src cli bench tests/support tests/unit tests/ring tests/fault tests/mpi) |
     (cd "$tree" && tar xf -)
 # The bodies of the vector kernels are shared; one instruction set is enough to see them broken. Words
 # of the other are there for kernels that build on them.
@@ -32,17 +32,26 @@ generator=''
 if command -v ninja >/dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086
 cmake -S "$tree" -B "$build" $generator -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
-    -DRINGATTN_WERROR=OFF -DRINGATTN_EXAMPLES=OFF -DRINGATTN_PEERS=OFF -DRINGATTN_MPI=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
+    -DRINGATTN_WERROR=OFF -DRINGATTN_EXAMPLES=OFF -DRINGATTN_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
 
-# compile KIND/NAME
+# compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in.
+programs=$(cd "$tree/tests/mpi" && grep -l cmocka ./*.c | sed 's|^\./\(.*\)\.c$|test_mpi_\1|')
 compile() {
-    cmake --build "$build" --parallel "$jobs" --target "test_$(echo "$1" | tr / _)" >"$log" 2>&1 </dev/null
+    case $1 in
+    mpi/*) targets="ringattn_mpi $programs" ;;
+    *) targets="test_$(echo "$1" | tr / _)" ;;
+    esac
+    # shellcheck disable=SC2086
+    cmake --build "$build" --parallel "$jobs" --target $targets >"$log" 2>&1 </dev/null
 }
 
 # passes KIND/NAME: runs the test, and stops it at its first failure: the rest would only cost time.
 # Leaves its exit status in $ended.
 passes() {
-    timeout 300 "$build/tests/$1" >"$log" 2>&1 </dev/null &
+    case $1 in
+    mpi/*) timeout 300 ctest --test-dir "$build" -R "^$1\$" --output-on-failure >"$log" 2>&1 </dev/null & ;;
+    *) timeout 300 "$build/tests/$1" >"$log" 2>&1 </dev/null & ;;
+    esac
     pid=$!
     while kill -0 $pid 2>/dev/null; do
         if grep -q '^\[  FAILED  \]' "$log"; then
@@ -58,7 +67,7 @@ passes() {
     return $ended
 }
 
-# Is the kernel built, and can this machine run it? Asked before any mutant is compiled.
+# Is the kernel, or the transport, built, and can this machine run it? Asked before any mutant is compiled.
 usable=$work/usable
 can_run() { grep -q "^  [*+] $1 " "$usable"; }
 
@@ -91,6 +100,7 @@ try() {
         report bad "$mutant" "CHANGES NOTHING in $file"
         return
     fi
+    case $tests in mpi/*) kernel=mpi ;; esac
     if [ "$kernel" ] && ! can_run "$kernel"; then
         echo "skip  $mutant: this machine does not run $kernel" >&2
         skipped=$((skipped + 1))
@@ -141,10 +151,16 @@ each() {
     done <"$list"
 }
 
+cmake --build "$build" --parallel "$jobs" --target ringattn >"$log" 2>&1 </dev/null || { cat "$log"; exit 1; }
+# Where there is MPI.
+cmake --build "$build" --parallel "$jobs" --target ringattn_mpi >"$log" 2>&1 </dev/null || true
+"$build/ringattn" info >"$usable"
+
 # Without a mutant every test must pass: from the others nothing would be learned.
 name_tests() { echo "$tests" | tr ' ' '\n'; }
 sound=''
 for test in $(each name_tests "$@" | sort -u); do
+    case $test in mpi/*) can_run mpi || continue ;; esac
     if compile "$test" && passes "$test"; then
         sound="$sound $test "
     else
@@ -153,9 +169,6 @@ for test in $(each name_tests "$@" | sort -u); do
         failed=$((failed + 1))
     fi
 done
-
-cmake --build "$build" --parallel "$jobs" --target ringattn >"$log" 2>&1 </dev/null || { cat "$log"; exit 1; }
-"$build/ringattn" info >"$usable"
 
 if [ "$markdown" ]; then
     printf '| mutant | what it breaks | caught by |\n|---|---|---|\n'

@@ -137,14 +137,28 @@ static void check_threads(const struct deal_case *c, const char *direction, doub
     check_time(c, direction, longest, all / speed);
 }
 
+static void run_forward(struct world *w)
+{
+    ra_tensor tensor = ra_tensor_packed(w->numbers);
+    ra_attend_args args = ra_attend_args_default();
+    args.q = args.k = args.v = args.out = tensor;
+    assert_ok(ra_attend(w->plan, &args));
+}
+
+static int count_forward(const struct deal_case *c)
+{
+    struct world w;
+    open_world(&w, c);
+    run_forward(&w);
+    close_world(&w);
+    return jobs.count;
+}
+
 static void check_forward(const struct deal_case *c)
 {
     struct world w;
     open_world(&w, c);
-    ra_tensor tensor = ra_tensor_packed(w.numbers);
-    ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = args.out = tensor;
-    assert_ok(ra_attend(w.plan, &args));
+    run_forward(&w);
     check_threads(c, "forward", 1);
     check_threads(c, "forward, some threads slower,", 1.5);
     close_world(&w);
@@ -184,6 +198,11 @@ static void forward_keeps_threads_busy(void **state)
         { "causal", 4096, 8, 2, 16 },
         { "causal", 4096, 1, 1, 2 },
         { "causal", 4096, 1, 1, 16 },
+        { "full", 17408, 1, 1, 16 }, /* two jobs for each thread, and one more */
+        { "full", 256, 64, 1, 16 },  /* many heads to a query */
+        { "full;docs=0,1040,1600,2160,2720,3280,3840,4400,4960,5520,6080,6640,7200,7760,8320,8880,"
+          "9440,10000,10560",
+          10560, 1, 1, 6 }, /* one document is cut, and is the largest all the same */
         { "prefix:1000", 4096, 8, 8, 16 },
         { "blocks:64;local=4;global=1", 16384, 4, 4, 16 }, /* the first rows see everything */
         { "dilated:512/1,1024/2,2048/4", 4096, 8, 8, 16 },
@@ -210,7 +229,7 @@ static void jobs_share_out_a_row(void **state)
 {
     (void)state;
     for (int64_t queries = 1; queries <= 64; queries += 3)
-        for (int64_t front = 0; front <= queries; front += 5)
+        for (int64_t front = 0; front <= 5 * queries; front += 1 + queries / 4)
             for (int64_t fine = 1; fine <= queries; fine *= 2)
                 for (int64_t count = 1; count <= 200; count += 7) {
                     const struct ra__cut cut = { .queries = queries, .front = front, .fine = fine };
@@ -223,6 +242,28 @@ static void jobs_share_out_a_row(void **state)
                     }
                     assert_int_equal(next, count);
                 }
+}
+
+/* One row that sees everything must not make all jobs small: threads add no more than a quarter to
+ * the jobs of one thread, beside the few at the end. */
+static void forward_rows_are_not_torn(void **state)
+{
+    (void)state;
+    static const struct deal_case cases[] = {
+        { "blocks:64;local=4;global=1", 65536, 2, 2, 16 },
+        { "blocks:64;random=0.05;seed=3", 16384, 2, 2, 16 },
+        { "blocks:256;local=4", 32768, 2, 2, 8 },
+        { "window:512", 32768, 1, 1, 16 },
+        { "dilated:512/1,1024/2,2048/4", 16384, 2, 2, 16 },
+    };
+    for (int i = 0; i < TEST_COUNT(cases); i++) {
+        struct deal_case alone = cases[i];
+        alone.threads = 1;
+        int least = count_forward(&alone), got = count_forward(&cases[i]);
+        if (got > least + least / 4 + 4 * cases[i].threads)
+            fail_msg("%s: %d jobs for %d threads, %d for one", cases[i].pattern, got,
+                     cases[i].threads, least);
+    }
 }
 
 /* Where rows see little, or their keys lie everywhere, a step is not cut so often that calls of the
@@ -254,9 +295,8 @@ static void sparse_rows_are_not_torn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_keeps_threads_busy),
-        cmocka_unit_test(backward_keeps_threads_busy),
-        cmocka_unit_test(jobs_share_out_a_row),
+        cmocka_unit_test(forward_keeps_threads_busy), cmocka_unit_test(backward_keeps_threads_busy),
+        cmocka_unit_test(jobs_share_out_a_row),       cmocka_unit_test(forward_rows_are_not_torn),
         cmocka_unit_test(sparse_rows_are_not_torn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
