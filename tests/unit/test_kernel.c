@@ -220,6 +220,42 @@ static void scores_too_large_for_f32(void **state)
         }
 }
 
+/* Scores up to 1e33, twice that of all others for one key: it has all the weight, and LSE its
+ * score. */
+static void scores_of_billions(void **state)
+{
+    (void)state;
+    const struct ra__key_run runs[] = { { 0, 1, 0, 1, 300, JOB_FULL } };
+    for (const struct job_kind *on = job_kinds; on->kernel; on++)
+        for (int n = 0; n < 40; n++) {
+            const int rows = n & 1 ? 1 : 30, key = n * 7;
+            struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
+                                                              .dtype = on->dtype,
+                                                              .dim = 16,
+                                                              .value_dim = 3,
+                                                              .heads = 1,
+                                                              .q_count = rows,
+                                                              .q_pos_step = 1,
+                                                              .runs = runs,
+                                                              .run_count = 1 });
+            w.shape.scale = ldexpf(1.0f, 2 * n);
+            for (int64_t i = 0; i < rows; i++)
+                for (int d = 0; d < 16; d++) job_put(&w, w.q, i, 0, d, d ? 0.0f : 1000.0f);
+            for (int64_t j = 0; j < 300; j++)
+                for (int d = 0; d < 16; d++) job_put(&w, w.k, j, 0, d, j == key ? 1.5f : 0.75f);
+            job_run_forward(&w);
+            for (int64_t i = 0; i < rows; i++) {
+                const double lse = 1500.0 * (double)w.shape.scale;
+                assert_true(fabs((double)w.lse[i] - lse) <= 1e-6 * lse);
+                for (int d = 0; d < 3; d++) {
+                    const double v = job_at(&w, w.v, key, 0, d);
+                    assert_true(fabs(job_at(&w, w.out, i, 0, d) - v) <= 0.01 * fabs(v));
+                }
+            }
+            job_free(&w);
+        }
+}
+
 static void large_scores(void **state)
 {
     (void)state;
@@ -1151,6 +1187,7 @@ int main(void)
         cmocka_unit_test(odd_lanes_and_odd_counts),
         cmocka_unit_test(any_scale),
         cmocka_unit_test(scores_too_large_for_f32),
+        cmocka_unit_test(scores_of_billions),
         cmocka_unit_test(large_scores),
         cmocka_unit_test(gaps_of_200_between_runs),
         cmocka_unit_test(exp2_keeps_its_bound),

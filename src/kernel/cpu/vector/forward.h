@@ -143,10 +143,21 @@ static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN]
     }
 }
 
-/* Turns the scores of a row into weights relative to its maximum. */
-static void weigh_row(struct forward *f, int row, const float *x, grain *to, struct lanes all)
+/* The factor that scores still need. m is rounded to f32, and beyond 2^26 these lie 8 and more
+ * apart: there a score times its factor must be rounded as m was, before m is taken off, or weights
+ * would be off by powers of two, in the end inf or all 0. */
+static inline float settle_factor(const struct forward *f, int row, float *x, struct lanes all)
 {
-    const vec factor = vec_all(f->terms.rest), shift = vec_all(shift_of(f->m[row]));
+    if (fabsf(f->m[row]) < 0x1p26f) return f->terms.rest;
+    scale_row(x + all.from, f->terms.rest, lanes_count(all));
+    return 1.0f;
+}
+
+/* Turns the scores of a row into weights relative to its maximum. */
+static void weigh_row(struct forward *f, int row, float *x, grain *to, struct lanes all)
+{
+    const vec factor = vec_all(settle_factor(f, row, x, all));
+    const vec shift = vec_all(shift_of(f->m[row]));
     vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
     for (int i = all.from; i < all.to; i += SPAN) {
         weigh(x + i, factor, shift, p, sum);
@@ -158,7 +169,8 @@ static void weigh_row(struct forward *f, int row, const float *x, grain *to, str
 /* The same, and drops some of them. */
 static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, struct lanes all)
 {
-    const vec factor = vec_all(f->terms.rest), shift = vec_all(shift_of(f->m[row]));
+    const vec factor = vec_all(settle_factor(f, row, x, all));
+    const vec shift = vec_all(shift_of(f->m[row]));
     vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
     for (int i = all.from; i < all.to; i += SPAN) {
         weigh(x + i, factor, shift, p, sum);
