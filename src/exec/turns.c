@@ -41,32 +41,22 @@ static struct ends keys_at_ends(const struct ra__shape *shape, const struct ra__
                           keys_of_chunk(shape, bound, row, chunks - 1) };
 }
 
-/* What jobs of a row have to do, all of them and one of `queries`, at most. */
-static int64_t work_of_row(const struct ra__shape *shape, const struct ra__cut *cut,
-                           const struct ra__plan_row *row, struct ends keys)
+/* What one job of a row has to do at most, where one query of it has `each`. */
+static int64_t work_of_job(const struct ra__cut *cut, const struct ra__plan_row *row, int64_t each)
 {
-    return ra__lanes(shape, cut, row->heads) * cut->heads * row->repeat * row->q_count *
-           ((keys.first + keys.last) / 2);
-}
-
-static int64_t work_of_job(const struct ra__cut *cut, const struct ra__plan_row *row,
-                           struct ends keys)
-{
-    return ra__min(cut->queries, row->q_count) * cut->heads * ra__max(keys.first, keys.last);
+    return ra__min(cut->queries, row->q_count) * each;
 }
 
 /* Halves the jobs of a row until none is more than `most`; returns how much the largest is then. */
-static int64_t limit_row(const struct ra__shape *shape, struct ra__bound *bound,
-                         struct ra__turn *turn, int64_t most)
+static int64_t limit_row(const struct ra__shape *shape, struct ra__bound *bound, int row,
+                         int64_t each, int64_t most)
 {
-    const struct ra__plan_row *row = &bound->program->rows[turn->row];
-    struct ra__size *size = &bound->sizes[turn->row];
-    struct ra__cut cut = ra__bound_cut(shape, bound, row);
-    const struct ends keys = keys_at_ends(shape, bound, row);
-    while (work_of_job(&cut, row, keys) > most && cut.queries * cut.heads > FEWEST_ROWS)
-        cut.queries = (ra__min(cut.queries, row->q_count) + 1) / 2;
-    size->queries = (int)cut.queries;
-    return work_of_job(&cut, row, keys);
+    const struct ra__plan_row *of = &bound->program->rows[row];
+    struct ra__cut cut = ra__bound_cut(shape, bound, of);
+    while (work_of_job(&cut, of, each) > most && cut.queries * cut.heads > FEWEST_ROWS)
+        cut.queries = (ra__min(cut.queries, of->q_count) + 1) / 2;
+    bound->sizes[row].queries = (int)cut.queries;
+    return work_of_job(&cut, of, each);
 }
 
 /* Cuts the first queries of a row finer, up to `most`, where a thread has `jobs` of the largest
@@ -117,12 +107,15 @@ static void take_step(const struct ra__shape *shape, int threads, struct ra__bou
     for (int r = 0; r < step->row_count; r++) {
         const struct ra__plan_row *row = &bound->program->rows[step->first_row + r];
         const struct ra__cut cut = ra__bound_cut(shape, bound, row);
+        const struct ends keys = keys_at_ends(shape, bound, row);
         turns[r].row = step->first_row + r;
-        all += work_of_row(shape, &cut, row, keys_at_ends(shape, bound, row));
+        turns[r].work = cut.heads * ra__max(keys.first, keys.last); /* of one query */
+        all += ra__lanes(shape, &cut, row->heads) * cut.heads * row->repeat * row->q_count *
+               ((keys.first + keys.last) / 2);
     }
-    if (threads > 1) most = all / threads * 5 / 8; /* two for a thread, or nearly so */
+    if (threads > 1) most = all / threads / 8 * 5; /* two for a thread, or nearly so */
     for (int r = 0; r < step->row_count; r++) {
-        turns[r].work = limit_row(shape, bound, &turns[r], most);
+        turns[r].work = limit_row(shape, bound, turns[r].row, turns[r].work, most);
         largest = ra__max(largest, turns[r].work);
     }
     qsort(turns, (size_t)step->row_count, sizeof *turns, compare_turns);
