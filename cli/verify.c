@@ -7,9 +7,9 @@
 #include <string.h>
 
 #include "check.h"
+#include "digest.h"
 #include "engine.h"
 #include "grid.h"
-#include "half.h"
 #include "json.h"
 #include "machine.h"
 #include "progress.h"
@@ -38,47 +38,12 @@ __attribute__((format(printf, 2, 3))) static void find_fault(struct verdict *ver
 
 /* ---- One case -------------------------------------------------------------------------------- */
 
-/* A number for all bits of a tensor, in global order, so that it can be compared between ring
- * sizes; of those positions that belong to the ranks of `owner`. */
-static uint64_t digest(const struct engine *engine, const struct engine *owner, enum tensor tensor)
-{
-    const struct trial *t = engine->trial;
-    size_t bytes = (size_t)tensor_dim(t, tensor) * half_bytes(tensor_dtype(t, tensor));
-    uint64_t sum = 1;
-    for (int64_t position = 0; position < tensor_length(t, tensor); position++) {
-        int64_t local;
-        if (!engine_find(owner, tensor, position, &local)) continue;
-        const struct view *view = engine_find(engine, tensor, position, &local);
-        for (int64_t i = 0; view && i < t->batch * tensor_heads(t, tensor); i++) {
-            int64_t heads = tensor_heads(t, tensor);
-            const unsigned char *row = (const unsigned char *)view_row(view, i / heads, local,
-                                                                       i % heads);
-            for (size_t b = 0; b < bytes; b++)
-                sum = (sum ^ row[b]) * 0x9e3779b97f4a7c15u + (sum >> 41);
-        }
-    }
-    return sum;
-}
-
-/* Digests of everything a run writes. */
-struct digests {
-    uint64_t of[TENSOR_COUNT];
-};
-
-static struct digests digest_all(const struct engine *engine, const struct engine *owner)
-{
-    struct digests digests = { { 0 } };
-    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
-        if (!tensor_is_backward(i) || engine->trial->backward)
-            digests.of[i] = digest(engine, owner, i);
-    return digests;
-}
-
 static void compare_digests(const struct digests *a, const struct digests *b, const char *when,
                             struct verdict *verdict)
 {
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
         if (a->of[i] != b->of[i]) find_fault(verdict, "%s has other bits %s", tensor_name(i), when);
+    if (a->dsinks != b->dsinks) find_fault(verdict, "dsinks has other bits %s", when);
 }
 
 static int run_once(struct engine *engine)

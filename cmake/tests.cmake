@@ -3,6 +3,7 @@
 #   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only
 #   tests/support                   helpers, linked to all of these
 #   tests/cli/run.sh                the command, from outside
+#   tests/bits                      records bits of the conformance grid, compares versions
 #   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/mpi                       processes, started by a launcher of MPI
 #   tests/abi                       header, exported names, installed packages
@@ -96,6 +97,13 @@ endfunction()
 
 set(tests ${PROJECT_SOURCE_DIR}/tests)
 ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
+add_executable(test_bits ${tests}/bits/bits.c)
+target_compile_definitions(test_bits PRIVATE _GNU_SOURCE)
+target_link_libraries(test_bits PRIVATE ringattn_cli)
+ringattn_flags(test_bits)
+set_target_properties(test_bits PROPERTIES
+    OUTPUT_NAME bits RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bits)
+ringattn_test_script(bits/run 300 sh ${tests}/bits/run.sh ${PROJECT_BINARY_DIR})
 foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
