@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "exec/share.h"
 
 /* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew
  * the line at the same place. */
@@ -346,4 +347,20 @@ ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void
         if (members[i].started) pthread_join(members[i].thread, NULL);
     ra__free(members);
     return outcome.status == RA_OK ? RA_OK : ra__fail(outcome.status, "%s", outcome.sentence);
+}
+
+ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes)
+{
+    if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
+    ra_status status = ra__rank_share(&group->rank, mine, all, bytes);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return ra__tell_others(group, status);
+}
+
+ra_status ra_group_poll(ra_group *group)
+{
+    if (!group) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
+    ra_status status = group->rank.transport->poll(group->rank.link);
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return status;
 }

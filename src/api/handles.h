@@ -3,8 +3,9 @@
 #define RA__API_HANDLES_H
 
 #include "exec/exec.h"
+#include "plan/choose.h"
 
-enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024, RA__WHY_TEXT = 400, RA__FIGURES_TEXT = 128 };
+enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
 
 struct ra_group {
     struct ra__rank rank;
@@ -56,25 +57,8 @@ ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struc
 
 /* The figures that predictions are made with: given by the options, measured, or usual for a
  * transport; and a text that says which. */
-ra_status ra__machine_settle(const ra_plan_options *options, const char *transport,
-                             struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
-
-/* A small problem of the dtype and dims of another, probe.c. Run forward before backward. */
-struct ra__probe;
-ra_status ra__probe_create(const ra_group *group, const ra_problem *problem,
-                           const ra_plan_options *options, struct ra__probe **out);
-ra_status ra__probe_run(struct ra__probe *probe, bool backward, ra_stats *stats);
-void ra__probe_destroy(struct ra__probe *probe); /* accepts NULL and half-made ones */
-
-/* Sets the strategy of `input` where it is to be chosen, and says why in why[RA__WHY_TEXT]. */
-struct ra__choice {
-    const struct ra__machine *machine;
-    const char *figures; /* the same in words */
-    const struct ra__kernel *kernel;
-    char *why;
-};
-ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
-                     struct ra__plan_input *input);
+ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
+                           struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
 
 /* A bias has rows for the queries of a shard: can this strategy take one? */
 ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy);

@@ -162,6 +162,16 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
     return ra__order_copy(order, &plan->order);
 }
 
+/* Workspace is left out, as struct ra__choice says. */
+static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own, size_t *out)
+{
+    const struct ra__kernel *kernel = context;
+    ra_memory memory;
+    RA__TRY(ra__exec_memory(plan, own, kernel, 1, &memory));
+    *out = memory.total - memory.workspace;
+    return RA_OK;
+}
+
 /* What was asked for, or what `auto` stands for. */
 static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
                                  struct ra__plan_input *input)
@@ -170,10 +180,13 @@ static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
     const char *transport = plan->group ? plan->group->rank.transport->name : usual;
     struct ra__choice choice = { .machine = &plan->machine,
                                  .figures = plan->figures,
-                                 .kernel = plan->kernel,
+                                 .bias = options->bias != 0,
+                                 .budget = options->memory,
+                                 .bytes = bytes_of,
+                                 .context = (void *)plan->kernel,
                                  .why = plan->why };
-    RA__TRY(ra__machine_settle(options, transport, &plan->machine, plan->figures));
-    if (input->strategy->chooses) RA__TRY(ra__choose(&choice, options, input));
+    RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures));
+    if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
     else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
     ra__strategy_format(input, plan->strategy);
     return RA_OK;

@@ -1,12 +1,23 @@
 /* state.c - attention in pieces: a state that the caller folds keys into, in any order. */
-#include "api/state.h"
-
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
+#include "api/handles.h"
 #include "exec/fold.h"
+#include "exec/reduce.h"
 #include "pattern/order.h"
+
+struct ra_state {
+    struct ra__shape shape;
+    ra_pattern *pattern;
+    const struct ra__kernel *kernel;
+    struct ra__held_state sums; /* what ra_state_data() shows */
+    void *workspace;
+    float *alibi; /* its own copy, or NULL */
+    struct ra__terms terms;
+    struct ra__meeting meeting;
+};
 
 /* A state may get more keys than it was made for; kernels need no more memory for more of them than
  * this. */
@@ -14,7 +25,7 @@
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
-    return ra__row_of(state, state->data, row);
+    return ra__held_row(&state->sums, state->sums.data, row);
 }
 
 /* Keys come to a state as the caller finds them: in original order, and none of them dropped. */
@@ -56,12 +67,13 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
                 ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);
     if (!fits) return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
-    state->bytes = bytes;
-    state->rows = s->batch * s->q_len * s->q_heads;
-    state->data = ra__alloc(NULL, RA__FOR_STATE, bytes);
+    state->sums = (struct ra__held_state){ .form = { s->batch, s->q_len, s->q_heads, s->value_dim },
+                                           .data = ra__alloc(NULL, RA__FOR_STATE, bytes),
+                                           .rows = s->batch * s->q_len * s->q_heads,
+                                           .bytes = bytes };
     struct ra__extent most = { s->q_len * (s->q_heads / s->kv_heads), ANY_KEYS };
     state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, most, false));
-    if (!state->data || !state->workspace)
+    if (!state->sums.data || !state->workspace)
         return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
     return ra_state_init(state);
 }
@@ -83,9 +95,9 @@ ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_stat
 void ra_state_destroy(ra_state *state)
 {
     if (!state) return;
-    if (!state->held) {
+    if (!state->meeting.held) {
         ra__meeting_clear(&state->meeting);
-        ra__free(state->data);
+        ra__free(state->sums.data);
     }
     ra_pattern_destroy(state->pattern);
     ra__free(state->alibi);
@@ -96,8 +108,8 @@ void ra_state_destroy(ra_state *state)
 ra_status ra_state_init(ra_state *state)
 {
     if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    memset(state->data, 0, state->bytes);
-    for (int64_t i = 0; i < state->rows; i++) state->data[i] = -INFINITY;
+    memset(state->sums.data, 0, state->sums.bytes);
+    for (int64_t i = 0; i < state->sums.rows; i++) state->sums.data[i] = -INFINITY;
     return RA_OK;
 }
 
@@ -113,9 +125,9 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
     struct ra__fold fold = { .shape = s,
                              .pattern = state->pattern,
                              .kernel = state->kernel,
-                             .m = state->data,
-                             .l = state->data + state->rows,
-                             .acc = state->data + 2 * state->rows,
+                             .m = state->sums.data,
+                             .l = state->sums.data + state->sums.rows,
+                             .acc = state->sums.data + 2 * state->sums.rows,
                              .workspace = state->workspace,
                              .terms = state->terms.softcap > 0.0f || state->alibi ? &state->terms
                                                                                   : NULL,
@@ -141,13 +153,21 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    struct ra__form a = ra__form_of(into), b = ra__form_of(from);
-    if (ra__form_difference(&a, &b))
+    const char *other = ra__form_difference(&into->sums.form, &from->sums.form);
+    if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
-                        ra__form_difference(&a, &b));
-    for (int64_t i = 0; i < into->rows; i++)
-        ra__state_merge_row(row_at(into, i), row_at(from, i), into->shape.value_dim);
+                        other);
+    ra__held_states_merge(&into->sums, &from->sums);
     return RA_OK;
+}
+
+ra_status ra_state_reduce(ra_state *state, ra_group *group)
+{
+    if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    ra_status status = state ? ra__reduce(&state->sums, &state->meeting, &group->rank)
+                             : ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    if (status == RA_OK) ra__rank_rest(&group->rank);
+    return ra__tell_others(group, status);
 }
 
 /* `sinks` may be NULL. */
@@ -156,7 +176,7 @@ static ra_status finish(const ra_state *state, const float *sinks, const ra_tens
     const struct ra__shape *s = &state->shape;
     ra_tensor t;
     RA__TRY(ra__tensor_from("out", out, s, s->q_len, s->q_heads, s->value_dim, &t));
-    for (int64_t i = 0; i < state->rows; i++) {
+    for (int64_t i = 0; i < state->sums.rows; i++) {
         int64_t query = i / s->q_heads;
         int head = (int)(i % s->q_heads);
         struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
@@ -182,8 +202,8 @@ ra_status ra_state_finish_sinks(const ra_state *state, const float *sinks, const
 
 void *ra_state_data(ra_state *state, size_t *bytes)
 {
-    if (bytes) *bytes = state ? state->bytes : 0;
-    return state ? state->data : NULL;
+    if (bytes) *bytes = state ? state->sums.bytes : 0;
+    return state ? state->sums.data : NULL;
 }
 
 ra_status ra_partial_merge(int64_t rows, int dim, float *out, float *lse, const float *other_out,

@@ -257,7 +257,7 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
     size_t row_bytes = ra__slot_row_bytes(exec->plan, transfer->slot);
     return (struct ra__message){
         .peer = transfer->peer,
-        .tag = prefix << 16 | transfer->tag, /* hops and topics stay below 2^16 */
+        .tag = prefix << RA__TAG_FINGERPRINT_SHIFT | transfer->tag,
         .hop = transfer->hop,
         .data = (char *)exec->slots[transfer->slot] + (size_t)transfer->range.lo * row_bytes,
         .bytes = (size_t)(transfer->range.hi - transfer->range.lo) * row_bytes,

@@ -133,7 +133,7 @@ ra_status ra__exec_hello(struct ra__exec *exec)
     struct ra__hello *mine =
         &exec->hellos[rank->ranks - 1]; /* stays where the transport holds it */
     *mine = exec->hello;
-    RA__TRY(ra__exec_share(rank, exec->hello_messages, ra__tag(0, RA__TOPIC_HELLO), mine,
+    RA__TRY(ra__exec_share(rank, exec->hello_messages, ra__reserved_tag(RA__RESERVED_HELLO), mine,
                            exec->hellos, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) RA__TRY(compare(exec, i));
     exec->greeted = true;

@@ -12,6 +12,7 @@
 #ifndef RA__PLAN_PLAN_H
 #define RA__PLAN_PLAN_H
 
+#include "core/tags.h"
 #include "core/terms.h"
 #include "plan/team.h"
 
@@ -87,17 +88,6 @@ struct ra__piece {
     int64_t at;
     int64_t reach; /* the last row of this and earlier pieces of the KV head, for searching needs */
 };
-
-/* What messages are about; part of their tag, so that they cannot meet the wrong receive. */
-enum ra__topic {
-    RA__TOPIC_KEYS,
-    RA__TOPIC_CHAIN,
-    RA__TOPIC_HOME,
-    RA__TOPIC_HELLO,
-    RA__TOPIC_SWAP,
-    RA__TOPICS
-};
-static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
 
 /* Rows of a slot to or from a peer. */
 struct ra__transfer {

@@ -1,10 +1,7 @@
-/* share.c - a few bytes from every rank to every other, and signs of life between calls. */
+/* share.c - see share.h. */
 #include <string.h>
 
-#include "api/handles.h"
-
-/* Greetings of plans are hop 0, states hops 1 and 2; all have fingerprint 0. */
-enum { TAG_HOP_SHARE = 3 };
+#include "exec/share.h"
 
 /* The others' bytes arrive one behind the other; this rank's own go between them. */
 static void put_together(const struct ra__rank *rank, const void *mine, const char *theirs,
@@ -30,13 +27,13 @@ static ra_status share_at(const struct ra__rank *rank, const struct desk *desk, 
         return ra__fail(RA_ERR_MEMORY, "share: %d messages of %zu bytes", 2 * others, bytes);
     if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
     memcpy(desk->mine, mine, bytes);
-    RA__TRY(ra__exec_share(rank, desk->messages, ra__tag(TAG_HOP_SHARE, RA__TOPIC_HELLO),
-                           desk->mine, desk->theirs, bytes));
+    RA__TRY(ra__exec_share(rank, desk->messages, ra__reserved_tag(RA__RESERVED_SHARE), desk->mine,
+                           desk->theirs, bytes));
     put_together(rank, mine, desk->theirs, all, bytes);
     return RA_OK;
 }
 
-static ra_status share(const struct ra__rank *rank, const void *mine, void *all, size_t bytes)
+ra_status ra__rank_share(const struct ra__rank *rank, const void *mine, void *all, size_t bytes)
 {
     size_t others = (size_t)rank->ranks - 1;
     struct desk desk = { ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * others + 1,
@@ -48,21 +45,5 @@ static ra_status share(const struct ra__rank *rank, const void *mine, void *all,
     if (status != RA_OK && ra__rank_holds(rank)) return status;
     ra__free(desk.mine);
     ra__free(desk.theirs);
-    return status;
-}
-
-ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes)
-{
-    if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
-    ra_status status = share(&group->rank, mine, all, bytes);
-    if (status == RA_OK) ra__rank_rest(&group->rank);
-    return ra__tell_others(group, status);
-}
-
-ra_status ra_group_poll(ra_group *group)
-{
-    if (!group) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
-    ra_status status = group->rank.transport->poll(group->rank.link);
-    if (status == RA_OK) ra__rank_rest(&group->rank);
     return status;
 }

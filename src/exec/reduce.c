@@ -3,7 +3,7 @@
  * Every rank sends its state to every other and adds up all of them itself, in the order of ranks:
  * a state is small where this is used (a few queries against a long cache), and so all ranks get
  * the same bits after one exchange. */
-#include "api/state.h"
+#include "exec/reduce.h"
 
 #include <string.h>
 
@@ -12,16 +12,6 @@ static const char *const field_names[] = {
     RA__FORM_LIST(NAME)
 #undef NAME
 };
-
-struct ra__form ra__form_of(const ra_state *state)
-{
-    struct ra__form form = {
-#define VALUE(name, text) .name = state->shape.name,
-        RA__FORM_LIST(VALUE)
-#undef VALUE
-    };
-    return form;
-}
 
 const char *ra__form_difference(const struct ra__form *a, const struct ra__form *b)
 {
@@ -38,12 +28,9 @@ void ra__meeting_clear(struct ra__meeting *meeting)
     *meeting = (struct ra__meeting){ .others = 0 };
 }
 
-/* Greetings of plans are hop 0. All of these have fingerprint 0, which no message of a plan has. */
-enum { TAG_HOP_FORM = 1, TAG_HOP_STATE = 2 };
-
-static ra_status make_room(ra_state *state, const struct ra__rank *rank)
+static ra_status make_room(const struct ra__held_state *state, struct ra__meeting *meeting,
+                           const struct ra__rank *rank)
 {
-    struct ra__meeting *meeting = &state->meeting;
     int others = rank->ranks - 1;
     if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
     if (others <= meeting->others) return RA_OK;
@@ -64,12 +51,12 @@ static ra_status make_room(ra_state *state, const struct ra__rank *rank)
 }
 
 /* Sizes of messages follow from the form, so it goes ahead of them. */
-static ra_status compare_forms(ra_state *state, const struct ra__rank *rank)
+static ra_status compare_forms(const struct ra__held_state *state, struct ra__meeting *meeting,
+                               const struct ra__rank *rank)
 {
-    struct ra__meeting *meeting = &state->meeting;
     struct ra__form *mine = &meeting->forms[rank->ranks - 1];
-    *mine = ra__form_of(state);
-    RA__TRY(ra__exec_share(rank, meeting->messages, ra__tag(TAG_HOP_FORM, RA__TOPIC_HELLO), mine,
+    *mine = state->form;
+    RA__TRY(ra__exec_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_FORM), mine,
                            meeting->forms, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) {
         const char *other = ra__form_difference(mine, &meeting->forms[i]);
@@ -81,18 +68,19 @@ static ra_status compare_forms(ra_state *state, const struct ra__rank *rank)
 }
 
 /* Rank 0's state, plus rank 1's, and so on, on every rank: the same sums in the same order. */
-static ra_status add_up(ra_state *state, const struct ra__rank *rank)
+static ra_status add_up(const struct ra__held_state *state, const struct ra__meeting *meeting,
+                        const struct ra__rank *rank)
 {
     enum { ROWS = 1024 }; /* between two signs of life */
     size_t floats = state->bytes / sizeof(float);
-    float *sum = rank->rank == 0 ? state->data : state->meeting.states;
+    float *sum = rank->rank == 0 ? state->data : meeting->states;
     for (int i = 1; i < rank->ranks; i++) {
         float *next = i == rank->rank
                           ? state->data
-                          : state->meeting.states + (size_t)(i < rank->rank ? i : i - 1) * floats;
+                          : meeting->states + (size_t)(i < rank->rank ? i : i - 1) * floats;
         for (int64_t row = 0; row < state->rows; row++) {
-            ra__state_merge_row(ra__row_of(state, sum, row), ra__row_of(state, next, row),
-                                state->shape.value_dim);
+            ra__state_merge_row(ra__held_row(state, sum, row), ra__held_row(state, next, row),
+                                (int)state->form.value_dim);
             if (row % ROWS == 0) RA__TRY(rank->transport->poll(rank->link));
         }
     }
@@ -100,26 +88,32 @@ static ra_status add_up(ra_state *state, const struct ra__rank *rank)
     return RA_OK;
 }
 
-static ra_status reduce(ra_state *state, const struct ra__rank *rank)
+void ra__held_states_merge(const struct ra__held_state *into, const struct ra__held_state *from)
 {
-    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    RA__TRY(rank->transport->poll(rank->link)); /* an aborted group is good for nothing */
-    if (state->held)
-        return ra__fail(RA_ERR_SYSTEM, "state: a group that failed did not let go of its memory");
-    if (rank->ranks == 1) return RA_OK;
-    RA__TRY(make_room(state, rank));
-    RA__TRY(compare_forms(state, rank));
-    if (state->bytes == 0) return RA_OK;
-    RA__TRY(ra__exec_share(rank, state->meeting.messages, ra__tag(TAG_HOP_STATE, RA__TOPIC_HELLO),
-                           state->data, state->meeting.states, state->bytes));
-    return add_up(state, rank);
+    for (int64_t row = 0; row < into->rows; row++)
+        ra__state_merge_row(ra__held_row(into, into->data, row),
+                            ra__held_row(from, from->data, row), (int)into->form.value_dim);
 }
 
-ra_status ra_state_reduce(ra_state *state, ra_group *group)
+static ra_status reduce(const struct ra__held_state *state, struct ra__meeting *meeting,
+                        const struct ra__rank *rank)
 {
-    if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    ra_status status = reduce(state, &group->rank);
-    if (status != RA_OK && state) state->held = state->held || ra__rank_holds(&group->rank);
-    if (status == RA_OK) ra__rank_rest(&group->rank);
-    return ra__tell_others(group, status);
+    RA__TRY(rank->transport->poll(rank->link)); /* an aborted group is good for nothing */
+    if (meeting->held)
+        return ra__fail(RA_ERR_SYSTEM, "state: a group that failed did not let go of its memory");
+    if (rank->ranks == 1) return RA_OK;
+    RA__TRY(make_room(state, meeting, rank));
+    RA__TRY(compare_forms(state, meeting, rank));
+    if (state->bytes == 0) return RA_OK;
+    RA__TRY(ra__exec_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_STATE),
+                           state->data, meeting->states, state->bytes));
+    return add_up(state, meeting, rank);
+}
+
+ra_status ra__reduce(const struct ra__held_state *state, struct ra__meeting *meeting,
+                     const struct ra__rank *rank)
+{
+    ra_status status = reduce(state, meeting, rank);
+    if (status != RA_OK) meeting->held = meeting->held || ra__rank_holds(rank);
+    return status;
 }

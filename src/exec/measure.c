@@ -5,11 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "api/handles.h"
 #include "core/clock.h"
-
-/* Greetings of plans are hop 0, states hops 1 and 2, shares hop 3; all have fingerprint 0. */
-enum { TAG_HOP_TIME = 4, TAG_HOP_STREAM = 5 };
+#include "exec/measure.h"
 
 enum {
     SMALL_ROUNDS = 8, /* in a row: one alone is mostly noise */
@@ -35,7 +32,7 @@ static ra_status slowest(struct meter *meter, double mine, double *out)
     const int others = meter->rank->ranks - 1;
     meter->times[others] = *out = mine;
     if (others > 0)
-        RA__TRY(ra__exec_share(meter->rank, meter->messages, ra__tag(TAG_HOP_TIME, RA__TOPIC_HELLO),
+        RA__TRY(ra__exec_share(meter->rank, meter->messages, ra__reserved_tag(RA__RESERVED_TIME),
                                &meter->times[others], meter->times, sizeof mine));
     for (int i = 0; i < others; i++) *out = fmax(*out, meter->times[i]);
     return RA_OK;
@@ -59,7 +56,7 @@ static double median(double times[TIMES])
 static ra_status pass_on(struct meter *meter, size_t bytes)
 {
     const struct ra__rank *rank = meter->rank;
-    int tag = ra__tag(TAG_HOP_STREAM, RA__TOPIC_HELLO);
+    int tag = ra__reserved_tag(RA__RESERVED_MEASUREMENT);
     struct ra__message send = {
         .peer = (rank->rank + 1) % rank->ranks, .tag = tag, .data = meter->bytes, .bytes = bytes
     };
@@ -106,7 +103,7 @@ static ra_status measure_bandwidth(struct meter *meter, double latency, double *
     return RA_OK;
 }
 
-static ra_status measure_links(struct meter *meter, ra_machine *machine)
+static ra_status measure_links(struct meter *meter, struct ra__machine *machine)
 {
     if (meter->rank->ranks == 1) return RA_OK; /* nothing travels */
     RA__TRY(time_often(meter, 1, SMALL_ROUNDS, &machine->latency));
@@ -120,22 +117,21 @@ static ra_status measure_links(struct meter *meter, ra_machine *machine)
 static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
                               double *flops)
 {
-    ra_stats stats = ra_stats_default();
-    double times[TIMES], seconds;
-    RA__TRY(ra__probe_run(probe, backward, &stats));
+    double times[TIMES], seconds, work;
+    RA__TRY(ra__probe_run(probe, backward, &work));
     for (int i = 0; i < TIMES; i++) {
         RA__TRY(slowest(meter, 0.0, &seconds));
         double start = ra__now();
-        RA__TRY(ra__probe_run(probe, backward, &stats));
+        RA__TRY(ra__probe_run(probe, backward, &work));
         RA__TRY(slowest(meter, 0.0, &seconds));
         RA__TRY(slowest(meter, ra__now() - start, &times[i]));
     }
-    *flops = stats.flops / median(times);
+    *flops = work / median(times);
     return RA_OK;
 }
 
 static ra_status measure_kernel(struct meter *meter, struct ra__probe *probe, bool backward,
-                                ra_machine *machine)
+                                struct ra__machine *machine)
 {
     RA__TRY(measure_pass(meter, probe, false, &machine->flops));
     return backward ? measure_pass(meter, probe, true, &machine->backward_flops) : RA_OK;
@@ -166,29 +162,16 @@ static void close_meter(struct meter *meter, bool failed)
     ra__free(meter->bytes);
 }
 
-static ra_status measure(const ra_group *group, const ra_problem *problem,
-                         const ra_plan_options *options, ra_machine *machine)
+ra_status ra__measure(const struct ra__subject *subject, struct ra__machine *out)
 {
     struct meter meter = { .rank = NULL };
     struct ra__probe *probe = NULL;
-    ra_status status = open_meter(&meter, &group->rank);
-    if (status == RA_OK) status = ra__probe_create(group, problem, options, &probe);
-    if (status == RA_OK) status = measure_links(&meter, machine);
-    if (status == RA_OK) status = measure_kernel(&meter, probe, options->backward != 0, machine);
+    ra_status status = open_meter(&meter, subject->rank);
+    *out = (struct ra__machine){ 0.0, 0.0, 0.0, 0.0 };
+    if (status == RA_OK) status = ra__probe_create(subject, &probe);
+    if (status == RA_OK) status = measure_links(&meter, out);
+    if (status == RA_OK) status = measure_kernel(&meter, probe, subject->backward, out);
     ra__probe_destroy(probe);
     close_meter(&meter, status != RA_OK);
     return status;
-}
-
-ra_status ra_group_measure(ra_group *group, const ra_problem *problem, const ra_plan_options *given,
-                           ra_machine *out)
-{
-    ra_machine machine = ra_machine_default();
-    ra_plan_options options = ra_plan_options_default();
-    if (!group || !problem || !out) return ra__fail(RA_ERR_ARGUMENT, "measure: NULL argument");
-    ra_status status = ra__take_struct("ra_plan_options", &options, sizeof options, given);
-    if (status == RA_OK) status = measure(group, problem, &options, &machine);
-    if (status == RA_OK) ra__rank_rest(&group->rank);
-    if (status == RA_OK) return ra__give_struct("ra_machine", out, &machine, sizeof machine);
-    return ra__tell_others(group, status);
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "api/handles.h"
+#include "plan/choose.h"
 
 /* One that could be chosen. */
 struct candidate {
@@ -24,36 +24,32 @@ static int ranks_to_ask(int ranks, int asked[3])
     return count;
 }
 
-static ra_status ask_rank(const struct ra__choice *choice, const ra_plan_options *options,
-                          struct candidate *candidate)
+static ra_status ask_rank(const struct ra__choice *choice, struct candidate *candidate)
 {
     struct ra__plan plan;
     struct ra__account account = { { 0 } };
-    ra_memory memory;
+    size_t bytes = 0;
     RA__TRY(ra__plan_build(&candidate->input, &account, &plan));
     double seconds = ra__program_cost(&plan, &plan.forward, choice->machine).seconds;
     if (plan.home.backward)
         seconds += ra__program_cost(&plan, &plan.backward, choice->machine).seconds;
-    ra_status status = ra__exec_memory(&plan, account.bytes[RA__FOR_BOOKKEEPING], choice->kernel, 1,
-                                       &memory);
+    size_t own = account.bytes[RA__FOR_BOOKKEEPING];
+    ra_status status = choice->bytes(choice->context, &plan, own, &bytes);
     ra__plan_clear(&plan);
     if (status != RA_OK) return status;
     if (seconds > candidate->seconds) candidate->seconds = seconds;
-    /* Kernels and threads of ranks may differ, and what these need is little. */
-    size_t bytes = memory.total - memory.workspace;
-    if (options->memory && bytes > options->memory) candidate->fits = false;
+    if (choice->budget && bytes > choice->budget) candidate->fits = false;
     return RA_OK;
 }
 
-static ra_status ask(const struct ra__choice *choice, const ra_plan_options *options,
-                     struct candidate *candidate)
+static ra_status ask(const struct ra__choice *choice, struct candidate *candidate)
 {
     int asked[3], count = ranks_to_ask(candidate->input.ranks, asked);
     ra__strategy_format(&candidate->input, candidate->text);
     candidate->fits = true;
     for (int i = 0; i < count; i++) {
         candidate->input.rank = asked[i];
-        RA__TRY(ask_rank(choice, options, candidate));
+        RA__TRY(ask_rank(choice, candidate));
     }
     return RA_OK;
 }
@@ -108,14 +104,13 @@ static void say_why(const struct ra__choice *choice, const struct candidate *bes
     snprintf(choice->why + used, RA__WHY_TEXT - used, "; at %s", choice->figures);
 }
 
-ra_status ra__choose(struct ra__choice *choice, const ra_plan_options *options,
-                     struct ra__plan_input *input)
+ra_status ra__choose(const struct ra__choice *choice, struct ra__plan_input *input)
 {
     struct candidate best, next;
     char others[RA__WHY_TEXT] = "";
     int rank = input->rank;
-    for (int i = 0; candidate_at(input, options->bias, i, &next); i++) {
-        RA__TRY(ask(choice, options, &next));
+    for (int i = 0; candidate_at(input, choice->bias, i, &next); i++) {
+        RA__TRY(ask(choice, &next));
         bool better = i == 0 || is_better(&next, &best);
         if (i > 0) add_text(others, i > 1 ? ", " : ", against ", better ? &best : &next);
         if (better) best = next;

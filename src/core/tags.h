@@ -1,0 +1,35 @@
+/* tags.h - the tags of messages between ranks: all of them, so that no two kinds of message can be
+ * taken for one another. A tag is a fingerprint of the plan (15 bits), then hop and topic (16). */
+#ifndef RA__CORE_TAGS_H
+#define RA__CORE_TAGS_H
+
+/* What messages are about. */
+enum ra__topic {
+    RA__TOPIC_KEYS,
+    RA__TOPIC_CHAIN,
+    RA__TOPIC_HOME,
+    RA__TOPIC_HELLO,
+    RA__TOPIC_SWAP,
+    RA__TOPICS
+};
+
+/* Of a plan, without its fingerprint. */
+static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
+
+/* Messages that belong to no plan have fingerprint 0, topic HELLO, and one of these for a hop. */
+enum ra__reserved {
+    RA__RESERVED_HELLO,      /* plans compare their problems */
+    RA__RESERVED_FORM,       /* states compare their shapes, */
+    RA__RESERVED_STATE,      /* and are added up */
+    RA__RESERVED_SHARE,      /* ra_group_share() */
+    RA__RESERVED_TIME,       /* ra_group_measure(): the slowest rank counts, */
+    RA__RESERVED_MEASUREMENT /* and what is sent to be timed */
+};
+static inline int ra__reserved_tag(enum ra__reserved reserved)
+{
+    return ra__tag((int)reserved, RA__TOPIC_HELLO);
+}
+
+enum { RA__TAG_FINGERPRINT_SHIFT = 16 };
+
+#endif
