@@ -1,6 +1,6 @@
-/* delta.c - delta = rowsum(dout * out) - dlse, which backward needs once per query row and head. It
- * is a small part of the work of any backward, so one plain loop serves every kernel. Sums are in
- * double, several at a time, because one would wait for itself at every number. */
+/* delta.c - delta = rowsum(dout * out) - dlse, which backward needs once per query row. It is a
+ * small part of the work of backward, so one plain loop serves every kernel. Sums are in double,
+ * several at a time, because a single chain would be limited by latency. */
 #include "core/dtype.h"
 #include "kernel/kernel.h"
 

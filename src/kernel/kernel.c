@@ -35,16 +35,16 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
     return kernel->usable() && !(kernel->slow && kernel->slow()) && ra__kernel_takes(kernel, dtype);
 }
 
-/* Where rows are few a kernel that reads keys where they lie is faster than one that packs them for
- * products of many rows; and for one row, one that reads values key by key, in the order of memory,
- * than one that multiplies them in pairs. */
+/* For few query rows, a kernel that reads keys in place is faster than one that packs them. For one
+ * row, a kernel that reads values key by key, in the order of memory, is faster than one that
+ * multiplies them in pairs. */
 static bool suits(const struct ra__kernel *kernel, enum ra__breadth rows)
 {
     if (rows == RA__MANY_ROWS) return true;
     return kernel->wide && (rows != RA__ONE_ROW || kernel->weights == RA_F32);
 }
 
-/* The plain C kernel is always usable and takes every dtype, so there always is one. */
+/* The scalar kernel is always usable and supports every dtype, so there always is one. */
 static const struct ra__kernel *fastest(ra_dtype dtype, enum ra__breadth rows)
 {
     int i = RA__COUNT(kernels) - 1;
@@ -52,7 +52,7 @@ static const struct ra__kernel *fastest(ra_dtype dtype, enum ra__breadth rows)
     return kernels[i];
 }
 
-/* What the environment asks for; NULL where it leaves the choice to us. */
+/* The kernel that the environment asks for; NULL if it does not. */
 static const char *wish(void)
 {
     const char *name = getenv("RINGATTN_KERNEL");
@@ -97,7 +97,7 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth r
     return RA_OK;
 }
 
-/* The dtypes it is the fastest kernel for. */
+/* The dtypes for which it is the fastest kernel. */
 static unsigned best_for(const struct ra__kernel *kernel, enum ra__breadth rows)
 {
     unsigned dtypes = 0;
@@ -106,7 +106,7 @@ static unsigned best_for(const struct ra__kernel *kernel, enum ra__breadth rows)
     return dtypes;
 }
 
-/* The same for one query, of one head or several to a KV head. */
+/* The same for one query, with one or several query heads per KV head. */
 static unsigned best_for_one(const struct ra__kernel *kernel)
 {
     return best_for(kernel, RA__FEW_ROWS) | best_for(kernel, RA__ONE_ROW);
@@ -119,7 +119,7 @@ bool ra__kernel_chosen(const struct ra__kernel *kernel)
                 : (best_for(kernel, RA__MANY_ROWS) | best_for_one(kernel)) != 0;
 }
 
-/* For a usable kernel that nobody asked for by name. */
+/* For a usable kernel that was not asked for by name. */
 static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size)
 {
     unsigned best = best_for(kernel, RA__MANY_ROWS), alone = best_for_one(kernel) & ~best;
@@ -138,7 +138,7 @@ static void say_why(const struct ra__kernel *kernel, char *sentence, size_t size
 
 const char *ra__kernel_why(const struct ra__kernel *kernel)
 {
-    /* A sentence per kernel, so that a caller may hold all of them at once. */
+    /* One sentence per kernel, so that a caller can keep all of them. */
     static _Thread_local char sentences[RA__COUNT(kernels)][160];
     int i = 0;
     while (kernels[i] != kernel) i++;

@@ -1,5 +1,5 @@
-/* score.h - what core/terms.h makes of one query and one key: the definitions, for kernels that go
- * key by key, and to be read beside the loops of those that do not. */
+/* score.h - the effect of core/terms.h on one query and one key: the definitions, for kernels that
+ * go key by key, and for comparison with the loops of the others. */
 #ifndef RA__KERNEL_SCORE_H
 #define RA__KERNEL_SCORE_H
 
@@ -7,15 +7,15 @@
 #include "kernel/kernel.h"
 #include "kernel/state.h"
 
-/* A key to a query row, all terms counted. */
+/* The score of a key for a query row, with all terms. */
 struct ra__score {
     float x;     /* in units of log2 */
-    float slope; /* of x in scale q.k log2(e) */
-    float kept;  /* what its weight counts in acc; dout.v and dv take it too */
-    bool hidden; /* from this row: then x is -inf, and k and v must not matter */
+    float slope; /* derivative of x by scale q.k log2(e) */
+    float kept;  /* the dropout factor of its weight in acc; dout.v and dv take it too */
+    bool hidden; /* from this row: then x is -inf, and k and v must have no effect */
 };
 
-/* Query i of a job, head h of it, and a key. */
+/* Query i of a job, its head h, and a key. */
 struct ra__pair {
     int64_t i, h;
     int64_t query, key; /* original positions */
@@ -30,7 +30,7 @@ static inline bool ra__pair_masked(const struct ra__view *view, struct ra__pair 
     return pair.key < terms->see_from[index] || pair.key >= terms->see_to[index];
 }
 
-/* What comes on top of t, in natural units. */
+/* What is added to t, in natural units. */
 static inline float ra__pair_addend(const struct ra__view *view, struct ra__pair pair)
 {
     const struct ra__bias *bias = &view->bias;
@@ -65,7 +65,7 @@ static inline float ra__pair_kept(const struct ra__view *view, struct ra__pair p
     return words.word[pair.key % 4] >= terms->drop_below ? terms->kept_scale : 0.0f;
 }
 
-/* The j-th key of a run to query i, head h of it, whose product with the key is qk. */
+/* The score of the j-th key of a run for query i and its head h; qk is their product. */
 static inline struct ra__score ra__score(const struct ra__view *view, int64_t i, int h,
                                          const struct ra__key_run *run, int64_t j, float qk)
 {
@@ -81,7 +81,7 @@ static inline struct ra__score ra__score(const struct ra__view *view, int64_t i,
     return score;
 }
 
-/* How many of the keys [lo, hi) of a run make pairs with query i. */
+/* How many of the keys [lo, hi) of a run form pairs with query i. */
 static inline int64_t ra__score_pairs(const struct ra__view *view, int64_t i,
                                       const struct ra__key_run *run, int64_t lo, int64_t hi)
 {

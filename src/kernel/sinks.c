@@ -1,5 +1,5 @@
-/* sinks.c - the gradient of the sinks. The weight of a sink is exp(sink - LSE), its value 0, so
- * what backward adds for it is that weight times -delta. Once per row: plain C in double. */
+/* sinks.c - the gradient of the sinks. The weight of a sink is exp(sink - LSE) and its value 0, so
+ * its gradient is that weight times -delta. Once per query row: plain C in double. */
 #include <math.h>
 
 #include "kernel/kernel.h"

@@ -22,8 +22,8 @@ void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, i
     *into.m = m;
 }
 
-/* In double, so that neither an m far above the sink nor one far below overflows what is kept:
- * where the divisor does, out is 0 to all its digits. */
+/* In double, so that an m far above or below the sink does not overflow: if the divisor does, out
+ * is 0 to full precision. */
 struct ra__state_end ra__state_end(float m, float l, float sink)
 {
     if (l == 0.0f) return (struct ra__state_end){ 1.0f, sink };

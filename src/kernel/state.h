@@ -1,13 +1,13 @@
-/* state.h - the running softmax of one row, (m, l, acc) in f32, outside the kernels: how two states
- * merge, how one becomes output, and how two finished outputs merge. m is in units of log2, as in
- * kernel.h; LSE is a natural logarithm. m = -inf is the empty state. */
+/* state.h - the running softmax (m, l, acc) of one query row in f32, outside the kernels: how two
+ * states are merged, how a state becomes output, and how two finished outputs are merged. m is in
+ * units of log2, as in kernel.h; LSE is a natural logarithm. m = -inf is the empty state. */
 #ifndef RA__KERNEL_STATE_H
 #define RA__KERNEL_STATE_H
 
 #include "ringattn.h"
 
 #define RA__LOG2_E 1.4426950408889634074 /* log2(e): natural to log2 units */
-#define RA__LN_2 0.69314718055994530942  /* ln(2): back */
+#define RA__LN_2 0.69314718055994530942  /* ln(2): log2 to natural units */
 
 struct ra__state_row {
     float *m, *l;
@@ -20,10 +20,10 @@ void ra__state_clear_row(struct ra__state_row row, int value_dim);
 /* into += from, for states that folded different keys. `from` is only read. */
 void ra__state_merge_row(struct ra__state_row into, struct ra__state_row from, int value_dim);
 
-/* How a row ends: out = acc / divisor. */
+/* The end of a row: out = acc / divisor. */
 struct ra__state_end {
-    float divisor; /* l and the sink's weight in units of 2^m; never 0 */
-    float lse;     /* natural; -inf for the empty state without a sink, the sink for one with */
+    float divisor; /* l plus the sink's weight, in units of 2^m; never 0 */
+    float lse;     /* natural; -inf for the empty state without a sink, the sink itself with one */
 };
 
 /* `sink` is the logit of one more key, of value 0, in natural units; -inf = none. */

@@ -1,5 +1,5 @@
-/* amx.c - the bodies of kernel/cpu/vector in the words of AVX-512, with products in tiles of AMX.
- * kernel.h has the contract. */
+/* amx.c - the algorithms of kernel/cpu/vector for AVX-512, with matrix products in AMX tiles. The
+ * contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"
 
 #include "kernel/cpu/vector/grain_bf16.h"

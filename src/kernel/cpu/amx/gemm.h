@@ -1,5 +1,5 @@
-/* gemm.h - the matrix product of vector/product.h in tiles. Sums of C += start from C here, in
- * every piece alike, so a row still does not depend on its neighbours. */
+/* gemm.h - the matrix product of vector/product.h in AMX tiles. Every sum starts from C, in every
+ * block of C alike, so a row does not depend on the rows computed with it. */
 #ifndef RA__KERNEL_CPU_AMX_GEMM_H
 #define RA__KERNEL_CPU_AMX_GEMM_H
 
@@ -11,20 +11,20 @@ enum {
     PARTS = 2,
     BACKWARD_ROWS = 1024,
     BACKWARD_FEW = 512,
-    STRIP = TILE_SIDE,         /* a tile of B lies in one piece */
-    GEMM_ROWS = 4 * TILE_SIDE, /* scores go by way of the second-level cache: 13% faster alone, */
+    STRIP = TILE_SIDE,         /* a tile of B is contiguous */
+    GEMM_ROWS = 4 * TILE_SIDE, /* scores go through the L2 cache: 13% faster alone, */
     GEMM_CROWDED = TILE_SIDE,  /* and 10% slower where two threads share a core */
     GEMM_PAD = TILE_SIDE,
     GEMM_DEPTH = TILE_SIDE,
     THIN_ROWS = 0,
 };
 
-/* Around what is not this kernel's, and may use tiles too. */
+/* Around code that is not part of this kernel and may use tiles too. */
 static inline void gemm_leave(void) { tiles_end(); }
 static inline void gemm_return(void) { tiles_begin(); }
 
-/* `down` x `across` tiles of C, which lie at c: one or two each way, constants where this is
- * inlined. Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. */
+/* `down` x `across` tiles of C, stored at c: one or two each way, constants where this is inlined.
+ * Tiles 0 to 3 are C, 4 and 5 A, 6 and 7 B. */
 static inline __attribute__((always_inline)) void piece(const struct product *p, int i, int j,
                                                         float *c, int64_t c_row, const int down,
                                                         const int across)
@@ -65,7 +65,7 @@ static inline __attribute__((always_inline)) void piece(const struct product *p,
     if (down > 1 && across > 1) tile_store(3, below + TILE_SIDE, c_bytes);
 }
 
-/* The last rows, fewer than a tile has: C goes by way of a whole tile. */
+/* The last rows, fewer than a tile has: C goes through a whole tile in memory. */
 static void fringe(const struct product *p, int i, int j)
 {
     float square[TILE_SIDE * TILE_SIDE];
@@ -78,7 +78,7 @@ static void fringe(const struct product *p, int i, int j)
     for (int r = 0; r < p->m - i; r++) memcpy(c + r * p->c.row, square + r * TILE_SIDE, bytes);
 }
 
-/* A column of pieces: one or two strips of B, which stay in the first-level cache. */
+/* A column of C: one or two micro-panels of B, which stay in the L1 cache. */
 static inline __attribute__((always_inline)) void column(const struct product *p, int j,
                                                          const int across)
 {

@@ -1,13 +1,13 @@
-/* tile.h - the words of AMX: eight tiles of 16 rows of 64 bytes, and the product of two of them in
- * pairs of bf16. With RA__AMX_EMULATED the same words in plain C, for machines without AMX: slow,
- * but whatever is written in them can be tested anywhere. */
+/* tile.h - AMX operations: eight tiles of 16 rows of 64 bytes, and the product of two of them in
+ * pairs of bf16. With RA__AMX_EMULATED the same operations in plain C, for machines without AMX:
+ * slow, but code written with them can be tested anywhere. */
 #ifndef RA__KERNEL_CPU_AMX_TILE_H
 #define RA__KERNEL_CPU_AMX_TILE_H
 
 #include <stdint.h>
 #include <string.h>
 
-enum { TILE_SIDE = 16 }; /* rows, and numbers of 32 bits in a row */
+enum { TILE_SIDE = 16 }; /* rows, and 32-bit elements in a row */
 
 #if RA__AMX_EMULATED
 
@@ -32,8 +32,8 @@ static inline void tile_copy(void *to, int64_t to_stride, const void *from, int6
         memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, 64);
 }
 
-/* The first of each pair, then the second. A processor may round otherwise and takes subnormal
- * numbers for 0: what is tested on this is how tiles are used, not their last bit. */
+/* The first of each pair, then the second. A processor may round differently and treats subnormal
+ * numbers as 0: tests on this show how tiles are used, not their last bit. */
 static inline void tile_multiply(uint32_t c[TILE_SIDE][TILE_SIDE], uint32_t a[TILE_SIDE][TILE_SIDE],
                                  uint32_t b[TILE_SIDE][TILE_SIDE])
 {
@@ -56,7 +56,7 @@ static inline void tile_multiply(uint32_t c[TILE_SIDE][TILE_SIDE], uint32_t a[TI
 #define TILES_NAME "amx"
 #define TILES_USABLE ra__cpu_has_amx
 
-/* All eight tiles whole. */
+/* All eight tiles at full size. */
 static inline void tiles_begin(void)
 {
     struct {
@@ -71,7 +71,7 @@ static inline void tiles_begin(void)
     _tile_loadconfig(&shape);
 }
 
-/* So that the system need not save them any more. */
+/* The system then need not save the tiles. */
 static inline void tiles_end(void) { _tile_release(); }
 
 #define tile_zero(n) _tile_zero(n)

@@ -1,4 +1,4 @@
-/* avx2.c - the bodies of kernel/cpu/vector in the words of AVX2. kernel.h has the contract. */
+/* avx2.c - the algorithms of kernel/cpu/vector for AVX2. The contract is in kernel.h. */
 #include "kernel/cpu/avx2/vec.h"
 
 #include "core/cpu.h"

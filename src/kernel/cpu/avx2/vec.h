@@ -1,5 +1,5 @@
-/* vec.h - the vector words of the AVX2 kernel: eight f32 at a time. The bodies in kernel/cpu/vector
- * are written in these words and know no instruction set. */
+/* vec.h - the vector operations of the AVX2 kernel: eight f32 at a time. The algorithms in
+ * kernel/cpu/vector are written with these operations and know no instruction set. */
 #ifndef RA__KERNEL_CPU_AVX2_VEC_H
 #define RA__KERNEL_CPU_AVX2_VEC_H
 
@@ -8,8 +8,8 @@
 
 typedef __m256 vec;
 
-/* TILE_ROWS x TILE_VECS sums live in registers in a matrix product: 12 of the 16, next to 2 vectors
- * of B and one of A. */
+/* A matrix product keeps TILE_ROWS x TILE_VECS sums in registers: 12 of the 16, beside 2 vectors of
+ * B and one of A. */
 enum { LANES = 8, TILE_ROWS = 6, TILE_VECS = 2 };
 
 static inline vec vec_zero(void) { return _mm256_setzero_ps(); }
@@ -76,7 +76,7 @@ static inline vec vec_widen_f16(const uint16_t *p)
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
-/* Of pairs of halves, the first in the low half: all first ones, and all second ones. */
+/* From pairs of halves, the first in the low half: all the first, and all the second. */
 static inline void vec_split_bf16(vec pairs, vec x[2])
 {
     __m256i bits = _mm256_castps_si256(pairs);

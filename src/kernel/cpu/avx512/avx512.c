@@ -1,4 +1,4 @@
-/* avx512.c - the bodies of kernel/cpu/vector in the words of AVX-512. kernel.h has the contract. */
+/* avx512.c - the algorithms of kernel/cpu/vector for AVX-512. The contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"
 
 #include "core/cpu.h"

@@ -1,5 +1,5 @@
-/* vec.h - the vector words of the AVX-512 kernel: sixteen f32 at a time. The bodies in
- * kernel/cpu/vector are written in these words and know no instruction set. */
+/* vec.h - the vector operations of the AVX-512 kernel: sixteen f32 at a time. The algorithms in
+ * kernel/cpu/vector are written with these operations and know no instruction set. */
 #ifndef RA__KERNEL_CPU_AVX512_VEC_H
 #define RA__KERNEL_CPU_AVX512_VEC_H
 
@@ -8,8 +8,8 @@
 
 typedef __m512 vec;
 
-/* TILE_ROWS x TILE_VECS sums live in registers in a matrix product: 24 of the 32, next to 4 vectors
- * of B and one of A. */
+/* A matrix product keeps TILE_ROWS x TILE_VECS sums in registers: 24 of the 32, beside 4 vectors of
+ * B and one of A. */
 enum { LANES = 16, TILE_ROWS = 6, TILE_VECS = 4 };
 
 static inline vec vec_zero(void) { return _mm512_setzero_ps(); }
@@ -60,7 +60,7 @@ static inline vec vec_widen_f16(const uint16_t *p)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
-/* Of pairs of halves, the first in the low half: all first ones, and all second ones. */
+/* From pairs of halves, the first in the low half: all the first, and all the second. */
 static inline void vec_split_bf16(vec pairs, vec x[2])
 {
     __m512i bits = _mm512_castps_si512(pairs);

@@ -1,5 +1,5 @@
-/* avx512bf16.c - the bodies of kernel/cpu/vector in the words of AVX-512, with products of bf16 two
- * at a time. kernel.h has the contract. */
+/* avx512bf16.c - the algorithms of kernel/cpu/vector for AVX-512, with products of bf16 pairs. The
+ * contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"
 
 #include "kernel/cpu/vector/grain_bf16.h"

@@ -1,5 +1,5 @@
 /* scalar.c - attention in plain C, one query row at a time: the kernel to read, to port, and to
- * doubt the others by. It runs everywhere. kernel.h has the contract. */
+ * check the others against. It runs everywhere. The contract is in kernel.h. */
 #include <math.h>
 
 #include "core/dtype.h"
@@ -8,12 +8,12 @@
 #include "kernel/score.h"
 #include "kernel/state.h"
 
-/* Keys folded between two looks at the running maximum. */
+/* Keys folded between two updates of the running maximum. */
 enum { BLOCK = 64 };
 
 /* The numbers of one query row, in f32. */
 struct row {
-    int64_t i; /* the query, and the head of it, in the job */
+    int64_t i; /* the query and its head, counted within the job */
     int h;
     float *q;     /* [dim] */
     float *k, *v; /* [dim] and [value_dim], one key at a time */
@@ -93,7 +93,7 @@ static inline struct ra__score score_key(const struct row *row, const struct ra_
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-/* Raises the running maximum to m and makes what was summed so far relative to it. */
+/* Raises the running maximum to m and rescales the sums so far. */
 static void raise_maximum(struct row *row, float m, int value_dim)
 {
     float c = exp2f(row->m - m); /* 0 where row->m is -inf: nothing was folded; m is not */
@@ -196,7 +196,7 @@ static void forward(struct ra__forward_job *job, void *memory)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
-/* One query row and the j-th key of a run, with x, its slope and what is kept as the terms say:
+/* One query row and the j-th key of a run, with x, its slope and the kept factor from the terms:
  *     p = exp(x - lse)    ds = slope p (kept dout.v - delta)
  *     dv += kept p dout    dk += scale ds q    dq += scale ds k */
 static void differentiate(struct ra__backward_job *job, const struct row *row,

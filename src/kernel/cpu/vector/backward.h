@@ -1,14 +1,15 @@
-/* backward.h - adds the gradients of the rows of a job and of the keys they see. Written in the
- * words of an ISA's vec.h and of a grain, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
+/* backward.h - adds the gradients of the query rows of a job and of the keys they see. Written
+ * with the operations of an ISA's vec.h and the operands of grain_*.h, on top of gemm.h, exp2.h,
+ * rows.h, pack.h and terms.h.
  *
- * A key block is packed once; then GROUP rows at a time take it up. With the scores of forward,
+ * A key block is packed once; then GROUP query rows at a time use it. With the scores of forward,
  * s = q kt:
  *     p  = exp2(factor s - lse log2(e))      ds = p (dout vt - delta)
  *     dvT += doutT p    dkT += scale qT ds    dq += scale ds k
- * The gradients of keys are summed turned: so every product reads rows on the left, and grains of
- * several rows on the right. Terms, where a job has any, change s, dout vt, and then p and ds, a
- * row at a time. Sums run over rows and keys in a fixed order, so the same job gives the same
- * bits. */
+ * The gradients of keys are summed transposed: so every product reads rows on the left, and
+ * operands interleaved from several rows on the right. Terms, if a job has any, change s, dout vt,
+ * and then p and ds, one row at a time. Sums run over rows and keys in a fixed order, so the same
+ * job gives the same bits. */
 #ifndef RA__KERNEL_CPU_VECTOR_BACKWARD_H
 #define RA__KERNEL_CPU_VECTOR_BACKWARD_H
 
@@ -24,22 +25,23 @@ enum { GROUP = 96 };
 
 struct backward {
     struct ra__backward_job *job;
-    int rows, dim, value_dim; /* the dims padded */
-    bool finite;              /* all of q and dout */
-    bool weightless;          /* some row has an lse of -inf */
+    int rows, dim, value_dim; /* the dims, padded */
+    bool finite;              /* all elements of q and dout */
+    bool weightless;          /* some row has lse = -inf */
     grain *q, *dout;          /* rows: [rows][grains(dim)]; [rows][grains(value_dim)] */
-    int64_t turned;           /* grains in a row of: */
-    grain *qt, *doutt;        /* turned: [dim][turned]; [value_dim][turned] */
-    float *dq;                /* [rows][dim], still without scale */
+    int64_t turned;           /* operands in a row of: */
+    grain *qt, *doutt;        /* transposed: [dim][turned]; [value_dim][turned] */
+    float *dq;                /* [rows][dim], not yet scaled */
     float *shift, *delta;     /* [rows]; shift = 1/2 - lse log2(e) */
-    grain *k;                 /* stacked, in strips */
-    grain *kt, *vt;           /* turned, in strips */
-    float *dkt, *dvt;         /* turned: [dim][LINE], still without scale, and [value_dim][LINE] */
+    grain *k;                 /* interleaved, in micro-panels */
+    grain *kt, *vt;           /* transposed, in micro-panels */
+    float *dkt, *dvt;         /* transposed: [dim][LINE], not yet scaled, and [value_dim][LINE] */
     float *s, *dp;            /* [GROUP][LINE]: s and dout vt, then p and ds */
-    grain *p, *ds;            /* stacked; the same memory if it fits, otherwise in strips */
-    grain *ds_rows;           /* rows: [GROUP][GRAIN_LINE]; likewise */
-    struct span *spans;       /* [rows]: what each sees of the run */
-    struct lanes *seen;       /* [rows]: and of the block */
+    /* interleaved; the same memory if it fits, otherwise in micro-panels */
+    grain *p, *ds;
+    grain *ds_rows;     /* rows: [GROUP][GRAIN_LINE]; likewise */
+    struct span *spans; /* [rows]: the keys of the run that each row sees */
+    struct lanes *seen; /* [rows]: the columns of the block that each row sees */
     struct terms terms;
 };
 
@@ -76,7 +78,7 @@ static struct backward backward_make(const struct ra__shape *shape, struct ra__e
 
 /* ---- Weights and their gradients ------------------------------------------------------------- */
 
-/* What makes a row's scores and dout vt p and ds. */
+/* The numbers that turn a row's scores and dout vt into p and ds. */
 struct slope {
     vec factor, shift, delta;
 };
@@ -92,8 +94,8 @@ static inline void differentiate(const struct slope *slope, vec *p, vec *ds)
     *ds = vec_mul(*p, vec_sub(*ds, slope->delta));
 }
 
-/* Turns the scores of a row (in p) and dout vt (in ds) into p and ds, over the lanes `all`, whole
- * vectors that hold those the row sees. The others become 0, whatever they were. */
+/* Replaces the scores of a row (in p) by p, and dout vt (in ds) by ds, over the columns `all`:
+ * whole vectors that include those the row sees. The other columns become 0, whatever they held. */
 static inline void differentiate_row(const struct backward *b, int row, float *p, float *ds,
                                      struct lanes all)
 {
@@ -112,8 +114,8 @@ static inline void differentiate_row(const struct backward *b, int row, float *p
     fill(ds, behind, 0.0f);
 }
 
-/* The same with terms: s to x, dout vt to what is kept of it, then p to what is kept of it and ds
- * by the slope of the cap. Lanes that are hidden become 0, whatever they were. */
+/* The same with terms: s becomes x, dout vt is scaled by the dropout of each weight, then p too,
+ * and ds by the slope of the softcap. Hidden columns become 0, whatever they held. */
 static void differentiate_terms(struct backward *b, int row, float *p, float *ds, struct lanes all)
 {
     struct terms *t = &b->terms;
@@ -129,7 +131,7 @@ static void differentiate_terms(struct backward *b, int row, float *p, float *ds
     clear_hidden(t, own, ds);
 }
 
-/* s and dout vt of `count` rows against the lanes `all` of the packed block. */
+/* s and dout vt of `count` rows against the columns `all` of the packed block. */
 static void score_rows(struct backward *b, int row, int count, struct lanes all)
 {
     const struct ra__shape *shape = b->job->view.shape;
@@ -150,7 +152,7 @@ static void score_rows(struct backward *b, int row, int count, struct lanes all)
                             .c = { b->dp + all.from, LINE } });
 }
 
-/* Row r of a group, the row `row` of the job: p and ds in place of s and dout vt. */
+/* Row r of a group, row `row` of the job: p and ds replace s and dout vt. */
 static void weigh_row_of(struct backward *b, int row, int r, struct lanes all)
 {
     float *p = b->s + r * LINE, *ds = b->dp + r * LINE;
@@ -160,15 +162,15 @@ static void weigh_row_of(struct backward *b, int row, int r, struct lanes all)
 
 enum { GROUP_STRIP = GROUP / PER_GRAIN * STRIP };
 
-/* Where the vector at `lane` of rows r to r + PER_GRAIN stands in a stacked group. */
+/* The offset of the vector at column `lane` of rows r to r + PER_GRAIN in an interleaved group. */
 static inline int64_t stacked_in_group(int r, int lane)
 {
     return lane / STRIP * GROUP_STRIP + r / PER_GRAIN * STRIP + lane % STRIP;
 }
 
-/* PER_GRAIN rows of a group from r on as the products want them, of which `count` are there; the
+/* Interleaves PER_GRAIN rows of a group, from r on, for the products. `count` of them exist; the
  * others are zeros. `slope` says how to weigh them first, so that p and ds in f32 go through no
- * memory; NULL: that is done. */
+ * memory; NULL: they are weighed already. */
 static inline __attribute__((always_inline)) void grind(const struct backward *b, int r,
                                                         const int count, const struct slope *slope,
                                                         struct lanes all)
@@ -197,8 +199,8 @@ static bool sees_all(const struct backward *b, int row, struct lanes all)
     return b->seen[row].from <= all.from && b->seen[row].to >= all.to;
 }
 
-/* p and ds of PER_GRAIN rows of a group, of which `count` are there: in one go where they see all
- * lanes. */
+/* p and ds of PER_GRAIN rows of a group, of which `count` exist: in one pass if they see all
+ * columns. */
 static void weigh_grain(struct backward *b, int row, int r, int count, struct lanes all)
 {
     struct slope slope[PER_GRAIN];
@@ -215,8 +217,8 @@ static void weigh_grain(struct backward *b, int row, int r, int count, struct la
     grind(b, r, count < PER_GRAIN ? count : PER_GRAIN, NULL, all);
 }
 
-/* p and ds of `count` rows, and zeros for rows that the depth of a product has on top. Where a
- * grain is one number they are what products want as they stand. */
+/* p and ds of `count` rows, and zeros for the rows that pad the depth of a product. If an operand
+ * is one number, products use p and ds as they are. */
 static void weigh_rows(struct backward *b, int row, int count, struct lanes all)
 {
     if (PER_GRAIN == 1)
@@ -228,14 +230,14 @@ static void weigh_rows(struct backward *b, int row, int count, struct lanes all)
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* The lanes `all` of p or ds of a group, as the right of a product. */
+/* The columns `all` of p or ds of a group, as the right side of a product. */
 static inline struct right stacked_group(const grain *at, struct lanes all)
 {
     if (PER_GRAIN == 1) return (struct right){ at + all.from, LINE, STRIP };
     return (struct right){ at + all.from / STRIP * GROUP_STRIP, STRIP, GROUP_STRIP };
 }
 
-/* dv += pT dout and dk += dsT q, turned, of `count` rows. */
+/* dv += pT dout and dk += dsT q, transposed, of `count` rows. */
 static void add_to_keys(const struct backward *b, int row, int count, struct lanes all)
 {
     const int first = row / PER_GRAIN;
@@ -268,7 +270,7 @@ static void add_to_queries(const struct backward *b, int row, int count, struct 
                             .add = true });
 }
 
-/* Adds what `count` rows, GROUP at most, and the packed block give one another. */
+/* Adds the gradients of `count` rows, at most GROUP, against the packed block. */
 static void differentiate_rows(struct backward *b, int row, int count)
 {
     struct lanes hull = lanes_hull(b->seen + row, count), all = lanes_strips(hull);
@@ -279,8 +281,8 @@ static void differentiate_rows(struct backward *b, int row, int count)
     add_to_queries(b, row, count, all);
 }
 
-/* The same for one row and a block where something is not finite: number by number, over the lanes
- * the row sees and no others, less what terms hide among them. */
+/* The same for one row and a block with an element that is not finite: element by element, over the
+ * columns that the row sees, except those that terms hide. */
 static void differentiate_apart(struct backward *b, const struct key_block *block, int row)
 {
     const struct ra__backward_job *job = b->job;
@@ -327,7 +329,7 @@ static bool load_block(const struct backward *b, const struct key_block *block)
     return finite;
 }
 
-/* Where the gradients of the key in a lane are summed, rows `stride` apart; NULL where no row of
+/* Where the gradients of the key in a column are summed, elements `stride` apart; NULL if no row of
  * the job sees it. */
 static inline float *sums_of_key(const struct key_block *block, int lane, float *sums,
                                  int64_t stride)
@@ -336,8 +338,8 @@ static inline float *sums_of_key(const struct key_block *block, int lane, float 
     return sums + (block->run->row + (block->first + lane) * block->run->row_step) * stride;
 }
 
-/* Adds the lanes of a turned panel that are seen, times a factor, to the rows of their keys, which
- * have n numbers. */
+/* Adds the visible columns of a transposed panel, times a factor, to the gradients of their keys,
+ * which have n elements. */
 static void add_turned(const float *panel, const struct key_block *block, int n, float factor,
                        float *sums, int64_t stride)
 {
@@ -367,8 +369,8 @@ static void add_block(const struct backward *b, const struct key_block *block)
     add_turned(b->dvt, block, shape->value_dim, 1.0f, job->dv, job->dv_row_stride);
 }
 
-/* Infinite or NaN numbers must not meet the weight 0 of a pair that is not seen: then rows come one
- * by one. */
+/* An infinite or NaN element must not be multiplied by the weight 0 of a hidden pair: then rows are
+ * processed one by one. */
 static void differentiate_block(struct backward *b, const struct key_block *block)
 {
     const unsigned mode = grain_begin();
@@ -380,7 +382,7 @@ static void differentiate_block(struct backward *b, const struct key_block *bloc
     grain_end(mode);
 }
 
-/* Rows that have no weights see nothing of a block; they were counted as pairs all the same. */
+/* Rows without weights see nothing of a block; their pairs count all the same. */
 static void leave_weightless(const struct backward *b, struct key_block *block)
 {
     for (int row = 0; row < b->rows; row++)
@@ -419,7 +421,7 @@ static void load_rows(struct backward *b)
     memset(b->dq, 0, sizeof(float) * (size_t)b->rows * (size_t)b->dim);
 }
 
-/* Where the gradient of a row is summed; NULL behind the last row. */
+/* Where the gradient of a row is summed; NULL after the last row. */
 static inline float *sums_of_row(const struct backward *b, int row)
 {
     const struct ra__backward_job *job = b->job;

@@ -1,5 +1,5 @@
-/* dropout.h - which weights of a row are kept: the words of core/philox.h, many counters side by
- * side. Integers throughout, so every kernel decides alike. */
+/* dropout.h - which weights of a row are kept: the generator of core/philox.h, many counters side
+ * by side. Integers throughout, so every kernel makes the same decisions. */
 #ifndef RA__KERNEL_CPU_VECTOR_DROPOUT_H
 #define RA__KERNEL_CPU_VECTOR_DROPOUT_H
 
@@ -10,13 +10,13 @@
 
 struct dropout {
     uint64_t seed;
-    uint32_t limit; /* kept from this word on */
-    float scale;    /* what a kept weight counts */
+    uint32_t limit; /* words from this value on are kept */
+    float scale;    /* the factor of a kept weight */
     uint32_t *word; /* [4][BLOCK]: the words of up to BLOCK counters */
 
-    int groups; /* of a block whose keys do not follow one another: keys that share a counter */
+    int groups;      /* of a block whose keys are not consecutive: the keys that share a counter */
     uint32_t *group; /* [BLOCK] its first word */
-    int32_t *place;  /* [BLOCK] where in `word` the word of a lane comes to lie */
+    int32_t *place;  /* [BLOCK] index in `word` of the word of a column */
     uint32_t *drawn; /* [BLOCK] that word */
 };
 
@@ -54,8 +54,8 @@ static void draw(const struct dropout *drop, struct dropout_row row, int count)
     ra__philox_many(drop->seed, a, b, c, d, count);
 }
 
-/* Keys that follow one another share counters by four. Up to three numbers before and behind the
- * lanes are written too. */
+/* Four consecutive keys share a counter. Up to three elements before and after the columns are
+ * written too. */
 static void keep_consecutive(const struct dropout *drop, struct dropout_row row, int64_t first,
                              struct lanes own, float *kept)
 {
@@ -74,7 +74,8 @@ static void keep_consecutive(const struct dropout *drop, struct dropout_row row,
     }
 }
 
-/* Finds the counters of keys anywhere, once for all rows: neighbours on a curve often share one. */
+/* Finds the counters of keys at any positions, once for all rows: neighbours on a curve often share
+ * one. */
 static void group_keys(struct dropout *drop, const int64_t *at, struct lanes seen)
 {
     enum { SLOTS = 2 * BLOCK };
@@ -92,7 +93,7 @@ static void group_keys(struct dropout *drop, const int64_t *at, struct lanes see
     }
 }
 
-/* Keys that group_keys() has seen. */
+/* Keys that group_keys() has processed. */
 static void keep_scattered(const struct dropout *drop, struct dropout_row row, struct lanes own,
                            float *kept)
 {

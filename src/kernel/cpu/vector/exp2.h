@@ -1,12 +1,12 @@
-/* exp2.h - 2^x for vectors. Written in the words of an ISA's vec.h and of a grain. */
+/* exp2.h - 2^x for vectors. Written with the operations of an ISA's vec.h and of grain_*.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_EXP2_H
 #define RA__KERNEL_CPU_VECTOR_EXP2_H
 
-/* 2^(y - 1/2): who has a multiplication before it adds the half there, for nothing. With n =
- * floor(y) and g = y - n this is 2^n 2^(g - 1/2), and g lies in [0, 1) around the 1/2 that belongs
- * to whole numbers. The second factor is a polynomial of degree 5, exactly 1 at g = 1/2. Relative
- * error at most 2.4 x 2^-24 down to y = -125.5, rounding counted in; exactly 0 from -126.5 down and
- * at -inf; NaN stays NaN. */
+/* 2^(y - 1/2): a caller that multiplies before this call adds the half there, for free. With n =
+ * floor(y) and g = y - n this is 2^n 2^(g - 1/2), and g is in [0, 1) around the 1/2 that belongs to
+ * integers. The second factor is a polynomial of degree 5, exactly 1 at g = 1/2. Relative error at
+ * most 2.4 x 2^-24 down to y = -125.5, rounding included; exactly 0 from -126.5 down and at -inf;
+ * NaN stays NaN. */
 static inline vec vec_exp2_up(vec y)
 {
     vec g = vec_fraction(y), p = vec_all(0x1.5bbbe8p-10f);

@@ -1,14 +1,15 @@
-/* forward.h - folds key runs into the running softmax of the rows of a job. Written in the words of
- * an ISA's vec.h and of a grain, on top of gemm.h, exp2.h, rows.h, pack.h and terms.h.
+/* forward.h - folds key runs into the running softmax of the query rows of a job. Written with the
+ * operations of an ISA's vec.h and the operands of grain_*.h, on top of gemm.h, exp2.h, rows.h,
+ * pack.h and terms.h.
  *
- * All rows keep their state in the workspace while the keys pass by. A key block is packed once,
- * keys turned, values stacked. A part of the rows, as many as the second-level cache holds, works
- * through a window of blocks before the next part does, some rows at a time:
+ * All rows keep their state in the workspace while the keys pass. A key block is packed once, keys
+ * transposed, values interleaved. A row block, as many rows as the L2 cache holds, processes
+ * several packed blocks before the next row block does, one row group at a time:
  *     scores = q kt    p = exp2(factor scores - m)    acc += p v
- * Terms, where a job has any, come behind the scores, dropout behind p and its sum. The sum is of p
- * in f32, whatever a grain holds, so the LSE has all its digits.
- * A row's arithmetic depends on its own lanes only: lanes it does not see weigh exactly 0, and
- * adding zeros changes no bit, so neighbours may see more or less. */
+ * Terms, if a job has any, come after the scores, dropout after p and its sum. The sum is of p in
+ * f32, whatever the operands are, so the LSE has full precision.
+ * The result of a row depends on its visible columns only: hidden columns have weight exactly 0,
+ * and adding zeros changes no bit, so the other rows may see more or less. */
 #ifndef RA__KERNEL_CPU_VECTOR_FORWARD_H
 #define RA__KERNEL_CPU_VECTOR_FORWARD_H
 
@@ -21,38 +22,38 @@
 #include "kernel/state.h"
 
 enum {
-    WINDOW = 4,                  /* blocks that stay packed until all parts have seen them */
+    WINDOW = 4,                  /* blocks that stay packed until all row blocks have used them */
     FORWARD_ROWS = PARTS * ROWS, /* most rows of a job */
 };
 
-/* A packed block, with the lanes that any row of the job sees. */
+/* A packed key block, with the columns that any row of the job sees. */
 struct panel {
-    struct key_block block; /* no run where nothing is packed */
-    bool finite;            /* all values that were packed */
-    grain *kt;              /* turned, in strips */
-    grain *v;               /* stacked, in strips */
+    struct key_block block; /* run is NULL if nothing is packed */
+    bool finite;            /* all values that were packed are finite */
+    grain *kt;              /* transposed, in micro-panels */
+    grain *v;               /* interleaved, in micro-panels */
 };
 
 struct forward {
     struct ra__forward_job *job;
     int rows, value_dim; /* value_dim padded */
-    int abreast;         /* rows that take up a block together */
+    int abreast;         /* rows of a row group */
     grain *q;            /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
     float *sums;         /* of several KV heads in a block: [WIDE_ROWS][value_dim] */
     float *scores;       /* [GEMM_ROWS, or as many][LINE] */
     grain *p;            /* rows: [GEMM_ROWS, or as many][GRAIN_LINE]; the same memory if it fits */
-    struct span *spans;  /* [rows]: what each sees of the run */
-    struct lanes *seen;  /* [rows]: and of the block */
+    struct span *spans;  /* [rows]: the keys of the run that each row sees */
+    struct lanes *seen;  /* [rows]: the columns of the block that each row sees */
     struct panel panels[WINDOW];
     struct panel *panel; /* the one in use */
     struct ahead ahead;
     struct terms terms;
 };
 
-/* Blocks that stay packed at a time: one part of the rows needs one, and no run has more than it is
- * long, wherever it begins. */
+/* Blocks that stay packed at a time: one row block needs one, and a run has no more than its length
+ * allows, wherever it starts. */
 static inline int64_t panels_for(struct ra__extent most)
 {
     return most.rows > ROWS ? ra__min(WINDOW, (most.keys + BLOCK - 2) / BLOCK + 1) : 1;
@@ -85,15 +86,15 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
 
 /* ---- The softmax of a row -------------------------------------------------------------------- */
 
-/* What weights are relative to, m, for the largest score of a row so far. In f32 that is the score
- * rounded up to a whole number: m rises less often, and sums follow it without rounding. Weights of
- * fewer digits want m exact: then the largest weight, often the one that counts, is exactly 1. */
+/* The m that weights are relative to, for the largest score of a row so far. In f32 it is that
+ * score rounded up to an integer: m rises less often, and rescaling does not round. Weights in bf16
+ * need m exact: then the largest weight, often the one that matters, is exactly 1. */
 static inline float reference(float largest)
 {
     return PER_GRAIN == 1 ? vec_first(vec_ceil(vec_all(largest))) : largest;
 }
 
-/* Raises m and makes what was summed so far relative to it. */
+/* Raises m and rescales the sums so far. */
 static void raise_maximum(struct forward *f, int row, float m)
 {
     float c = vec_first(vec_exp2(vec_all(f->m[row] - m))); /* 0 where nothing was folded */
@@ -102,8 +103,8 @@ static void raise_maximum(struct forward *f, int row, float m)
     scale_row(row_of(f->acc, row, f->value_dim), c, f->value_dim);
 }
 
-/* The largest of the lanes `all`, whole vectors, or -inf. In four chains, for a maximum takes as
- * long as four of them need to begin. */
+/* The largest of the columns `all`, whole vectors, or -inf. In four chains, because the latency of
+ * a maximum is four times its throughput. */
 static inline float largest_of(const float *x, struct lanes all)
 {
     vec most[4];
@@ -115,8 +116,8 @@ static inline float largest_of(const float *x, struct lanes all)
     return vec_largest(vec_max(vec_max(most[0], most[1]), vec_max(most[2], most[3])));
 }
 
-/* Hides the scores of a row that it does not see, among the lanes `all`, and raises its maximum to
- * the largest of the others. NaN raises nothing; it enters by its weight. */
+/* Sets the hidden scores of a row to -inf, among the columns `all`, and raises its maximum to the
+ * largest of the others. NaN does not raise it; it enters through its weight. */
 static void raise_row(struct forward *f, int row, float *x, struct lanes all)
 {
     fill(x, (struct lanes){ all.from, f->seen[row].from }, -INFINITY);
@@ -125,16 +126,15 @@ static void raise_row(struct forward *f, int row, float *x, struct lanes all)
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
 
-/* What makes scores relative to m, and 1/2. Where the row has seen no scores but -inf, whose
- * weights are 0, m is -inf still and counts as 0; where scores are too large for f32 they become
- * NaN. */
+/* What is added to scores: 1/2 - m. If the row has seen no scores but -inf, whose weights are 0, m
+ * is still -inf and counts as 0; scores that are too large for f32 become NaN. */
 static inline float shift_of(float m)
 {
     if (m - m == 0.0f) return 0.5f - m;
     return m == -INFINITY ? 0.5f : NAN;
 }
 
-/* The weights of SPAN scores, added to a sum for even and one for odd vectors: two chains. */
+/* The weights of SPAN scores, added to one sum for even and one for odd vectors: two chains. */
 static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN], vec *sum)
 {
     for (int g = 0; g < PER_GRAIN; g++) {
@@ -143,9 +143,9 @@ static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN]
     }
 }
 
-/* The factor that scores still need. m is rounded to f32, and beyond 2^26 these lie 8 and more
- * apart: there a score times its factor must be rounded as m was, before m is taken off, or weights
- * would be off by powers of two, in the end inf or all 0. */
+/* The factor that scores still need. m is rounded to f32, and beyond 2^26 its neighbours are 8 or
+ * more apart. There a score times its factor must be rounded like m before m is subtracted;
+ * otherwise weights would be off by powers of two, and end as inf or all 0. */
 static inline float settle_factor(const struct forward *f, int row, float *x, struct lanes all)
 {
     if (fabsf(f->m[row]) < 0x1p26f) return f->terms.rest;
@@ -153,7 +153,7 @@ static inline float settle_factor(const struct forward *f, int row, float *x, st
     return 1.0f;
 }
 
-/* Turns the scores of a row into weights relative to its maximum. */
+/* Replaces the scores of a row by weights relative to its maximum. */
 static void weigh_row(struct forward *f, int row, float *x, grain *to, struct lanes all)
 {
     const vec factor = vec_all(settle_factor(f, row, x, all));
@@ -166,7 +166,7 @@ static void weigh_row(struct forward *f, int row, float *x, grain *to, struct la
     f->l[row] += vec_sum(vec_add(sum[0], sum[1]));
 }
 
-/* The same, and drops some of them. */
+/* The same, with dropout. */
 static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, struct lanes all)
 {
     const vec factor = vec_all(settle_factor(f, row, x, all));
@@ -183,10 +183,10 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
 
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
-/* Some rows that take up a block together, and the lanes that any of them sees. */
+/* A row group and the columns that any of its rows sees. */
 struct group {
     int row, count;
-    struct lanes hull, all; /* all: up to whole vectors */
+    struct lanes hull, all; /* all: extended to whole vectors */
 };
 
 static struct group group_at(const struct forward *f, int row, int count)
@@ -209,8 +209,7 @@ static void score_group(const struct forward *f, const struct group *g)
         .c = { f->scores + g->all.from, LINE } });
 }
 
-/* Scores to weights, in two passes: the maxima of several rows are under way at once, and so are
- * their weights. */
+/* Scores to weights, in two passes: the maxima of several rows overlap, and so do their weights. */
 static void soften_group(struct forward *f, const struct group *g)
 {
     for (int r = 0; r < g->count; r++) {
@@ -241,8 +240,8 @@ static void gather_group(const struct forward *f, const struct group *g)
                             .add = true });
 }
 
-/* Infinite or NaN values must not meet the weight 0 of a row that does not see them: then rows are
- * folded one by one, each with values of its own, zeros in place of those hidden from it. */
+/* An infinite or NaN value must not be multiplied by the weight 0 of a row that does not see it:
+ * then rows are folded one by one, each with its own values, zeros in place of the hidden ones. */
 static void fold_apart(struct forward *f, struct part part)
 {
     const struct ra__view *view = &f->job->view;
@@ -270,7 +269,7 @@ static void fold_groups(struct forward *f, struct part part)
     }
 }
 
-/* The rows from `row` on that work through a window together. */
+/* The row block that starts at `row`. */
 static inline struct part part_at(int row, int rows)
 {
     return (struct part){ row, (int)ra__min(row + ROWS, rows) };
@@ -282,7 +281,7 @@ static inline bool panel_holds(const struct panel *panel, const struct ra__key_r
     return panel->block.run == run && panel->block.first == first;
 }
 
-/* Packs all that any row of the job sees of a block. */
+/* Packs the keys of a block that any row of the job sees. */
 static void pack_panel(const struct forward *f, const struct key_block *block, struct panel *panel)
 {
     const struct ra__view *view = &f->job->view;
@@ -303,14 +302,14 @@ static void fold_block(struct forward *f, const struct key_block *block, struct 
     else fold_apart(f, part);
 }
 
-/* May the job go without panels? Keys that terms hide need values of their own. */
+/* Can the job run without panels? Keys that terms hide need their own values. */
 static bool is_thin(const struct forward *f)
 {
     return f->rows <= THIN_ROWS && !f->terms.adds && !f->terms.masks;
 }
 
-/* fold_block() without panels. Rows that see the same lanes, such as the heads of a query, gather
- * the values together; none meets a value that it does not see. */
+/* fold_block() without panels. Rows that see the same columns, such as the heads of a query, share
+ * the pass over the values; no row is multiplied with a value that it does not see. */
 static void fold_thin(struct forward *f, const struct key_block *block)
 {
     _Static_assert((int)THIN_ROWS <= (int)GEMM_ROWS, "there are no more rows of scores");
@@ -328,7 +327,7 @@ static void fold_thin(struct forward *f, const struct key_block *block)
     }
 }
 
-/* The same for several KV heads, whose rows all see the same lanes. */
+/* The same for several KV heads, whose rows all see the same columns. */
 static void fold_wide(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
@@ -338,8 +337,8 @@ static void fold_wide(struct forward *f, const struct key_block *block)
     wide_gather(view, block, f->p, f->sums, f->acc);
 }
 
-/* Blocks [first, end), which have a panel each, for one part of the rows after the other. While a
- * part works on one, the keys of the next are called if they are to be packed then. */
+/* Blocks [first, end), one panel each, for one row block after the other. While a row block works
+ * on one, the keys of the next are prefetched if they are to be packed then. */
 static void fold_window(struct forward *f, const struct ra__key_run *run, struct span keys,
                         int64_t end)
 {
@@ -366,7 +365,8 @@ static void fold_window(struct forward *f, const struct ra__key_run *run, struct
 
 static void fold_run(struct forward *f, const struct ra__key_run *run)
 {
-    const int64_t window = f->rows > ROWS ? WINDOW * BLOCK : BLOCK; /* one part needs one panel */
+    /* one row block needs one panel */
+    const int64_t window = f->rows > ROWS ? WINDOW * BLOCK : BLOCK;
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
     for (int64_t at = ra__block_first(run, hull.from, BLOCK); at < hull.to; at += window)
         fold_window(f, run, (struct span){ at, ra__min(at + window, hull.to) }, hull.to);

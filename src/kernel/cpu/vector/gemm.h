@@ -1,6 +1,5 @@
-/* gemm.h - the one matrix product behind every product of forward and backward. Operands are
- * grains, sums are f32. Written in the words of an ISA's vec.h and of a grain; knows nothing of
- * attention. */
+/* gemm.h - the one matrix product that forward and backward use. Operands are those of grain_*.h,
+ * sums are f32. Written with the operations of an ISA's vec.h; knows nothing of attention. */
 #ifndef RA__KERNEL_CPU_VECTOR_GEMM_H
 #define RA__KERNEL_CPU_VECTOR_GEMM_H
 
@@ -12,18 +11,18 @@ enum {
     BACKWARD_ROWS = 1024,
     BACKWARD_FEW = 256,
     STRIP = TILE_VECS * LANES,
-    GEMM_ROWS = 4 * TILE_ROWS, /* a strip of B stays in the first-level cache for so many rows */
+    GEMM_ROWS = 4 * TILE_ROWS, /* a micro-panel of B stays in the L1 cache for this many rows */
     GEMM_CROWDED = GEMM_ROWS,
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
     THIN_ROWS = 16, /* on Zen 4 */
 };
 
-/* Around what is not this kernel's. */
+/* Around code that is not part of this kernel. */
 static inline void gemm_leave(void) {}
 static inline void gemm_return(void) {}
 
-/* One step of a piece: a line of B against a column of A. */
+/* One step of a micro-tile: a row of B times a column of A. */
 static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],
                                                             const grain *a, int64_t a_row,
                                                             const grain *b, const int rows,
@@ -37,12 +36,12 @@ static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][T
     }
 }
 
-/* One rows x (vecs LANES) piece at (i, j). `rows` and `vecs` are constants where this is inlined,
- * so the sums stay in registers. */
+/* One micro-tile of rows x (vecs LANES) at (i, j). `rows` and `vecs` are constants where this is
+ * inlined, so the sums stay in registers. */
 static inline __attribute__((always_inline)) void tile(const struct product *p, int i, int j,
                                                        const int rows, const int vecs)
 {
-    /* Copies: for all the compiler knows, the stores below could change *p. */
+    /* Copies: the compiler must assume that the stores below change *p. */
     const int64_t a_row = p->a.row, b_row = p->b.row, c_row = p->c.row;
     const grain *a = p->a.at + i * a_row, *b = p->b.at + j / STRIP * p->b.strip;
     float *c = p->c.at + i * c_row + j;
@@ -62,7 +61,7 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
         for (int v = 0; v < vecs; v++) vec_store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
-/* A column of pieces, `vecs` wide: whole ones, then the rows that are left. */
+/* A column of micro-tiles, `vecs` wide: whole ones, then the remaining rows. */
 static inline __attribute__((always_inline)) void strip(const struct product *p, int j,
                                                         const int vecs)
 {
@@ -78,7 +77,7 @@ static inline __attribute__((always_inline)) void strip(const struct product *p,
     }
 }
 
-/* A strip wider than an ISA's tile is never left over; there its case only has to compile. */
+/* A micro-panel wider than an ISA's micro-tile has no remainder; its case only has to compile. */
 static void gemm(const struct product *p)
 {
     _Static_assert(TILE_ROWS == 6 && TILE_VECS <= 4, "strip() and gemm() name every tail");

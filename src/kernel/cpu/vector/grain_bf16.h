@@ -1,6 +1,6 @@
-/* grain_bf16.h - what matrix products multiply: bf16, two numbers to a grain, the first in the low
- * half. Inputs are taken as they are; weights and their gradients are rounded to it. Written for
- * AVX-512 with its bf16 instructions. */
+/* grain_bf16.h - the operands of matrix products: two bf16 in 32 bits, the first in the low half.
+ * Inputs are used as they are; weights and their gradients are rounded to bf16. Written for AVX-512
+ * with its bf16 instructions. */
 #ifndef RA__KERNEL_CPU_VECTOR_GRAIN_BF16_H
 #define RA__KERNEL_CPU_VECTOR_GRAIN_BF16_H
 
@@ -10,8 +10,9 @@ typedef uint32_t grain;
 
 enum { PER_GRAIN = 2 };
 
-/* Products of bf16 take numbers below 2^-126 for 0. While a block is worked on, whatever else comes
- * out that small becomes 0 too: a weight needs no comparison for it, nor a CPU long to write it. */
+/* Products of bf16 treat numbers below 2^-126 as 0. While a block is worked on, every other result
+ * that small is flushed to 0 too: no comparison is needed for weights, and no slow subnormal
+ * numbers are written. */
 static inline unsigned grain_begin(void)
 {
     const unsigned mode = _mm_getcsr();
@@ -20,7 +21,7 @@ static inline unsigned grain_begin(void)
 }
 static inline void grain_end(unsigned mode) { _mm_setcsr(mode); }
 
-/* vec_scale2() while that holds. */
+/* vec_scale2() in that mode. */
 static inline vec grain_scale2(vec p, vec x) { return _mm512_scalef_ps(p, x); }
 
 static inline __m512bh grain_halves(vec x) { return (__m512bh)_mm512_castps_si512(x); }
@@ -43,11 +44,12 @@ static inline vec grain_dot(vec a, vec b, vec c)
 /* 2 LANES numbers of a tensor. */
 static inline vec grain_read(ra_dtype dtype, const void *from)
 {
-    (void)dtype; /* bf16: the kernel takes no other */
+    (void)dtype; /* bf16: the only dtype of this kernel */
     return grain_load(from);
 }
 
-/* Grains of numbers that follow one another, and of numbers below one another. */
+/* Operands from consecutive numbers of a row, and from the same column of consecutive rows
+ * (interleaved). */
 static inline vec grain_line(const vec x[PER_GRAIN])
 {
     return _mm512_castsi512_ps((__m512i)_mm512_cvtne2ps_pbh(x[1], x[0]));
@@ -61,7 +63,7 @@ static inline vec grain_stack(const vec x[PER_GRAIN])
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(order, _mm512_castps_si512(grain_line(x))));
 }
 
-/* LANES columns of two rows of a tensor, stacked. */
+/* LANES columns of two rows of a tensor, interleaved. */
 static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GRAIN])
 {
     (void)dtype;
@@ -70,7 +72,7 @@ static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GR
     return _mm512_castsi512_ps(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
 }
 
-/* 2 LANES columns, by whole lines of the tensor. */
+/* 2 LANES columns, read as whole cache lines of the tensor. */
 static inline void grain_read_stacks(ra_dtype dtype, const void *const from[PER_GRAIN], vec x[2])
 {
     (void)dtype;
@@ -82,7 +84,7 @@ static inline void grain_read_stacks(ra_dtype dtype, const void *const from[PER_
     x[1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(first, high, second));
 }
 
-/* Grains in 32 bits of a tensor, and those of a vector of such words. */
+/* Operands in 32 bits of a tensor, and those of a vector of such words. */
 static inline int grains_per_word(ra_dtype dtype)
 {
     (void)dtype;

@@ -1,5 +1,5 @@
-/* grain_f32.h - what matrix products multiply: f32, one number to a grain. Inputs of other dtypes
- * are widened. Written in the words of an ISA's vec.h. */
+/* grain_f32.h - the operands of matrix products: one f32 each. Inputs of other dtypes are widened.
+ * Written with the operations of an ISA's vec.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
 #define RA__KERNEL_CPU_VECTOR_GRAIN_F32_H
 
@@ -9,7 +9,7 @@ typedef float grain;
 
 enum { PER_GRAIN = 1 };
 
-/* Around the work on a block of keys: f32 takes numbers as they are. */
+/* Around the work on a key block: nothing to set for f32. */
 static inline unsigned grain_begin(void) { return 0; }
 static inline void grain_end(unsigned mode) { (void)mode; }
 
@@ -30,11 +30,12 @@ static inline vec grain_read(ra_dtype dtype, const void *from)
     return dtype == RA_BF16 ? vec_widen_bf16(from) : vec_widen_f16(from);
 }
 
-/* Grains of numbers that follow one another, and of numbers below one another. */
+/* Operands from consecutive numbers of a row, and from the same column of consecutive rows
+ * (interleaved). */
 static inline vec grain_line(const vec x[PER_GRAIN]) { return x[0]; }
 static inline vec grain_stack(const vec x[PER_GRAIN]) { return x[0]; }
 
-/* LANES columns of PER_GRAIN rows of a tensor, stacked. */
+/* LANES columns of PER_GRAIN rows of a tensor, interleaved. */
 static inline vec grain_read_stack(ra_dtype dtype, const void *const from[PER_GRAIN])
 {
     return grain_read(dtype, from[0]);
@@ -47,7 +48,7 @@ static inline void grain_read_stacks(ra_dtype dtype, const void *const from[PER_
     x[1] = grain_read(dtype, (const char *)from[0] + LANES * ra__dtype_bytes(dtype));
 }
 
-/* Grains in 32 bits of a tensor, and those of a vector of such words, in the order of memory. */
+/* Operands in 32 bits of a tensor, and those of a vector of such words, in the order of memory. */
 static inline int grains_per_word(ra_dtype dtype) { return dtype == RA_F32 ? 1 : 2; }
 static inline void grain_split(ra_dtype dtype, vec words, vec x[2])
 {

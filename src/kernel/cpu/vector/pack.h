@@ -1,9 +1,9 @@
-/* pack.h - between the problem's dtype and strides and the panels of grains that products read.
- * Rows of a panel are padded with zeros to whole vectors, so products need no tails. Three forms:
- *     rows     a row of a tensor is a row of the panel, its numbers line up in grains
- *     stacked  a grain holds the same column of PER_GRAIN rows that follow one another
- *     turned   columns of a tensor are rows of the panel
- * What stands on the right of a product is cut into strips: [strip][row][STRIP]. */
+/* pack.h - packs tensors of any dtype and strides into the panels that products read. Rows of a
+ * panel are padded with zeros to whole vectors, so products need no tails. Three layouts:
+ *     rows         a row of the tensor is a row of the panel
+ *     interleaved  an operand holds the same column of PER_GRAIN consecutive rows (VNNI)
+ *     transposed   a column of the tensor is a row of the panel
+ * The right side of a product is stored in micro-panels: [micro-panel][row][STRIP]. */
 #ifndef RA__KERNEL_CPU_VECTOR_PACK_H
 #define RA__KERNEL_CPU_VECTOR_PACK_H
 
@@ -15,13 +15,13 @@
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Pieces of a workspace, one behind the other. Without `base` it only counts. */
+/* A workspace that is reserved from front to back. Without `base` it only counts. */
 struct arena {
     char *base;
     size_t used;
 };
 
-/* `count` things of `bytes` bytes, at a multiple of 64. */
+/* `count` elements of `bytes` bytes, at a multiple of 64. */
 static void *carve(struct arena *arena, int64_t count, size_t bytes)
 {
     void *piece = arena->base ? arena->base + arena->used : NULL;
@@ -31,7 +31,7 @@ static void *carve(struct arena *arena, int64_t count, size_t bytes)
 
 static inline int padded(int n) { return (n + LANES - 1) / LANES * LANES; }
 
-/* The grains of a row of n numbers, padded. */
+/* The operands of a row of n numbers, padded. */
 static inline int grains(int n) { return padded((n + PER_GRAIN - 1) / PER_GRAIN); }
 
 static inline void *element(ra_dtype dtype, void *data, int64_t index)
@@ -86,7 +86,7 @@ static void scale_row(float *x, float factor, int n)
     for (int d = 0; d < n; d += LANES) vec_store(x + d, vec_mul(vec_load(x + d), f));
 }
 
-/* to += factor x, or as much of it as n numbers have room for. */
+/* to += factor x, for at most n numbers. */
 static inline void add_line(float *to, vec factor, vec x, int n)
 {
     if (n >= LANES) {
@@ -99,13 +99,13 @@ static inline void add_line(float *to, vec factor, vec x, int n)
     memcpy(to, line, sizeof(float) * (size_t)n);
 }
 
-/* ---- Panels of grains ------------------------------------------------------------------------ */
+/* ---- Panels of operands ---------------------------------------------------------------------- */
 
-/* A NaN in it says that something infinite or NaN went by: 0 times a finite number is 0. */
+/* `watched` becomes NaN once an infinite or NaN element was added: 0 times a finite number is 0. */
 static inline vec watch(vec watched, vec x) { return grain_dot(x, vec_zero(), watched); }
 static inline bool all_finite(vec watched) { return vec_sum(watched) == 0.0f; }
 
-/* Vector `at` of the grains of a row of n numbers; zeros behind the last, and for no row. */
+/* Vector `at` of the operands of a row of n numbers; zeros after the last, and if row is NULL. */
 static inline __attribute__((always_inline)) vec line_at(const ra_dtype dtype, const void *row,
                                                          int at, int n)
 {
@@ -118,7 +118,7 @@ static inline __attribute__((always_inline)) vec line_at(const ra_dtype dtype, c
     return grain_read(dtype, tail);
 }
 
-/* Vector `at` of PER_GRAIN rows stacked. */
+/* Vector `at` of PER_GRAIN rows, interleaved. */
 static inline __attribute__((always_inline)) vec stack_at(const ra_dtype dtype,
                                                           const void *const *rows, int at, int n)
 {
@@ -139,8 +139,8 @@ static inline __attribute__((always_inline)) vec stack_at(const ra_dtype dtype,
     return grain_read_stack(dtype, from);
 }
 
-/* f32 in the lanes `all`, whole vectors, to grains as rows. `from` and `to` may be the same memory
- * where a grain is one number. */
+/* f32 in the columns `all`, whole vectors, to operands in row order. `from` and `to` may be the
+ * same memory if an operand is one number. */
 static inline void line_up(const float *from, struct lanes all, grain *to)
 {
     for (int i = all.from; i < all.to; i += SPAN) {
@@ -157,7 +157,7 @@ static inline int depth_of(int n)
     return (depth + GEMM_DEPTH - 1) / GEMM_DEPTH * GEMM_DEPTH;
 }
 
-/* Calls a row of n numbers into the second-level cache; NULL is none. */
+/* Prefetches a row of n numbers into the L2 cache; NULL: nothing. */
 static inline void call_row(ra_dtype dtype, const void *row, int n)
 {
     for (int at = 0; row && at < n * (int)ra__dtype_bytes(dtype); at += 64)
@@ -166,13 +166,13 @@ static inline void call_row(ra_dtype dtype, const void *row, int n)
 
 enum {
     CALLED_AHEAD = 16
-}; /* rows, while others are packed: not all that was called before is there */
+}; /* rows, while others are packed: some lines that were prefetched earlier are gone */
 
-/* Columns of a panel in strips that has n of them, and room for whole strips. */
+/* Columns of a panel of n columns, padded to whole micro-panels. */
 static inline int in_strips(int n) { return (n + STRIP - 1) / STRIP * STRIP; }
 
-/* `count` rows of n numbers, a multiple of PER_GRAIN, to a stacked panel whose strips lie `strip`
- * apart. */
+/* `count` rows of n numbers, a multiple of PER_GRAIN, to an interleaved panel whose micro-panels
+ * are `strip` apart. */
 static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
                                                           const void *const *rows, int count, int n,
                                                           grain *to, int64_t strip)
@@ -190,7 +190,7 @@ static inline __attribute__((always_inline)) vec stack_as(const ra_dtype dtype,
     return watched;
 }
 
-/* LANES rows of n numbers to the next LANES columns of a turned panel, whose rows lie `stride`
+/* LANES rows of n numbers to the next LANES columns of a transposed panel, whose rows are `stride`
  * apart. */
 static inline __attribute__((always_inline)) void turn_as(const ra_dtype dtype,
                                                           const void *const rows[LANES], int n,
@@ -204,7 +204,7 @@ static inline __attribute__((always_inline)) void turn_as(const ra_dtype dtype,
     }
 }
 
-/* The same for a dtype that is known only now. */
+/* The same for a dtype that is known at run time only. */
 static vec stack_rows(ra_dtype dtype, const void *const *rows, int count, int n, grain *to,
                       int64_t strip)
 {
@@ -234,7 +234,7 @@ static const void *query_row(const struct ra__view *view, const struct ra__matri
     return query_at(view, from, row / view->heads, row % view->heads);
 }
 
-/* A row of a tensor to grains as rows, or zeros for none. */
+/* A row of a tensor to operands in row order; zeros if row is NULL. */
 static inline vec pack_row(ra_dtype dtype, const void *row, int n, grain *to)
 {
     vec watched = vec_zero();
@@ -246,7 +246,7 @@ static inline vec pack_row(ra_dtype dtype, const void *row, int n, grain *to)
     return watched;
 }
 
-/* The query rows of a job, or tensors shaped like them, as rows: [rows][grains(n)]. Zeros up to a
+/* The query rows of a job, or tensors of that shape, in row order: [rows][grains(n)]. Zeros up to a
  * multiple of `multiple` rows. */
 static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from, int n,
                      int multiple, grain *to)
@@ -264,14 +264,14 @@ static vec pack_rows(const struct ra__view *view, const struct ra__matrix *from,
     return watched;
 }
 
-/* Grains in a line of so many rows turned. An odd number of vectors, so that lines do not meet in a
- * cache. */
+/* The stride, in operands, of `rows` rows transposed. An odd number of vectors, to avoid cache
+ * conflicts. */
 static inline int64_t turned_row(int64_t rows) { return ((rows + SPAN - 1) / SPAN | 1) * LANES; }
 
-/* What pack_rows() made of n numbers turned: [padded(n)][stride], grains stacked. */
+/* Transposes what pack_rows() made of rows of n numbers: [padded(n)][stride], interleaved. */
 static void turn_queries(const grain *from, int rows, int n, int64_t stride, grain *to)
 {
-    const ra_dtype dtype = PER_GRAIN == 1 ? RA_F32 : RA_BF16; /* of the rows as packed */
+    const ra_dtype dtype = PER_GRAIN == 1 ? RA_F32 : RA_BF16; /* of the packed rows */
     for (int row = 0; row < rows; row += SPAN) {
         const void *numbers[SPAN];
         for (int r = 0; r < SPAN; r++)
@@ -289,7 +289,7 @@ static void turn_queries(const grain *from, int rows, int n, int64_t stride, gra
 
 /* ---- The keys of a block --------------------------------------------------------------------- */
 
-/* The row of the key in a lane; NULL where no row of the job sees it. */
+/* The address of the key in a column; NULL if no row of the job sees it. */
 static inline const void *key_row(ra_dtype dtype, const struct ra__matrix *from,
                                   const struct key_block *block, int lane)
 {
@@ -305,17 +305,18 @@ static void key_rows(ra_dtype dtype, const struct ra__matrix *from, const struct
     for (int i = 0; i < count; i++) rows[i] = key_row(dtype, from, block, lane + i);
 }
 
-/* How far apart the strips lie of keys stacked, and of keys or values of n numbers turned. */
+/* The strides of the micro-panels of interleaved keys, and of transposed keys or values of n
+ * numbers. */
 enum { STACKED_STRIP = BLOCK / PER_GRAIN * STRIP };
 static inline int64_t turned_strip(int n) { return (int64_t)grains(n) * STRIP; }
 
-/* Where a lane, the first of a vector, lies in a turned panel. */
+/* The offset of a column, the first of a vector, in a transposed panel. */
 static inline int64_t turned_at(int lane, int n)
 {
     return lane / STRIP * turned_strip(n) + lane % STRIP;
 }
 
-/* The keys of a block, or their values, stacked: the lanes that are seen, and zeros around them up
+/* Interleaves the keys of a block, or their values: the visible columns, and zeros around them up
  * to whole vectors. */
 static vec stack_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
                        int n, grain *to)
@@ -327,7 +328,7 @@ static vec stack_block(ra_dtype dtype, const struct ra__matrix *from, const stru
                       STACKED_STRIP);
 }
 
-/* The same lanes turned. */
+/* Transposes the same columns. */
 static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
                        int n, grain *to)
 {
@@ -341,12 +342,12 @@ static void turn_block(ra_dtype dtype, const struct ra__matrix *from, const stru
     }
 }
 
-/* The keys behind a block: those of the next one, whose rows may lie pages apart, are called into
- * the second-level cache while this one is worked on. */
+/* The keys after a block: those of the next one, which may be pages apart, are prefetched into the
+ * L2 cache while this one is worked on. */
 struct ahead {
     const struct ra__view *view;
     const struct ra__key_run *run;
-    int64_t at, end; /* keys of the run still to be called */
+    int64_t at, end; /* keys of the run still to be prefetched */
 };
 
 static struct ahead ahead_of(const struct ra__view *view, const struct ra__key_run *run,
@@ -355,7 +356,7 @@ static struct ahead ahead_of(const struct ra__view *view, const struct ra__key_r
     return (struct ahead){ view, run, first, ra__min(first + BLOCK, end) };
 }
 
-/* Calls keys until `done` of `all` parts are called. */
+/* Prefetches keys until `done` / `all` of them are prefetched. */
 static void look_ahead(struct ahead *ahead, int done, int all)
 {
     const struct ra__view *view = ahead->view;
@@ -370,7 +371,7 @@ static void look_ahead(struct ahead *ahead, int done, int all)
     }
 }
 
-/* A NaN in it says that a turned panel holds something that is not finite. */
+/* NaN if a transposed panel holds an element that is not finite. */
 static vec watch_turned(const grain *panel, const struct key_block *block, int n)
 {
     struct lanes all = lanes_strips(block->seen);

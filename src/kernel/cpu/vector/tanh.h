@@ -1,5 +1,5 @@
-/* tanh.h - the hyperbolic tangent for vectors, with its derivative. Written in the words of an
- * ISA's vec.h, on top of exp2.h. */
+/* tanh.h - the hyperbolic tangent for vectors, with its derivative. Written with the operations of
+ * an ISA's vec.h, on top of exp2.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_TANH_H
 #define RA__KERNEL_CPU_VECTOR_TANH_H
 

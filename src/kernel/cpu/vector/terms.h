@@ -1,10 +1,10 @@
-/* terms.h - the score terms of core/terms.h, one row and one key block at a time, between the
- * matrix products and the softmax of forward and backward. Written in the words of an ISA's vec.h
- * and in plain loops that a compiler turns into vectors.
+/* terms.h - the score terms of core/terms.h, one query row and one key block at a time, between the
+ * matrix products and the softmax of forward and backward. Written with the operations of an ISA's
+ * vec.h and in plain loops that a compiler vectorises.
  *
- * What is added to a score is first gathered per lane, -inf where the key is hidden; so one pass
- * both adds and hides, and a hidden key's score is -inf whatever q.k was. Each lane is worked on by
- * itself: a row's bits do not depend on its neighbours. */
+ * What is added to a score is first collected per column, -inf where the key is hidden. So one pass
+ * both adds and hides, and a hidden key's score is -inf whatever q.k was. Each column is computed
+ * alone: a row's bits do not depend on the other rows. */
 #ifndef RA__KERNEL_CPU_VECTOR_TERMS_H
 #define RA__KERNEL_CPU_VECTOR_TERMS_H
 
@@ -18,28 +18,30 @@
 
 struct terms {
     const struct ra__view *view;
-    bool any;     /* something below is there, or a scale that turns scores round; otherwise nobody
-                   * need ask, and scores are plain products */
+    /* any of the following applies, or the scale is negative; otherwise scores are plain
+     * products */
+    bool any;
     bool adds;    /* a bias or slopes */
     bool masks;   /* see_from and see_to of an order */
-    bool dropout; /* weights are drawn */
+    bool dropout; /* there is dropout */
     float cap;    /* 0 = none */
-    float factor; /* for q.k: gives the tangent's argument where there is a cap, else log2 units */
-    float rest;   /* what scores still lack of log2 units when terms are through with them */
+    /* factor of q.k: gives the argument of tanh if there is a softcap, otherwise log2 units */
+    float factor;
+    float rest; /* the factor that scores still need to be in log2 units after the terms */
 
     int64_t *at;         /* [BLOCK] original positions of the block's keys */
-    int64_t least, most; /* of them */
-    bool consecutive;    /* they count up by one */
-    bool *partly;        /* [rows] does a mask hide some of the lanes the row sees? */
+    int64_t least, most; /* the smallest and the largest of them */
+    bool consecutive;    /* they are consecutive */
+    bool *partly;        /* [rows] does a mask hide some of the columns the row sees? */
 
-    bool added;    /* addend is in use; of one row, as are the next three */
+    bool added;    /* addend is in use; of one row, like the next three */
     float *addend; /* [BLOCK] log2 units; -inf hides */
-    float *slope;  /* [BLOCK] derivative of the cap; backward only, otherwise NULL */
-    float *kept;   /* [BLOCK] what a weight counts in acc */
+    float *slope;  /* [BLOCK] derivative of the softcap; backward only, otherwise NULL */
+    float *kept;   /* [BLOCK] the factor of a weight in acc */
     struct dropout draws;
 };
 
-/* Carves what any problem may need; terms_begin() says what a job does need. */
+/* Reserves what any problem may need; terms_begin() finds what a job does need. */
 static struct terms terms_make(struct arena *arena, int64_t rows, bool backward)
 {
     struct terms t = { .at = carve(arena, BLOCK, sizeof(int64_t)) };
@@ -47,7 +49,7 @@ static struct terms terms_make(struct arena *arena, int64_t rows, bool backward)
     t.addend = carve(arena, BLOCK, sizeof(float));
     if (backward) t.slope = carve(arena, BLOCK, sizeof(float));
     float *kept = carve(arena, BLOCK + 2 * LANES, sizeof(float));
-    if (kept) t.kept = kept + LANES; /* keep_consecutive() writes a few on either side */
+    if (kept) t.kept = kept + LANES; /* keep_consecutive() writes a few elements on either side */
     t.draws = dropout_carve(arena);
     return t;
 }
@@ -93,8 +95,8 @@ static void place_block(struct terms *t, const struct key_block *block)
     }
 }
 
-/* How many of the lanes `own` a mask hides that shows positions [from, to). Where the block lies
- * wholly on one side of its ends, nobody counts. */
+/* How many of the columns `own` are hidden by a mask that shows positions [from, to). If all of the
+ * block is on one side of each end, nothing is counted. */
 static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, int64_t to)
 {
     if (from <= t->least && t->most < to) return 0;
@@ -104,7 +106,7 @@ static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, i
     return (int)hidden;
 }
 
-/* Takes the block from the rows that see none of its keys, and what is masked from *pairs. */
+/* Removes the block from the rows that see none of its keys, and masked pairs from *pairs. */
 static void mask_block(struct terms *t, struct key_block *block, struct lanes *seen,
                        struct part part, int64_t *pairs)
 {
@@ -125,7 +127,7 @@ static void mask_block(struct terms *t, struct key_block *block, struct lanes *s
     block->seen = lanes_hull(seen + part.row, part.end - part.row);
 }
 
-/* To be called for each block that see_block() found. */
+/* Called for each block that see_block() found. */
 static void terms_see(struct terms *t, struct key_block *block, struct lanes *seen,
                       struct part part, int64_t *pairs)
 {
@@ -136,7 +138,7 @@ static void terms_see(struct terms *t, struct key_block *block, struct lanes *se
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
-/* The bias of the lanes a row sees. */
+/* The bias of the columns a row sees. */
 static void copy_bias(struct terms *t, int row, struct lanes own)
 {
     const struct ra__bias *bias = &t->view->bias;
@@ -155,8 +157,8 @@ static void copy_bias(struct terms *t, int row, struct lanes own)
         for (int n = 0; n < count; n++) to[n] = number[at[n]];
 }
 
-/* Less slope |p - j|. The difference is taken in integers: of 32 bits where the block is near
- * enough, which becomes a vector on every CPU. */
+/* Minus slope |p - j|. The difference is taken in integers: of 32 bits if the block is near enough,
+ * which every CPU can vectorise. */
 static void lean_addend(struct terms *t, int row, struct lanes own)
 {
     const float slope = t->view->terms->alibi[t->view->head + row % t->view->heads];
@@ -206,8 +208,8 @@ static void cap_row(const struct terms *t, struct lanes own, float *x)
     }
 }
 
-/* Turns the products q.k of a row into scores, over the lanes `own` that it sees
- * and up to whole vectors around them. */
+/* Replaces the products q.k of a row by scores, over the columns `own` that it sees, extended to
+ * whole vectors. */
 static void term_scores(struct terms *t, int row, struct lanes own, float *x)
 {
     t->added = t->adds || t->partly[row];
@@ -217,7 +219,7 @@ static void term_scores(struct terms *t, int row, struct lanes own, float *x)
     if (t->added) add_row(t, row, own, x);
 }
 
-/* Is a lane that the row of the last term_scores() sees hidden by a mask or a bias? */
+/* Is a column that the row of the last term_scores() sees hidden by a mask or a bias? */
 static inline bool lane_hidden(const struct terms *t, int lane)
 {
     return t->added && t->addend[lane] == -INFINITY;
@@ -225,7 +227,7 @@ static inline bool lane_hidden(const struct terms *t, int lane)
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
-/* Draws what the weights of a row count in acc, to t->kept: over the lanes it sees, and 0 up to
+/* Draws the dropout factors of a row's weights to t->kept: over the columns it sees, and 0 up to
  * whole vectors around them. */
 static void draw_row(struct terms *t, int row, struct lanes own)
 {
@@ -242,7 +244,7 @@ static void draw_row(struct terms *t, int row, struct lanes own)
     fill(t->kept, (struct lanes){ own.to, busy.to }, 0.0f);
 }
 
-/* x *= factor over the lanes `own`, up to whole vectors. */
+/* x *= factor over the columns `own`, extended to whole vectors. */
 static void multiply_row(struct lanes own, const float *factor, float *x)
 {
     const struct lanes busy = lanes_whole(own);
@@ -250,7 +252,7 @@ static void multiply_row(struct lanes own, const float *factor, float *x)
         vec_store(x + i, vec_mul(vec_load(x + i), vec_load(factor + i)));
 }
 
-/* Drops weights of a row. */
+/* Applies dropout to the weights of a row. */
 static void drop_row(struct terms *t, int row, struct lanes own, float *p)
 {
     if (lanes_none(own)) return;
@@ -258,7 +260,7 @@ static void drop_row(struct terms *t, int row, struct lanes own, float *p)
     multiply_row(own, t->kept, p);
 }
 
-/* 0 in the lanes that are hidden, whatever was there. */
+/* Sets the hidden columns to 0, whatever they held. */
 static void clear_hidden(const struct terms *t, struct lanes own, float *x)
 {
     const struct lanes busy = lanes_whole(own);
@@ -270,8 +272,8 @@ static void clear_hidden(const struct terms *t, struct lanes own, float *x)
 
 /* ---- Hidden keys that are not finite --------------------------------------------------------- */
 
-/* stack_block() for one row: zeros in place of keys hidden from it, so that a weight of 0 meets no
- * NaN. Slow, and as rare as a NaN. */
+/* stack_block() for one row: zeros in place of the keys hidden from it, so that no weight of 0 is
+ * multiplied by NaN. Slow, and as rare as a NaN. */
 static void stack_shown(const struct terms *t, const struct ra__matrix *from,
                         const struct key_block *block, struct lanes own, int n, grain *to)
 {

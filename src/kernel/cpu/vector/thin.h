@@ -1,9 +1,9 @@
-/* thin.h - the products of a job of few rows, as decoding has them, without panels: keys and values
- * are read where they lie, and meet all rows while they are in registers. Written in the words of
- * an ISA's vec.h and of a grain; knows nothing of the softmax.
+/* thin.h - the products of a job of few query rows, as in decoding, without panels: keys and values
+ * are read in place, and all rows use them while they are in registers. Written with the operations
+ * of an ISA's vec.h and the operands of grain_*.h; knows nothing of the softmax.
  *
- * Sums are those of gemm.h to the bit: from 0, in the order of t, one grain_dot() each. Weights
- * meet only values that their rows see, so nothing that is hidden from a row can reach it. */
+ * Sums are those of gemm.h to the bit: from 0, in the order of t, one grain_dot() each. A weight is
+ * multiplied only with values that its row sees, so nothing hidden from a row can reach it. */
 #ifndef RA__KERNEL_CPU_VECTOR_THIN_H
 #define RA__KERNEL_CPU_VECTOR_THIN_H
 
@@ -15,14 +15,16 @@ enum {
     THIN_GROUPS = 2, /* most squares of keys at a time */
     THIN_VECS = 8,   /* most vectors of values at a time */
     VEC_BYTES = sizeof(vec),
-    LINE_BYTES = 64 /* of a cache */
+    LINE_BYTES = 64 /* of a cache line */
 };
 
 /* The keys of a block, or their values, in a tensor. */
 struct thin_rows {
     const char *data;
-    int64_t first, step; /* in bytes: lane 0, which may lie before the tensor, and lane to lane */
-    int numbers, bytes;  /* of a row */
+    /* in bytes: the offset of column 0, which may be before the tensor, and from column to
+     * column */
+    int64_t first, step;
+    int numbers, bytes; /* of a row */
 };
 
 static struct thin_rows thin_rows(ra_dtype dtype, const struct ra__matrix *from, int numbers,
@@ -45,15 +47,15 @@ static inline const char *thin_row(const struct thin_rows *rows, int lane)
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
-/* Keys to be asked for before they are needed, in the order of memory. Squares read them in another
- * order, which no CPU foresees; values, read row by row, need it only where rows lie apart. On Zen
- * 4 this doubles the speed of decoding. From 64 to 256 keys ahead make little difference; asking
- * into the first-level cache, or for every second line, is slower. */
+/* Keys to be prefetched, in the order of memory. Squares read them in another order, which no
+ * hardware prefetcher follows; values, read token by token, need it only if tokens are not
+ * adjacent. On Zen 4 this doubles the speed of decoding. A distance of 64 to 256 keys makes little
+ * difference; prefetching into the L1 cache, or every second line, is slower. */
 struct thin_ahead {
     const char *row;
     int64_t step;
-    int at, bytes; /* where in the row; its length */
-    int64_t left;  /* rows */
+    int at, bytes; /* offset in the token; its length */
+    int64_t left;  /* tokens */
 };
 
 enum { AHEAD = 128 }; /* keys */
@@ -66,7 +68,7 @@ static struct thin_ahead thin_look_ahead(const struct thin_rows *rows, int lane,
                                 .left = count };
 }
 
-/* Asks for the next line. */
+/* Prefetches the next cache line. */
 static inline __attribute__((always_inline)) void ask_ahead(struct thin_ahead *ahead)
 {
     if (ahead->left <= 0) return;
@@ -77,7 +79,7 @@ static inline __attribute__((always_inline)) void ask_ahead(struct thin_ahead *a
     if (--ahead->left > 0) ahead->row += ahead->step;
 }
 
-/* Are i + 1 vectors whole lines? */
+/* Do i + 1 vectors end at a cache line? */
 static inline bool line_ends(int i) { return (i + 1) * VEC_BYTES % LINE_BYTES == 0; }
 
 struct thin_scores {
@@ -94,7 +96,8 @@ static inline __attribute__((always_inline)) void ask_both(struct thin_scores *s
     ask_ahead(&s->values);
 }
 
-/* The words of vector `at` of LANES keys, as they lie; zeros behind the end of a row. */
+/* The 32-bit words of vector `at` of LANES keys, as they are stored; zeros after the end of a
+ * key. */
 static inline __attribute__((always_inline)) void read_square(struct thin_scores *s,
                                                               const char *const keys[LANES], int at,
                                                               const bool ask, vec square[LANES])
@@ -115,10 +118,10 @@ static inline __attribute__((always_inline)) void read_square(struct thin_scores
     }
 }
 
-/* Adds what vector `at` of LANES keys gives to their scores. A key's word becomes a lane of a
- * column, whatever is in it; only then is it taken for numbers. Lines are asked for evenly: among
- * the loads, or among the columns where these take longer. Without the pragmas squares would not
- * stay in registers. */
+/* Adds the contribution of vector `at` of LANES keys to their scores. A word of a key becomes one
+ * lane of a transposed vector; only then is it converted to numbers. Prefetches are spread evenly:
+ * among the loads, or among the multiplications if these take longer. Without the pragmas squares
+ * would not stay in registers. */
 static inline __attribute__((always_inline)) void score_square(const ra_dtype dtype,
                                                                struct thin_scores *s,
                                                                const char *const keys[LANES],
@@ -144,7 +147,7 @@ static inline __attribute__((always_inline)) void score_square(const ra_dtype dt
     }
 }
 
-/* The scores of `groups` LANES keys, from the lane `lane` on. Zeros behind the end of a row add
+/* The scores of `groups` x LANES keys, from column `lane` on. Zeros after the end of a key add
  * nothing. */
 static inline __attribute__((always_inline)) void score_keys(const ra_dtype dtype,
                                                              struct thin_scores *s,
@@ -165,9 +168,8 @@ static inline __attribute__((always_inline)) void score_keys(const ra_dtype dtyp
         for (int r = 0; r < rows; r++) vec_store(s->to + r * LINE + lane + g * LANES, sum[g][r]);
 }
 
-/* All lanes that are seen. Around them, up to whole vectors, the nearest key is scored again. Where
- * a sum is a long chain, two squares at a time hide each other's latency; f32 is faster with
- * one. */
+/* All visible columns. Around them, up to whole vectors, the nearest key is scored again. If a sum
+ * is a long chain, two squares at a time hide each other's latency; f32 is faster with one. */
 static inline __attribute__((always_inline)) void score_block(const ra_dtype dtype,
                                                               struct thin_scores *s,
                                                               struct lanes seen, const int rows)
@@ -193,13 +195,13 @@ struct thin_values {
     float *acc;       /* [rows][padded(value_dim)] */
 };
 
-/* Sums over the keys, of columns from vector `at` on. */
+/* Sums over the keys, of the value columns from vector `at` on. */
 struct thin_tile {
     int at;
     vec sum[THIN_TILE][THIN_VECS];
 };
 
-/* Adds the values of PER_GRAIN keys, from the lane `lane` on, times their weights. */
+/* Adds the values of PER_GRAIN keys, from column `lane` on, times their weights. */
 static inline __attribute__((always_inline)) void gather_line(const struct thin_values *s, int lane,
                                                               const vec *line,
                                                               struct thin_tile *tile,
@@ -212,7 +214,7 @@ static inline __attribute__((always_inline)) void gather_line(const struct thin_
     }
 }
 
-/* The same where rows of the tensor end within a vector, or one of the keys is not seen. */
+/* The same if a token ends within a vector, or one of the keys is hidden. */
 static inline __attribute__((always_inline)) void gather_edge(const ra_dtype dtype,
                                                               const struct thin_values *s, int lane,
                                                               struct thin_tile *tile,
@@ -228,7 +230,7 @@ static inline __attribute__((always_inline)) void gather_edge(const ra_dtype dty
     gather_line(s, lane, line, tile, rows, vecs);
 }
 
-/* And where they are whole. */
+/* The same if tokens are whole vectors and all keys are visible. */
 static inline __attribute__((always_inline)) void gather_whole(const ra_dtype dtype,
                                                                const struct thin_values *s,
                                                                int lane, struct thin_tile *tile,
@@ -246,7 +248,7 @@ static inline __attribute__((always_inline)) void gather_whole(const ra_dtype dt
     gather_line(s, lane, line, tile, rows, vecs);
 }
 
-/* acc += p v for the columns of `vecs` vectors from vector `at` on. */
+/* acc += p v for `vecs` vectors of the value dim from vector `at` on. */
 static inline __attribute__((always_inline)) void gather_piece(const ra_dtype dtype,
                                                                const struct thin_values *s, int at,
                                                                const int rows, const int vecs)
@@ -272,7 +274,7 @@ static inline __attribute__((always_inline)) void gather_piece(const ra_dtype dt
         }
 }
 
-/* All columns, as many at a time as registers have room for: best are whole rows, as they lie. */
+/* All of the value dim, as many vectors at a time as registers hold: whole tokens are best. */
 static inline __attribute__((always_inline)) void gather_block(const ra_dtype dtype,
                                                                const struct thin_values *s,
                                                                const int rows)
@@ -300,7 +302,8 @@ static inline __attribute__((always_inline)) void score_as(const ra_dtype dtype,
     }
 }
 
-/* Rather two rows and whole rows of the tensor, then the others, than all and pieces of rows. */
+/* Two query rows and whole tokens, then the other rows, are faster than all rows and parts of
+ * tokens. */
 static inline __attribute__((always_inline)) void gather_as(const ra_dtype dtype,
                                                             const struct thin_values *s, int rows)
 {
@@ -319,8 +322,8 @@ static inline __attribute__((always_inline)) void gather_as(const ra_dtype dtype
     }
 }
 
-/* scores = q k^T in the lanes of the block that are seen, and something in those around them, up to
- * whole vectors. q: [rows][grains(dim)]; scores: [rows][LINE]. */
+/* scores = q k^T in the visible columns of the block, and arbitrary numbers in those around them,
+ * up to whole vectors. q: [rows][grains(dim)]; scores: [rows][LINE]. */
 static void thin_score(const struct ra__view *view, const struct key_block *block, const grain *q,
                        int rows, float *scores)
 {
@@ -341,8 +344,8 @@ static void thin_score(const struct ra__view *view, const struct key_block *bloc
     }
 }
 
-/* acc += p v for rows that see the lanes `own` of the block. p: [rows][GRAIN_LINE], 0 in the
- * lanes around them that share a grain; acc: [rows][padded(value_dim)]. */
+/* acc += p v for rows that see the columns `own` of the block. p: [rows][GRAIN_LINE], 0 in the
+ * columns around them that share an operand; acc: [rows][padded(value_dim)]. */
 static void thin_gather(const struct ra__view *view, const struct key_block *block,
                         struct lanes own, const grain *p, int rows, float *acc)
 {

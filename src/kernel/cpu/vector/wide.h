@@ -1,11 +1,11 @@
-/* wide.h - the products of a job of one query and several KV heads whose keys follow one another in
+/* wide.h - the products of a job of one query and several KV heads whose keys are adjacent in
  * memory, so that they are read as one stream: the same squares as in thin.h, LANES keys of all
- * heads before the next ones, and values as they lie. Written in the words of an ISA's vec.h and of
- * a grain.
+ * heads before the next LANES keys, and values in the order of memory. Written with the operations
+ * of an ISA's vec.h and the operands of grain_*.h.
  *
  * On Zen 4, 8 KV heads of 256 bytes, f32, one thread: 29 GB/s, against 12 head by head; with 4
- * query heads each 26 against 15. Values that are read several rows abreast, as pairs of bf16 are,
- * must be asked for: 36 GB/s against 16. */
+ * query heads each 26 against 15. Values that are read several tokens at once, as pairs of bf16
+ * are, must be prefetched: 36 GB/s against 16. */
 #ifndef RA__KERNEL_CPU_VECTOR_WIDE_H
 #define RA__KERNEL_CPU_VECTOR_WIDE_H
 
@@ -14,7 +14,8 @@
 enum {
     WIDE_ROWS = 64,         /* most query heads */
     WIDE_AHEAD = 2 * LANES, /* keys */
-    WIDE_LINES = 4,         /* grains of keys whose values are added at a time, for several rows */
+    /* operands of keys whose values are added at a time, for several rows */
+    WIDE_LINES = 4,
 };
 
 static inline bool wide(const struct ra__shape *shape)
@@ -25,7 +26,8 @@ static inline bool wide(const struct ra__shape *shape)
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
-/* As thin_scores; keys are asked for past the end of the block, for the next one begins there. */
+/* Like thin_scores; keys are prefetched beyond the end of the block, because the next block starts
+ * there. */
 static inline __attribute__((always_inline)) struct thin_scores wide_scores(
     const struct ra__view *view, const struct key_block *block, const grain *q, float *scores)
 {
@@ -40,7 +42,8 @@ static inline __attribute__((always_inline)) struct thin_scores wide_scores(
     return s;
 }
 
-/* Where LANES keys of a KV head lie. Around those that are seen the nearest is scored again. */
+/* The addresses of LANES keys of a KV head. Around the visible keys the nearest one is scored
+ * again. */
 static inline __attribute__((always_inline)) void wide_keys(const struct thin_scores *s,
                                                             struct lanes seen, int lane, int head,
                                                             const char *keys[LANES])
@@ -104,8 +107,8 @@ static void wide_score_one(const struct ra__view *view, const struct key_block *
     else wide_score_one_as(RA_F32, &s, view->kv_heads, block->seen);
 }
 
-/* `group` rows for each. A function of its own: among code for more rows GCC 12 makes the loop for
- * one 8% slower. */
+/* `group` rows for each KV head. A function of its own: among code for more rows GCC 12 makes the
+ * loop for one row 8% slower. */
 static __attribute__((noinline)) void wide_score_many(const struct ra__view *view,
                                                       const struct key_block *block, int group,
                                                       const grain *q, float *scores)
@@ -117,7 +120,7 @@ static __attribute__((noinline)) void wide_score_many(const struct ra__view *vie
     else wide_score_many_as(RA_F32, &s, view->kv_heads, group, block->seen);
 }
 
-/* scores = q k^T; as thin_score(), for the rows of all KV heads. */
+/* scores = q k^T; like thin_score(), for the rows of all KV heads. */
 static void wide_score(const struct ra__view *view, const struct key_block *block, const grain *q,
                        float *scores)
 {
@@ -132,22 +135,22 @@ struct wide_values {
     struct thin_rows v;
     struct lanes seen;
     int kv_heads, group;
-    int64_t last;   /* lane of the last key of the run, which may be in another block */
+    int64_t last;   /* column of the last key of the run, which may be in another block */
     const grain *p; /* rows: [kv_heads x group][GRAIN_LINE] */
-    float *sums;    /* [kv_heads x group][value_dim], of the block, in the first-level cache */
+    float *sums;    /* [kv_heads x group][value_dim], of the block, in the L1 cache */
 };
 
 /* Rows that share a KV head, and their weights of some keys. */
 struct wide_rows {
     const grain *p;       /* [rows][GRAIN_LINE] */
-    vec first[THIN_TILE]; /* of one grain of keys */
+    vec first[THIN_TILE]; /* of one operand of keys */
     float *sums;          /* [rows][stride] */
     int64_t stride;
 };
 
-/* Adds `vecs` vectors, one or two, of the values of `lines` grains of keys, from `at` on, rows
- * `step` bytes apart, to the sums from column d on, and asks for those `ahead` bytes behind them.
- * Of rows that are read one by one the CPU asks by itself, and better. */
+/* Adds `vecs` vectors, one or two, of the values of `lines` operands of keys, from `at` on, tokens
+ * `step` bytes apart, to the sums from element d on, and prefetches those `ahead` bytes further on.
+ * Tokens that are read one by one are left to the hardware prefetcher, which is better at it. */
 static inline __attribute__((always_inline)) void wide_piece(const ra_dtype dtype,
                                                              const struct wide_rows *to,
                                                              const char *at, int64_t step,
@@ -197,7 +200,7 @@ static inline __attribute__((always_inline)) void wide_head(const ra_dtype dtype
     if (d < s->v.numbers) wide_piece(dtype, &to, at + d * bytes, step, ahead, d, lines, rows, 1);
 }
 
-/* All values of `lines` grains of keys, from the lane `lane` on. */
+/* All values of `lines` operands of keys, from column `lane` on. */
 static inline __attribute__((always_inline)) void wide_lines(const ra_dtype dtype,
                                                              const struct wide_values *s, int lane,
                                                              const int lines, const int group)
@@ -214,7 +217,7 @@ static inline __attribute__((always_inline)) void wide_lines(const ra_dtype dtyp
         }
 }
 
-/* The same where one of the keys is not seen. */
+/* The same if one of the keys is hidden. */
 static inline __attribute__((always_inline)) void wide_edge(const ra_dtype dtype,
                                                             const struct wide_values *s, int lane)
 {
@@ -247,7 +250,7 @@ static inline __attribute__((always_inline)) void wide_gather_as(const ra_dtype 
     for (; lane < s->seen.to; lane += PER_GRAIN) wide_edge(dtype, s, lane);
 }
 
-/* acc += p v; as thin_gather(), rows for each KV head. */
+/* acc += p v; like thin_gather(), several rows for each KV head. */
 static void wide_gather(const struct ra__view *view, const struct key_block *block, const grain *p,
                         float *sums, float *acc)
 {

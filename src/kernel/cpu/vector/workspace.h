@@ -1,4 +1,4 @@
-/* workspace.h - how much scratch memory the bodies need: what they carve, counted. */
+/* workspace.h - how much workspace the algorithms need: the sum of what they reserve. */
 #ifndef RA__KERNEL_CPU_VECTOR_WORKSPACE_H
 #define RA__KERNEL_CPU_VECTOR_WORKSPACE_H
 
