@@ -64,7 +64,7 @@ install: all ## install below PREFIX; DESTDIR is respected
 
 format: ## clang-format all C sources
 	@tools/install-deps format
-	@find include src cli bench tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
+	@find include src harness cli bench tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
 
 clean: ## remove the build folders
 	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-asan $(BUILD)-tsan

@@ -2,8 +2,8 @@
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "cli/cli.h"
-#include "cli/flags.h"
+#include "harness/base/complain.h"
+#include "harness/options/flags.h"
 
 /* Of a full run and of --quick. */
 enum { BENCH_RUNS = 11, BENCH_QUICK_RUNS = 3 };

@@ -11,10 +11,10 @@
 #include <string.h>
 
 #include "ceilings/ceiling.h"
-#include "cli/engine.h"
-#include "cli/half.h"
-#include "cli/machine.h"
-#include "cli/progress.h"
+#include "harness/run/engine.h"
+#include "harness/base/half.h"
+#include "harness/base/machine.h"
+#include "harness/text/progress.h"
 #include "record.h"
 #include "sampler.h"
 #include "truth.h"

@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli/json.h"
-#include "cli/machine.h"
-#include "cli/outfile.h"
+#include "harness/text/json.h"
+#include "harness/base/machine.h"
+#include "harness/files/outfile.h"
 
 int records_add(struct records *records, const struct record *record)
 {

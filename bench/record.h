@@ -3,7 +3,7 @@
 #ifndef BENCH_RECORD_H
 #define BENCH_RECORD_H
 
-#include "cli/cli.h"
+#include "harness/base/complain.h"
 #include "spread.h"
 
 struct record {

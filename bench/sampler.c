@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "cli/cli.h"
-#include "cli/machine.h"
+#include "harness/base/complain.h"
+#include "harness/base/machine.h"
 
 #define SAMPLE_SECONDS 0.02
 #define MEMORY_BYTES ((size_t)1 << 30) /* larger than caches are */

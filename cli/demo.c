@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "engine.h"
-#include "machine.h"
-#include "measure.h"
-#include "report.h"
-#include "text.h"
+#include "harness/check/check.h"
+#include "harness/run/engine.h"
+#include "harness/base/machine.h"
+#include "harness/run/measure.h"
+#include "harness/report/report.h"
+#include "harness/text/text.h"
 
 #define DEMO_TOKENS 32768
 #define DEMO_SECONDS 40.0 /* for both runs together; the rest of the minute is for checks */

@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "forecast.h"
-#include "json.h"
-#include "machine.h"
-#include "system.h"
-#include "text.h"
+#include "harness/run/forecast.h"
+#include "harness/text/json.h"
+#include "harness/base/machine.h"
+#include "harness/problem/system.h"
+#include "harness/text/text.h"
 
 static const char *const kinds[] = { "kernel",    "transport", "strategy",
                                      "partition", "pattern",   "order" };

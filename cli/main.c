@@ -1,12 +1,12 @@
 /* main.c - the command `ringattn`: a table of verbs. */
 #include <string.h>
 
-#include "cli.h"
-#include "flags.h"
-#include "machine.h"
-#include "text.h"
+#include "harness/base/complain.h"
+#include "harness/options/flags.h"
+#include "harness/base/machine.h"
+#include "harness/text/text.h"
 #include "verbs.h"
-#include "world.h"
+#include "harness/world/world.h"
 
 static const struct verb verbs[] = {
     { .name = "run",

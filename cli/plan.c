@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forecast.h"
-#include "half.h"
-#include "json.h"
-#include "maskfile.h"
-#include "measure.h"
-#include "report.h"
-#include "rings.h"
-#include "system.h"
-#include "text.h"
+#include "harness/run/forecast.h"
+#include "harness/base/half.h"
+#include "harness/text/json.h"
+#include "harness/report/maskfile.h"
+#include "harness/run/measure.h"
+#include "harness/report/report.h"
+#include "harness/report/rings.h"
+#include "harness/problem/system.h"
+#include "harness/text/text.h"
 
 /* ---- Memory by purpose ----------------------------------------------------------------------- */
 

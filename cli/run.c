@@ -5,19 +5,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check.h"
-#include "engine.h"
-#include "half.h"
-#include "json.h"
-#include "load.h"
-#include "machine.h"
-#include "measure.h"
-#include "report.h"
-#include "same.h"
-#include "store.h"
-#include "system.h"
-#include "text.h"
-#include "world.h"
+#include "harness/check/check.h"
+#include "harness/run/engine.h"
+#include "harness/base/half.h"
+#include "harness/text/json.h"
+#include "harness/run/load.h"
+#include "harness/base/machine.h"
+#include "harness/run/measure.h"
+#include "harness/report/report.h"
+#include "harness/world/same.h"
+#include "harness/run/store.h"
+#include "harness/problem/system.h"
+#include "harness/text/text.h"
+#include "harness/world/world.h"
 
 /* ---- Output ---------------------------------------------------------------------------------- */
 

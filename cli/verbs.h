@@ -2,14 +2,14 @@
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H
 
-#include "cli.h"
-#include "flags.h"
+#include "harness/base/complain.h"
+#include "harness/options/flags.h"
 
 int verb_run(struct options *options);
 int verb_verify(struct options *options);
 int verb_plan(struct options *options);
 int verb_info(struct options *options);
 int verb_demo(struct options *options);
-int verb_bench(struct options *options); /* in bench/ */
+int verb_bench(struct options *options);
 
 #endif

@@ -1,4 +1,4 @@
-# The verb `bench`: suites, and the ceilings they measure kernels against. bench/ceilings has one
+# The suites of the verb `bench`, and the ceilings they measure kernels against. bench/ceilings has one
 # folder for each instruction set, as in folders.cmake; BENCH_HAVE_<FOLDER> is how ceiling.list knows
 # its rows.
 
@@ -6,9 +6,9 @@ ringattn_folders(RINGATTN_CEILING ${PROJECT_SOURCE_DIR}/bench/ceilings BENCH_HAV
 
 file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c)
 add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES})
-target_include_directories(ringattn_bench PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/bench)
+target_include_directories(ringattn_bench PRIVATE ${PROJECT_SOURCE_DIR}/bench)
 target_compile_definitions(ringattn_bench PRIVATE _GNU_SOURCE ${RINGATTN_CEILING_DEFINITIONS})
-target_link_libraries(ringattn_bench PUBLIC ringattn_cli)
+target_link_libraries(ringattn_bench PUBLIC ringattn_harness)
 ringattn_flags(ringattn_bench)
 
 # What `make perf` counts; bench/perf/run.sh drives it.
@@ -20,6 +20,5 @@ string(TOUPPER "${CMAKE_BUILD_TYPE}" build_type)
 string(STRIP "${CMAKE_C_FLAGS} ${CMAKE_C_FLAGS_${build_type}} ${RINGATTN_SANITIZE}" perf_flags)
 target_compile_definitions(ringattn_perf PRIVATE _GNU_SOURCE
     PERF_COMPILER="${CMAKE_C_COMPILER_ID} ${CMAKE_C_COMPILER_VERSION} ${perf_flags}")
-target_include_directories(ringattn_perf PRIVATE ${PROJECT_SOURCE_DIR})
-target_link_libraries(ringattn_perf PRIVATE ringattn_cli ringattn_step)
+target_link_libraries(ringattn_perf PRIVATE ringattn_harness ringattn_step)
 ringattn_flags(ringattn_perf)

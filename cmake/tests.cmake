@@ -25,9 +25,9 @@ endif()
 
 # ---- Programs ------------------------------------------------------------------------------------
 
-# What a test program is compiled with: the insides of the library, of the command and its benchmark.
+# What a test program is compiled with: the insides of the library, the harness and the benchmarks.
 add_library(ringattn_test INTERFACE)
-target_include_directories(ringattn_test INTERFACE ${PROJECT_SOURCE_DIR}/tests ${PROJECT_SOURCE_DIR})
+target_include_directories(ringattn_test INTERFACE ${PROJECT_SOURCE_DIR}/tests)
 target_compile_options(ringattn_test INTERFACE -UNDEBUG)
 target_link_libraries(ringattn_test INTERFACE ringattn_bench ringattn_step ringattn_internal ringattn_static)
 if(have_cmocka)
@@ -99,7 +99,7 @@ set(tests ${PROJECT_SOURCE_DIR}/tests)
 ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
 add_executable(test_bits ${tests}/bits/bits.c)
 target_compile_definitions(test_bits PRIVATE _GNU_SOURCE)
-target_link_libraries(test_bits PRIVATE ringattn_cli)
+target_link_libraries(test_bits PRIVATE ringattn_harness)
 ringattn_flags(test_bits)
 set_target_properties(test_bits PROPERTIES
     OUTPUT_NAME bits RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/bits)

@@ -5,8 +5,10 @@
 #          check_layers.sh --self-test   sees that good includes pass and each kind of bad one does not
 #
 # A file of src/ names others as "layer/file.h" (seen from src/), or by bare name in its own folder;
-# the public headers are open to all. A folder inside src/transport is a plug-in, and its own affair. cli/, bench/ and examples/ see the public headers and their own;
-# bench/ also sees cli/, whose engine, files and words it works with. Tests may look everywhere.
+# the public headers are open to all. A folder inside src/transport is a plug-in, and its own affair.
+# Outside src/ only the public headers are seen: cli/ works with bench/ and harness/, bench/ with
+# harness/, examples/ with nothing. A file of harness/ names others as "harness/folder/file.h", and
+# the folders have an order of their own. Tests may look everywhere.
 set -eu
 
 # The rules: a layer, and the layers it may include besides itself.
@@ -19,12 +21,24 @@ device      core
 transport   core
 exec        plan pattern kernel device transport core
 api         exec plan pattern kernel device transport core
+harness/base
+harness/text     base
+harness/files    text base
+harness/problem  files text base
+harness/data     problem files text base
+harness/oracle   data problem files text base
+harness/options  problem text base
+harness/world    options problem text base
+harness/run      world options data problem files text base
+harness/check    run world oracle data problem text base
+harness/grid     base
+harness/report   check run world options data problem files text base
 '
 
 check()
 {
     cd "$1"
-    files=$(find src cli bench examples -type f \
+    files=$(find src harness cli bench examples -type f \
         \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' -o -name '*.inc' -o -name '*.list' \) 2>/dev/null | sort)
     [ -n "$files" ] || { echo "check_layers: no sources in $1" >&2; return 2; }
     # shellcheck disable=SC2086
@@ -34,8 +48,10 @@ check()
         for (i = 1; i <= count; i++) {
             words = split(line[i], word, " ")
             if (!words) continue
-            may[word[1]] = line[i]
-            for (j = 1; j <= words; j++) allowed[word[1], word[j]] = 1
+            layer = word[1]
+            may[layer] = line[i]
+            sub(/^harness\//, "", word[1])
+            for (j = 1; j <= words; j++) allowed[layer, word[j]] = 1
         }
     }
     function exists(path,    ignored, found) {
@@ -61,11 +77,20 @@ check()
                  index(folder "/", "src/" substr(name, 1, RLENGTH)) != 1)
             refuse("a plug-in is opened at run time and its headers are its own")
     }
+    function check_harness(    layer, named) {
+        layer = part[1] "/" part[2]
+        if (!(layer in may)) { refuse(layer " is not a folder of the harness"); return }
+        if (name !~ /\// && exists(folder "/" name)) return
+        split(name, named, "/")
+        if (named[1] != "harness" || !exists(name)) refuse("neither a public header nor in harness/")
+        else if (!((layer, named[2]) in allowed)) refuse("may include only: " may[layer])
+    }
     function check_outside() {
         if (exists(folder "/" name) || exists(part[1] "/" name)) return
-        if (part[1] == "bench" && name ~ /^cli\// && exists(name)) return
-        refuse(part[1] "/ may include only the public headers and its own" \
-               (part[1] == "bench" ? ", and cli/" : ""))
+        if (part[1] ~ /^(cli|bench)$/ && name ~ /^harness\// && exists(name)) return
+        if (part[1] == "cli" && name ~ /^bench\// && exists(name)) return
+        refuse(part[1] "/ may include only the public headers, its own" \
+               (part[1] == "examples" ? "" : part[1] == "bench" ? ", and harness/" : ", bench/ and harness/"))
     }
     FNR == 1 {
         files++
@@ -84,7 +109,9 @@ check()
         if (name ~ /\.\./) { refuse("name it from the root of src/, without .."); next }
         if (name !~ /\// && exists("include/" name)) next
         if (shown ~ /^</ && !exists("src/" name)) next   # the system
-        if (part[1] == "src") check_inside(); else check_outside()
+        if (part[1] == "src") check_inside()
+        else if (part[1] == "harness") check_harness()
+        else check_outside()
     }
     END {
         if (bad) exit 1
@@ -101,8 +128,10 @@ try()
         echo "/* nothing */" >"$tree/src/$layer/$layer.h"
     done
     mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa" \
-        "$tree/src/transport/plug"
-    echo "/* nothing */" | tee "$tree/include/ringattn.h" >"$tree/cli/cli.h"
+        "$tree/src/transport/plug" "$tree/harness/base" "$tree/harness/text" "$tree/harness/run"
+    for header in include/ringattn.h cli/cli.h bench/bench.h harness/base/base.h harness/run/run.h; do
+        echo "/* nothing */" >"$tree/$header"
+    done
     printf '/* one */\n%s\n' "#include $3" >"$tree/$2"
     status=0
     said=$(check "$tree" 2>&1) || status=$?
@@ -135,7 +164,12 @@ self_test()
     try 0 src/transport/plug/x.c '"transport/plug/x.h"'
     try 0 src/api/x.c '"exec/exec.h"'
     try 0 cli/x.c '"cli.h"'
-    try 0 bench/x.c '"cli/cli.h"'
+    try 0 cli/x.c '"harness/run/run.h"'
+    try 0 cli/x.c '"bench/bench.h"'
+    try 0 bench/x.c '"harness/run/run.h"'
+    try 0 harness/run/x.c '"run.h"'
+    try 0 harness/run/x.c '"harness/base/base.h"'
+    try 0 harness/run/x.c '"ringattn.h"'
     try 0 examples/x.c '<ringattn.h>'
     try 1 src/core/x.c '"plan/plan.h"'
     try 1 src/pattern/x.c '"plan/plan.h"'
@@ -157,7 +191,16 @@ self_test()
     try 1 cli/x.c '"core/core.h"'
     try 1 bench/x.c '"core/core.h"'
     try 1 bench/x.c '"cli.h"'
-    try 1 cli/x.c '"bench/bench.h"'
+    try 1 bench/x.c '"cli/cli.h"'
+    try 1 harness/text/x.c '"harness/run/run.h"'
+    try 1 harness/text/x.c '"base.h"'
+    try 1 harness/run/x.c '"base/base.h"'
+    try 1 harness/run/x.c '"core/core.h"'
+    try 1 harness/run/x.c '"cli/cli.h"'
+    try 1 harness/run/x.c '"bench/bench.h"'
+    try 1 harness/x.c '"harness/base/base.h"'
+    try 1 src/api/x.c '"harness/base/base.h"'
+    try 1 examples/x.c '"harness/base/base.h"'
     try 1 examples/x.c '"cli/cli.h"'
     try 1 examples/x.c '"../src/core/core.h"'
     try 1 examples/x.c '<core/core.h>'

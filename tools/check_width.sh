@@ -4,7 +4,7 @@
 #   usage: check_width.sh [ROOT]        checks a tree (default: the one this script lies in)
 set -eu
 cd "${1:-$(dirname "$0")/..}"
-files=$(find include src cli bench examples tests -type f \
+files=$(find include src harness cli bench examples tests -type f \
     \( -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) | sort)
 [ -n "$files" ] || { echo "check_width: no sources in $PWD" >&2; exit 2; }
 # A letter has one byte that does not continue another.

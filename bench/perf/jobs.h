@@ -3,7 +3,7 @@
 #ifndef BENCH_PERF_JOBS_H
 #define BENCH_PERF_JOBS_H
 
-#include "cli/engine.h"
+#include "harness/run/engine.h"
 
 struct job {
     char name[160]; /* what it does, then its problem string */

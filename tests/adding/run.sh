@@ -31,21 +31,21 @@ expect() { # expect WHAT COMMAND...
 
 tree=$work/tree build=$work/build
 mkdir "$tree"
-(cd "$root" && tar cf - CMakeLists.txt cmake include src cli bench tools tests/support tests/unit tests/fault) | (cd "$tree" && tar xf -)
+(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault) | (cd "$tree" && tar xf -)
 
 cp "$here/pattern_example.c" "$tree/src/pattern/sinks.c"
 echo 'RA__PATTERN(sinks)' >>"$tree/src/pattern/pattern.list"
 
-# put_before PATTERN PART: the lines of the oracle's example behind "/* PART */" go into cli/mask.c.
+# put_before PATTERN PART: the lines of the oracle's example behind "/* PART */" go into harness/oracle/mask.c.
 put_before() {
     awk -v mark="/* $2 */" '$0 == mark { on = 1; next } /^\/\*/ { on = 0 } on' "$here/oracle_example.inc" >"$work/part"
     awk -v lines="$work/part" -v pattern="$1" '
         !done && $0 ~ pattern { while ((getline line <lines) > 0) print line; done = 1 } { print }' \
-        "$tree/cli/mask.c" >"$work/mask.c"
-    cp "$work/mask.c" "$tree/cli/mask.c"
+        "$tree/harness/oracle/mask.c" >"$work/mask.c"
+    cp "$work/mask.c" "$tree/harness/oracle/mask.c"
 }
-put_before '^/[*] What a pattern starts with' 'cli/mask.c, above the table of rules'
-put_before '[.]word = "prefix:"' 'cli/mask.c, in the table'
+put_before '^/[*] What a pattern starts with' 'harness/oracle/mask.c, above the table of rules'
+put_before '[.]word = "prefix:"' 'harness/oracle/mask.c, in the table'
 
 mkdir "$tree/src/kernel/cpu/tiny"
 cp "$here/kernel_example.c" "$tree/src/kernel/cpu/tiny/tiny.c"
@@ -90,10 +90,10 @@ slow() {
     "$build/ringattn" run --tokens 2048 --heads 1 --dim 64 --ring 2 --transport paced --pattern causal
     [ $(($(date +%s%N) - start)) -gt 500000000 ]
 }
-if grep -q 'ra_group_create(' "$tree/cli/engine.c"; then
+if grep -q 'ra_group_create(' "$tree/harness/run/engine.c"; then
     expect 'the command uses the transport' slow
 else
-    echo 'skip  the command uses the transport: cli/engine.c makes local groups only'
+    echo 'skip  the command uses the transport: harness/run/engine.c makes local groups only'
 fi
 
 # The tests walk the lists, so they hold the new rows to every promise.

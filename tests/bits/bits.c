@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "digest.h"
-#include "grid.h"
-#include "machine.h"
-#include "text.h"
+#include "harness/check/digest.h"
+#include "harness/grid/grid.h"
+#include "harness/base/machine.h"
+#include "harness/text/text.h"
 
 enum { KERNELS_MOST = 16, LINE_MOST = 4096, FIELDS = 6 };
 

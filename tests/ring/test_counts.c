@@ -7,9 +7,9 @@
 
 #include <stdlib.h>
 
-#include "forecast.h"
-#include "half.h"
-#include "mask.h"
+#include "harness/run/forecast.h"
+#include "harness/base/half.h"
+#include "harness/oracle/mask.h"
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

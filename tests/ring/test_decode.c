@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
+#include "harness/base/half.h"
 
 static const char *const patterns[] = {
     "causal",

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
+#include "harness/base/half.h"
 
 static const float step = 0x1p-6f;
 

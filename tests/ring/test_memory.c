@@ -7,7 +7,7 @@
 #include <malloc.h>
 #include <stdlib.h>
 
-#include "forecast.h"
+#include "harness/run/forecast.h"
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

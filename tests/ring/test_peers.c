@@ -2,8 +2,8 @@
  * that take seconds; at their own sizes with RINGATTN_LONG=1. */
 #include "support/expect.h"
 
-#include "check.h"
-#include "engine.h"
+#include "harness/check/check.h"
+#include "harness/run/engine.h"
 
 /* Runs a problem through the library and holds every number against the oracle. */
 static void verify(const char *format, ...) __attribute__((format(printf, 1, 2)));

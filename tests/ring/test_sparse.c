@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "forecast.h"
+#include "harness/run/forecast.h"
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 

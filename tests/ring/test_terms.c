@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
-#include "mask.h"
-#include "philox.h"
+#include "harness/base/half.h"
+#include "harness/oracle/mask.h"
+#include "harness/base/philox.h"
 
 /* Every how many-th point of a grid is run; shares no factor with the length of a list. */
 static int stride(void) { return test_long() ? 1 : test_slow() ? 61 : 23; }

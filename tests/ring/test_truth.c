@@ -7,8 +7,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
-#include "mask.h"
+#include "harness/base/half.h"
+#include "harness/oracle/mask.h"
 
 static const char *const dtypes[] = { "f32", "bf16", "f16" };
 

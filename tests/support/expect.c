@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
-#include "oracle.h"
+#include "harness/base/half.h"
+#include "harness/oracle/oracle.h"
 
 /* ---- The oracle's inputs --------------------------------------------------------------------- */
 

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "half.h"
-#include "order.h"
+#include "harness/base/half.h"
+#include "harness/problem/order.h"
 
 enum { POISON = 0xff }; /* a NaN in every dtype */
 

@@ -15,9 +15,9 @@
 
 #include "support/test.h"
 
-#include "data.h"
-#include "terms.h"
-#include "trial.h"
+#include "harness/data/data.h"
+#include "harness/data/terms.h"
+#include "harness/problem/trial.h"
 
 struct lab_rank {
     ra_plan *plan;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "outfile.h"
+#include "harness/files/outfile.h"
 
 static char folder[] = "/tmp/outfile-XXXXXX", path[64];
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "mask.h"
+#include "harness/oracle/mask.h"
 #include "pattern/pattern.h"
 
 enum { MOST_N = 64, MOST_HEADS = 8 };

@@ -6,7 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "half.h"
+#include "harness/base/half.h"
 
 /* ---- A problem in pieces --------------------------------------------------------------------- */
 

@@ -1,0 +1,71 @@
+/* data.h - the tensors of a trial: their shapes, views of them in memory, and synthetic values.
+ *
+ * A synthetic value depends on (seed, tensor, batch, position, head, dim) alone, so every way to
+ * cut the problem into ranks sees the same numbers. */
+#ifndef HARNESS_DATA_H
+#define HARNESS_DATA_H
+
+#include "harness/base/complain.h"
+#include "harness/problem/trial.h"
+
+enum tensor {
+    TENSOR_Q,
+    TENSOR_K,
+    TENSOR_V,
+    TENSOR_DOUT,
+    TENSOR_DLSE, /* read */
+    TENSOR_OUT,
+    TENSOR_LSE,
+    TENSOR_DQ,
+    TENSOR_DK,
+    TENSOR_DV, /* written */
+    TENSOR_COUNT
+};
+
+const char *tensor_name(enum tensor tensor); /* "q", ..., "lse" */
+bool tensor_is_backward(enum tensor tensor); /* only a backward run has it */
+bool tensor_of_keys(enum tensor tensor);     /* as long as the keys, not the queries */
+int64_t tensor_heads(const struct trial *trial, enum tensor tensor);
+int64_t tensor_dim(const struct trial *trial, enum tensor tensor);
+ra_dtype tensor_dtype(const struct trial *trial, enum tensor tensor); /* LSE is always f32 */
+int64_t tensor_length(const struct trial *trial, enum tensor tensor); /* positions over all ranks */
+
+/* A tensor of some positions in memory; strides count elements. */
+struct view {
+    char *data;
+    ra_dtype dtype;
+    int64_t dim;
+    int64_t batch_stride, position_stride, head_stride;
+};
+
+/* The strides the trial asks for (LSE: always packed), data NULL; and the bytes it spans, with
+ * false where these do not fit into a size_t. */
+bool view_shape(const struct trial *trial, enum tensor tensor, int64_t positions, struct view *view,
+                size_t *bytes);
+char *view_row(const struct view *view, int64_t batch, int64_t position, int64_t head);
+void view_read(const struct view *view, int64_t batch, int64_t position, int64_t head, float *to);
+ra_tensor view_tensor(const struct view *view);
+
+/* One row of synthetic values, rounded to the trial's dtype. */
+void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
+              int64_t head, float *to);
+
+/* One nearly normal number of a place in a bias, or of a sink (position -1). */
+float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,
+                 int64_t key);
+
+/* Which positions a shard holds: those at the indices of `runs`, one behind the other. `origin` is
+ * the original position of every index; NULL where they are the same. */
+struct shard {
+    const ra_run *runs;
+    int64_t run_count;
+    const int64_t *origin;
+};
+
+/* Fills a view with the positions of a shard. */
+int data_fill_places(const struct trial *trial, enum tensor tensor, const struct shard *shard,
+                     const struct view *view);
+int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
+              const struct view *view); /* without an order */
+
+#endif

@@ -1,0 +1,352 @@
+/* flags.c - one table of flags that feeds parsing and help of every verb. */
+#include "flags.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "harness/text/number.h"
+#include "harness/problem/places.h"
+#include "shorthand.h"
+#include "harness/text/text.h"
+
+enum kind {
+    SETS_TRIAL,  /* a field of the trial, by its key in problem strings */
+    SETS_FILE,   /* the same, of a field that may be a file and must be one here */
+    SETS_TEXT,   /* a const char * of the options */
+    SETS_BYTES,  /* an int64_t, 512M */
+    SETS_WHOLE,  /* an int64_t */
+    SETS_TIME,   /* a double, seconds */
+    SETS_SWITCH, /* a bool of the options */
+    SETS_BACKWARD,
+    SETS_NOTHING /* accepted: it asks for what is always so */
+};
+
+enum group { PROBLEM, SCORES, DATA, MACHINE, OUTPUT, GROUPS };
+static const char *const group_titles[GROUPS] = {
+    "Problem", "Scores", "Data", "Ranks and machine", "Output",
+};
+
+#define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO | VERB_BENCH)
+#define SIZED (VERB_RUN | VERB_PLAN)
+#define TRIAL(verbs_, group_, name_, argument_, key_, help_)                                       \
+    {                                                                                              \
+        .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
+        .kind = SETS_TRIAL, .key = key_                                                            \
+    }
+#define FILED(verbs_, group_, name_, key_, help_)                                                  \
+    {                                                                                              \
+        .name = name_, .argument = "FILE", .help = help_, .group = group_, .verbs = verbs_,        \
+        .kind = SETS_FILE, .key = key_                                                             \
+    }
+#define SET(verbs_, group_, name_, argument_, kind_, field_, help_)                                \
+    {                                                                                              \
+        .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
+        .kind = kind_, .offset = offsetof(struct options, field_)                                  \
+    }
+#define OTHER(verbs_, group_, name_, argument_, kind_, help_)                                      \
+    {                                                                                              \
+        .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
+        .kind = kind_                                                                              \
+    }
+
+static const struct flag {
+    const char *name;
+    const char *argument; /* NULL: a switch */
+    const char *help;
+    enum group group;
+    unsigned verbs;
+    enum kind kind;
+    const char *key; /* of SETS_TRIAL and SETS_FILE */
+    size_t offset;   /* of the others */
+} flags[] = {
+    TRIAL(SIZED, PROBLEM, "--pattern", "TEXT", "pattern",
+          "who sees whom (full): full, causal, window:L[,R], prefix:N, dilated:W/R,W/R,... with "
+          ";dedup or ;groups, blocks:B with ;local=G ;global=G ;strided=S ;dilated=R/G "
+          ";levels=S/G,S/G,... ;random=DENSITY ;seed=K ;bitmap=FILE.npy; each with ;causal and "
+          ";docs=0,a,...,n"),
+    SET(SIZED, PROBLEM, "--segment-lengths", "LIST", SETS_TEXT, segment_lengths,
+        "with --dilation-rates another way to write a pattern: 2048,4096 and 1,2 are "
+        "dilated:2048/1,4096/2"),
+    SET(SIZED, PROBLEM, "--dilation-rates", "LIST", SETS_TEXT, dilation_rates,
+        "a rate for each segment length"),
+    TRIAL(SIZED, PROBLEM, "--order", "NAME", "order",
+          "order in which windows, segments, blocks and ranks are laid out: sequential, hilbert, "
+          "hilbert:HxW, shuffled:SEED, or a .npy file of int64 or int32 positions (sequential)"),
+    TRIAL(SIZED, PROBLEM, "--system", "NAME", "system",
+          "a system by the name it is known by; stands for other flags, and what is given beside "
+          "it stays; `ringattn info --systems` lists them"),
+    TRIAL(SIZED, PROBLEM, "--tokens", "N", "n", "queries, of synthetic data (4096)"),
+    TRIAL(
+        VERB_BENCH, PROBLEM, "--tokens", "N", "n",
+        "queries and keys, for every kernel (4096; fewer for scalar); decoding: 16 keys for each"),
+    TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk", "keys, where they differ from the queries"),
+    TRIAL(SIZED | VERB_BENCH, PROBLEM, "--heads", "N", "h", "query heads (8)"),
+    TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),
+    TRIAL(SIZED, PROBLEM, "--dim", "N", "d", "numbers per head of Q and K (64)"),
+    TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, where they differ"),
+    TRIAL(SIZED, PROBLEM, "--batch", "N", "b", "sequences (1)"),
+    TRIAL(SIZED, PROBLEM, "--dtype", "NAME", "dtype",
+          "auto, f32, bf16 or f16; auto: as the files, or f32 for synthetic data on a CPU"),
+    OTHER(SIZED, PROBLEM, "--backward", NULL, SETS_BACKWARD,
+          "gradients too; with files it needs --dout"),
+    TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
+    TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
+    TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
+          "scores fall by slope x distance; a slope for each query head behind the equals sign, or "
+          "the standard ones, 2^(-8 (h+1) / heads)"),
+    FILED(SIZED, SCORES, "--sinks", "sinks",
+          "one more key per query head with this logit and value 0, .npy of f32 [head]"),
+    FILED(SIZED, SCORES, "--bias", "bias",
+          "added to the scores, .npy of f32, or of bool or uint8 as a mask where 0 hides the key; "
+          "[query, key], or with head, or with batch and head in front, each of them may be 1"),
+    TRIAL(SIZED, SCORES, "--dropout", "RATE", "dropout",
+          "share of the weights that is dropped, chosen by --seed"),
+    TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
+    SET(VERB_RUN, DATA, "--q", "FILE", SETS_TEXT, q,
+        "queries, .npy of f32 or f16 [batch, position, head, dim]; 3-D means batch 1"),
+    SET(VERB_RUN, DATA, "--k", "FILE", SETS_TEXT, k, "keys"),
+    SET(VERB_RUN, DATA, "--v", "FILE", SETS_TEXT, v, "values"),
+    SET(VERB_RUN, DATA, "--dout", "FILE", SETS_TEXT, dout,
+        "gradient of the output, shaped like it"),
+    SET(VERB_RUN, DATA, "--dlse", "FILE", SETS_TEXT, dlse,
+        "gradient through the LSE, f32 [batch, position, head]"),
+    SET(VERB_RUN, DATA, "--out", "FILE", SETS_TEXT, out, "write the output, f32"),
+    SET(VERB_RUN, DATA, "--lse", "FILE", SETS_TEXT, lse,
+        "write the LSE, f32 [batch, position, head]"),
+    SET(VERB_RUN, DATA, "--dq", "FILE", SETS_TEXT, dq, "write the gradient of the queries, f32"),
+    SET(VERB_RUN, DATA, "--dk", "FILE", SETS_TEXT, dk, "write the gradient of the keys, f32"),
+    SET(VERB_RUN, DATA, "--dv", "FILE", SETS_TEXT, dv, "write the gradient of the values, f32"),
+    SET(VERB_RUN, DATA, "--dsinks", "FILE", SETS_TEXT, dsinks,
+        "write the gradient of the sinks, f32 [head]"),
+    TRIAL(SIZED, MACHINE, "--ring", "P", "ring",
+          "ranks (1; run with --transport mpi: all processes)"),
+    TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
+    TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
+          "who computes what where: ring, allgather, ulysses, 2d, 2d:UxR or auto (ring)"),
+    TRIAL(SIZED, MACHINE, "--latency", "SECONDS", "latency",
+          "of a round of messages, for predictions and --strategy auto (measured)"),
+    TRIAL(SIZED, MACHINE, "--bandwidth", "BYTES", "bandwidth",
+          "per second and rank, for predictions and --strategy auto (measured)"),
+    TRIAL(SIZED, MACHINE, "--flops", "FLOPS", "flops",
+          "per second and rank, for predictions and --strategy auto (measured)"),
+    TRIAL(
+        SIZED, MACHINE, "--partition", "NAME", "partition",
+        "who owns which positions: contiguous, zigzag or striped, each with ;perdoc (contiguous)"),
+    TRIAL(
+        SIZED, MACHINE, "--transport", "NAME", "transport",
+        "what carries bytes between ranks: local, threads of this process, or mpi, processes that "
+        "mpirun or srun started (local)"),
+    TRIAL(SIZED, MACHINE, "--device", "NAME", "device", "auto or cpu"),
+    TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--kernel", "NAME", "kernel",
+          "the kernel to use; `ringattn info` lists them (the fastest that works here)"),
+    TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
+          "threads of each rank (the cores shared out among the ranks)"),
+    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel", "only this one (all that work here)"),
+    TRIAL(VERB_BENCH, MACHINE, "--threads", "N", "threads",
+          "only with so many threads (1, and as many as there are cores)"),
+    SET(SIZED, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
+        "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small"),
+    SET(SIZED | VERB_VERIFY, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
+        "how long a silent rank is waited for (60)"),
+    SET(VERB_RUN | VERB_VERIFY, MACHINE, "--checksum", NULL, SETS_SWITCH, wire.checksum,
+        "every message carries a checksum that its receiver compares"),
+    SET(VERB_RUN, MACHINE, "--warmup", "N", SETS_WHOLE, warmup,
+        "passes before the one that is timed (0)"),
+    OTHER(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_NOTHING,
+          "accepted: every run gives the same bits"),
+    SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
+        "check the result against the fp64 oracle with files too; synthetic data always is"),
+    SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
+        "measure machine and links first, and tell the time they promise beside the one it took"),
+    SET(VERB_RUN, OUTPUT, "--trace", "FILE", SETS_TEXT, trace,
+        "write a timeline for the Chrome trace viewer"),
+    SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
+        "print the grid and do not run it; cases that read temporary files are left out"),
+    SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
+    SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
+        "3 runs instead of 11, of 1024 tokens: a glance, not a figure"),
+    SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
+        "write SUITE.jsonl and SUITE.csv into this folder, which is made if it is not there"),
+    SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
+        "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
+    SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
+    SET(VERB_PLAN, OUTPUT, "--rank", "R", SETS_WHOLE, rank, "the rank to explain (0)"),
+    SET(VERB_PLAN, OUTPUT, "--mask", "FILE", SETS_TEXT, mask,
+        "write who sees whom, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
+        "or a picture, .png or .pgm"),
+    SET(VERB_PLAN, OUTPUT, "--head", "H", SETS_TEXT, head,
+        "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
+    SET(VERB_INFO, OUTPUT, "--systems", NULL, SETS_SWITCH, systems,
+        "only the systems that --system knows, and the flags they stand for"),
+    SET(ALL & ~(VERB_DEMO | VERB_BENCH), OUTPUT, "--json", NULL, SETS_SWITCH, json,
+        "print one JSON object"),
+    SET(ALL & ~VERB_INFO, OUTPUT, "--quiet", NULL, SETS_SWITCH, quiet, "no progress line"),
+};
+
+_Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "struct options has room for all");
+
+/* The row of this verb, where verbs have rows of their own; otherwise any of that name. */
+static const struct flag *find_flag(unsigned verb, const char *name, size_t length)
+{
+    const struct flag *found = NULL;
+    for (int i = 0; i < COUNT(flags); i++) {
+        if (strlen(flags[i].name) != length || memcmp(flags[i].name, name, length)) continue;
+        if (!found || flags[i].verbs & verb) found = &flags[i];
+    }
+    return found;
+}
+
+static int refuse_unknown(const struct verb *verb, const char *name)
+{
+    const struct flag *near = NULL;
+    int least = 3; /* two letters off is a slip; more is another word */
+    for (int i = 0; i < COUNT(flags); i++) {
+        int distance = text_distance(name, flags[i].name);
+        bool short_name = strlen(name) <= (size_t)distance + 3; /* little is left to go by */
+        if (!(flags[i].verbs & verb->bit) || distance >= least || short_name) continue;
+        least = distance;
+        near = &flags[i];
+    }
+    if (near)
+        return refuse("%s: there is no flag %.60s; did you mean %s?", verb->name, name, near->name);
+    return refuse("%s: there is no flag %.60s; see ringattn help %s", verb->name, name, verb->name);
+}
+
+/* Remembers that a flag was given; a second time is a slip. Flags that set one field are one. */
+static int mark_given(struct options *options, const struct flag *flag)
+{
+    for (int i = 0; i < COUNT(flags); i++) {
+        bool same = &flags[i] == flag ||
+                    (flag->key && flags[i].key && !strcmp(flag->key, flags[i].key));
+        if (same && options->given[i])
+            return &flags[i] == flag ? refuse("%s is given twice", flag->name)
+                                     : refuse("%s: %s is given already", flag->name, flags[i].name);
+    }
+    options->given[flag - flags] = true;
+    return EXIT_PASS;
+}
+
+static int set_value(struct options *options, const struct flag *flag, const char *value)
+{
+    void *place = (char *)options + flag->offset;
+    switch (flag->kind) {
+    case SETS_TRIAL: return trial_set(&options->trial, flag->key, flag->name, value);
+    case SETS_FILE:
+        if (!places_is_file(value))
+            return refuse("%s: \"%.60s\" is not a .npy file", flag->name, value);
+        return trial_set(&options->trial, flag->key, flag->name, value);
+    case SETS_TEXT:
+        if (!*value) return refuse("%s: its value %s is empty", flag->name, flag->argument);
+        *(const char **)place = value;
+        return EXIT_PASS;
+    case SETS_BYTES: return number_bytes(flag->name, value, place);
+    case SETS_WHOLE: return number_whole(flag->name, value, 0, INT32_MAX, place);
+    case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
+    case SETS_SWITCH: *(bool *)place = true; return EXIT_PASS;
+    case SETS_BACKWARD: options->trial.backward = true; return EXIT_PASS;
+    case SETS_NOTHING: break;
+    }
+    return EXIT_PASS;
+}
+
+/* "[=LIST]": its value stands behind an equals sign or nowhere. */
+static bool is_optional(const struct flag *flag)
+{
+    return flag->argument && *flag->argument == '[';
+}
+
+/* One flag, with its value behind "=" or in the next argument. Sets how many arguments it took. */
+static int read_flag(const struct verb *verb, int argc, char **argv, struct options *options,
+                     int *took)
+{
+    const char *name = argv[0];
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] ? name + length + 1 : NULL;
+    const struct flag *flag = find_flag(verb->bit, name, length);
+    *took = 1;
+    if (!flag) return refuse_unknown(verb, name);
+    if (!(flag->verbs & verb->bit)) return refuse("%s takes no %s", verb->name, flag->name);
+    if (!flag->argument && value) return refuse("%s takes no value", flag->name);
+    if (is_optional(flag)) {
+        if (value && !*value) return refuse("%s: its value is empty", flag->name);
+        if (!value) value = "";
+    } else if (flag->argument && !value) {
+        if (argc < 2) return refuse("%s: its value %s is missing", flag->name, flag->argument);
+        value = argv[1];
+        *took = 2;
+    }
+    int status = mark_given(options, flag);
+    return status ? status : set_value(options, flag, value);
+}
+
+int flags_parse(const struct verb *verb, int argc, char **argv, struct options *options, bool *help)
+{
+    *options = (struct options){ .words = malloc(((size_t)argc + 1) * sizeof(char *)) };
+    trial_default(&options->trial);
+    *help = false;
+    if (!options->words) return fault("out of memory");
+    bool only_words = false;
+    for (int i = 0, took; i < argc; i += took) {
+        took = 1;
+        if (only_words || argv[i][0] != '-' || !argv[i][1]) {
+            const char *last = i > 0 ? argv[i - 1] : "";
+            const struct flag *before = find_flag(verb->bit, last, strlen(last));
+            if (before && is_optional(before) && verb->bit != VERB_VERIFY)
+                return refuse("%s takes its value behind an equals sign: %s=%.60s", before->name,
+                              before->name, argv[i]);
+            options->words[options->word_count++] = argv[i];
+            continue;
+        }
+        only_words = !strcmp(argv[i], "--");
+        if (only_words) continue;
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            *help = true;
+            return EXIT_PASS;
+        }
+        int status = read_flag(verb, argc - i, argv + i, options, &took);
+        if (status) return status;
+    }
+    if (!(verb->bit & (VERB_VERIFY | VERB_BENCH)) && options->word_count)
+        return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
+                      options->words[0], verb->name);
+    return shorthand_expand(options);
+}
+
+void options_clear(struct options *options)
+{
+    free(options->words);
+    trial_clear(&options->trial);
+}
+
+bool flags_given(const struct options *options, const char *name)
+{
+    for (int i = 0; i < COUNT(flags); i++)
+        if (options->given[i] && !strcmp(flags[i].name, name)) return true;
+    return false;
+}
+
+/* ---- Help ------------------------------------------------------------------------------------ */
+
+static void print_flag(const struct flag *flag)
+{
+    enum { INDENT = 27 };
+    char left[64];
+    snprintf(left, sizeof left, "%s %s", flag->name, flag->argument ? flag->argument : "");
+    printf("  %-24s ", left);
+    text_wrap(flag->help, INDENT, INDENT);
+}
+
+void flags_help(const struct verb *verb)
+{
+    printf("Usage: ringattn %s %s\n\n", verb->name, verb->usage);
+    text_wrap(verb->about, 0, 0);
+    for (int group = 0; group < GROUPS; group++) {
+        bool titled = false;
+        for (int i = 0; i < COUNT(flags); i++) {
+            if ((int)flags[i].group != group || !(flags[i].verbs & verb->bit)) continue;
+            if (!titled) printf("\n%s:\n", group_titles[group]);
+            titled = true;
+            print_flag(&flags[i]);
+        }
+    }
+}

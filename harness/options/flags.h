@@ -1,0 +1,58 @@
+/* flags.h - one table of flags that feeds parsing and help of every verb. */
+#ifndef HARNESS_FLAGS_H
+#define HARNESS_FLAGS_H
+
+#include "harness/base/complain.h"
+#include "harness/problem/trial.h"
+#include "harness/problem/wire.h"
+
+/* Bits for the table: which verbs take a flag. */
+enum verb_bit {
+    VERB_RUN = 1,
+    VERB_VERIFY = 2,
+    VERB_PLAN = 4,
+    VERB_INFO = 8,
+    VERB_DEMO = 16,
+    VERB_BENCH = 32
+};
+
+enum { FLAGS_MOST = 96 };
+
+struct options {
+    struct trial trial;
+    const char *q, *k, *v, *dout, *dlse;           /* files to read */
+    const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
+    const char *trace, *mask, *rings;
+    const char *head;                             /* of the mask: a number, or "all" */
+    const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
+    int64_t memory;                               /* bytes per rank; 0 = no limit */
+    int64_t rank, warmup;
+    struct wire wire;
+    bool json, quiet, verify, predict, list, quick, explain, systems;
+    char **words; /* arguments that are not flags, in order; borrowed */
+    int word_count;
+    bool given[FLAGS_MOST]; /* by row of the table */
+};
+
+struct verb {
+    const char *name;
+    enum verb_bit bit;
+    const char *usage;   /* behind the name */
+    const char *summary; /* one line, for the list of verbs */
+    const char *about;   /* a paragraph, for its own help */
+    int (*run)(struct options *options);
+};
+
+/* Reads argv behind the verb. The options need options_clear() also after a failure. `*help` is set
+ * if help was asked for instead. */
+int flags_parse(const struct verb *verb, int argc, char **argv, struct options *options,
+                bool *help);
+void options_clear(struct options *options);
+
+/* True if the flag (e.g. "--tokens") stood on the command line. */
+bool flags_given(const struct options *options, const char *name);
+
+/* Prints the help of one verb to stdout. */
+void flags_help(const struct verb *verb);
+
+#endif

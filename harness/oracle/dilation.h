@@ -1,0 +1,24 @@
+/* dilation.h - the dilated pattern for the oracle, by its formulas, one pair at a time. */
+#ifndef HARNESS_DILATION_H
+#define HARNESS_DILATION_H
+
+#include "harness/base/complain.h"
+
+struct dilation {
+    struct dilation_branch {
+        int64_t segment, rate;
+    } * branches; /* owned */
+    int count;
+    bool dedup;  /* a key counts once */
+    bool groups; /* each group of heads has one branch */
+};
+
+/* Reads "2048/1,4096/2" and moves behind it. */
+int dilation_open(struct dilation *dilation, const char **at);
+void dilation_close(struct dilation *dilation);
+
+/* How often query `query` of `head`, one of `heads`, sees `key`; both are indices. */
+int dilation_count(const struct dilation *dilation, int64_t heads, int64_t head, int64_t query,
+                   int64_t key);
+
+#endif

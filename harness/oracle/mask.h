@@ -1,0 +1,46 @@
+/* mask.h - who sees whom, by the formulas of the pattern, one pair at a time. Part of the
+ * oracle: it reads the pattern's text itself and shares no code with the library.
+ *
+ * Positions are original ones throughout. Under an order, windows, segments and blocks go by the
+ * index of a position; causal, prefix and documents by the position itself. */
+#ifndef HARNESS_MASK_H
+#define HARNESS_MASK_H
+
+#include "blocks.h"
+#include "harness/base/complain.h"
+#include "dilation.h"
+
+struct mask {
+    const struct mask_rule *rule; /* a row of the table in mask.c */
+    int64_t args[2];              /* the numbers behind the colon; 0 where not given */
+    struct dilation dilation;
+    struct blocks blocks;
+    bool causal;     /* ;causal */
+    int64_t *bounds; /* documents, or NULL */
+    int64_t bound_count;
+    int64_t heads;    /* query heads, which groups are made of */
+    int64_t *indices; /* of every position, or NULL: they are the same */
+};
+
+/* The text must be one that the library accepts. One head, sequential order. EXIT_FAULT, with a
+ * sentence, if it is not understood here. */
+int mask_open(struct mask *mask, const char *pattern);
+void mask_close(struct mask *mask);
+
+/* The same with so many query heads, and `length` positions in an order (NULL = sequential). */
+struct mask_setup {
+    const char *pattern, *order;
+    int64_t heads, length;
+};
+int mask_open_for(struct mask *mask, const struct mask_setup *setup);
+
+/* How often the query of `head` at `position` sees this key. */
+int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key);
+
+/* The document of a position, as [*first, *end); everything where there are no documents. */
+void mask_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end);
+
+/* Does head 0 see the key at all? */
+bool mask_sees(const struct mask *mask, int64_t position, int64_t key);
+
+#endif

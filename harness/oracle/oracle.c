@@ -1,0 +1,441 @@
+/* oracle.c - attention in double precision, straight from its definition, one query row at a
+ * time. */
+#include "oracle.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "harness/base/half.h"
+#include "harness/base/philox.h"
+
+/* ---- Room ------------------------------------------------------------------------------------ */
+
+int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source)
+{
+    *oracle = (struct oracle){ .trial = trial, .source = source };
+    oracle->scale = trial->scale > 0.0 ? (double)(float)trial->scale
+                                       : 1.0 / sqrt((double)trial->dim);
+    struct mask_setup setup = { trial->pattern, trial->order, trial->q_heads, trial->k_len };
+    return mask_open_for(&oracle->mask, &setup);
+}
+
+void oracle_close(struct oracle *oracle) { mask_close(&oracle->mask); }
+
+int triple_open(struct triple *triple, size_t count)
+{
+    triple->exact = calloc(count, sizeof *triple->exact);
+    triple->terms = calloc(count, sizeof *triple->terms);
+    triple->naive = calloc(count, sizeof *triple->naive);
+    if (triple->exact && triple->terms && triple->naive) return EXIT_PASS;
+    triple_close(triple);
+    return fault("the oracle is out of memory: %zu numbers", count);
+}
+
+void triple_close(struct triple *triple)
+{
+    free(triple->exact);
+    free(triple->terms);
+    free(triple->naive);
+    *triple = (struct triple){ .exact = NULL };
+}
+
+/* Everything a row allocates itself. */
+enum { ROW_PARTS = 14 };
+
+static void row_parts(const struct oracle_row *row, void *parts[ROW_PARTS])
+{
+    void *const all[ROW_PARTS] = {
+        row->keys,       row->count,       row->weight,      row->kept,
+        row->bend,       row->slope,       row->slope_terms, row->naive_weight,
+        row->naive_bend, row->naive_slope, row->q,           row->k,
+        row->v,          row->dout,
+    };
+    for (int i = 0; i < ROW_PARTS; i++) parts[i] = all[i];
+}
+
+int oracle_row_open(struct oracle_row *row, const struct trial *t)
+{
+    size_t keys = (size_t)t->k_len, dim = (size_t)t->dim, value_dim = (size_t)t->value_dim;
+    *row = (struct oracle_row){
+        .keys = calloc(keys, sizeof *row->keys),
+        .count = calloc(keys, sizeof *row->count),
+        .weight = calloc(keys, sizeof *row->weight),
+        .kept = calloc(keys, sizeof *row->kept),
+        .bend = calloc(keys, sizeof *row->bend),
+        .slope = calloc(keys, sizeof *row->slope),
+        .slope_terms = calloc(keys, sizeof *row->slope_terms),
+        .naive_weight = calloc(keys, sizeof *row->naive_weight),
+        .naive_bend = calloc(keys, sizeof *row->naive_bend),
+        .naive_slope = calloc(keys, sizeof *row->naive_slope),
+        .q = calloc(dim, sizeof *row->q),
+        .k = calloc(dim, sizeof *row->k),
+        .v = calloc(value_dim, sizeof *row->v),
+        .dout = calloc(value_dim, sizeof *row->dout),
+    };
+    bool good = true;
+    void *parts[ROW_PARTS];
+    row_parts(row, parts);
+    for (int i = 0; i < ROW_PARTS; i++) good = good && parts[i];
+    int status = good ? triple_open(&row->out, value_dim) : fault("the oracle is out of memory");
+    if (!status) status = triple_open(&row->dq, dim);
+    if (status) oracle_row_close(row);
+    return status;
+}
+
+void oracle_row_close(struct oracle_row *row)
+{
+    void *parts[ROW_PARTS];
+    row_parts(row, parts);
+    for (int i = 0; i < ROW_PARTS; i++) free(parts[i]);
+    triple_close(&row->out);
+    triple_close(&row->dq);
+    *row = (struct oracle_row){ .seen = 0 };
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+/* A dot product, three times. The naive one adds up in order; the others in four parts, for
+ * speed. */
+static struct number dot(const float *a, const float *b, int64_t dim)
+{
+    double exact[4] = { 0 }, terms[4] = { 0 };
+    float naive = 0.0f;
+    for (int64_t i = 0; i < dim; i++) {
+        double product = (double)a[i] * (double)b[i];
+        exact[i & 3] += product;
+        terms[i & 3] += fabs(product);
+        naive += a[i] * b[i];
+    }
+    return (struct number){ exact[0] + exact[1] + exact[2] + exact[3],
+                            terms[0] + terms[1] + terms[2] + terms[3], naive };
+}
+
+/* Adds a row times a factor. */
+static void add(const struct triple *sum, int64_t offset, struct number f,
+                const float *restrict row, int64_t dim)
+{
+    double *restrict exact = sum->exact + offset, *restrict terms = sum->terms + offset;
+    float *restrict naive = sum->naive + offset;
+    for (int64_t i = 0; i < dim; i++) {
+        exact[i] += f.exact * (double)row[i];
+        terms[i] += f.terms * fabs((double)row[i]);
+        naive[i] += f.naive * row[i];
+    }
+}
+
+static void clear(const struct triple *sum, int64_t dim)
+{
+    for (int64_t i = 0; i < dim; i++) {
+        sum->exact[i] = sum->terms[i] = 0.0;
+        sum->naive[i] = 0.0f;
+    }
+}
+
+static void round_naive(const struct oracle *oracle, const struct triple *sum, int64_t dim)
+{
+    for (int64_t i = 0; i < dim; i++)
+        sum->naive[i] = half_round((ra_dtype)oracle->trial->dtype, sum->naive[i]);
+}
+
+static const float *fetch(const struct oracle *oracle, enum tensor tensor, int64_t batch,
+                          int64_t position, int64_t head, float *scratch)
+{
+    return oracle->source.row(oracle->source.context, tensor, batch, position, head, scratch);
+}
+
+/* ---- One query row --------------------------------------------------------------------------- */
+
+/* Where a row stands. */
+struct place {
+    int64_t batch, query, head, kv_head;
+};
+
+/* A score, and what a small change of scale q.k makes of it. */
+struct score {
+    struct number x;
+    double bend;
+    float naive_bend;
+};
+
+/* t + bias - slope |p - j|, where t is scale q.k, bent by the softcap. A tanh near 1 is off by a
+ * rounding of 1, so the sizes behind a score count the cap as well. */
+static struct score score_of(const struct oracle *o, struct place at, int64_t key,
+                             struct number product)
+{
+    const struct trial *t = o->trial;
+    struct score s = { { o->scale * product.exact, o->scale * product.terms,
+                         (float)o->scale * product.naive },
+                       1.0,
+                       1.0f };
+    if (t->softcap > 0.0) {
+        double cap = (double)(float)t->softcap, bent = tanh(s.x.exact / cap);
+        float naive = tanhf(s.x.naive / (float)cap);
+        s.bend = 1.0 - bent * bent;
+        s.naive_bend = 1.0f - naive * naive;
+        s.x = (struct number){ cap * bent, s.x.terms + fabs(cap * bent), (float)cap * naive };
+    }
+    float bias = o->source.terms ? terms_bias(o->source.terms, at.batch, at.head, at.query, key)
+                                 : 0.0f;
+    float slope = t->slopes ? t->slopes[at.head] : 0.0f;
+    double far = fabs((double)(at.query + t->k_len - t->q_len - key));
+    s.x.exact += (double)bias - (double)slope * far;
+    s.x.naive += bias - slope * (float)far;
+    if (isfinite(bias)) s.x.terms += fabs((double)bias) + (double)slope * far;
+    return s;
+}
+
+/* 0 where dropout takes the weight away, otherwise what it grows by. */
+static double kept(const struct oracle *o, struct place at, int64_t key)
+{
+    const struct trial *t = o->trial;
+    if (t->dropout <= 0.0) return 1.0;
+    int64_t position = at.query + t->k_len - t->q_len;
+    const uint32_t counter[4] = { (uint32_t)(key / 4), (uint32_t)position, (uint32_t)at.head,
+                                  (uint32_t)at.batch };
+    uint32_t word = philox_word((uint64_t)t->seed, counter, (int)(key % 4));
+    return (double)word >= t->dropout * 0x1p32 ? 1.0 / (1.0 - t->dropout) : 0.0;
+}
+
+/* Adds a key that the pattern shows `count` times; one that a bias hides is only counted. */
+static void row_add_key(const struct oracle *o, struct place at, int64_t key, int count,
+                        struct oracle_row *row)
+{
+    const float *k = fetch(o, TENSOR_K, at.batch, key, at.kv_head, row->k);
+    struct score s = score_of(o, at, key, dot(row->q_row, k, o->trial->dim));
+    row->pairs += count;
+    if (isinf(s.x.exact) && s.x.exact < 0.0) return;
+    int64_t i = row->seen++;
+    row->keys[i] = key;
+    row->count[i] = count;
+    row->weight[i] = s.x.exact;
+    row->naive_weight[i] = s.x.naive;
+    row->bend[i] = s.bend;
+    row->naive_bend[i] = s.naive_bend;
+    row->kept[i] = kept(o, at, key);
+    row->score_terms = fmax(row->score_terms, s.x.terms);
+}
+
+/* Scores of all keys the row sees, into `weight`. */
+static void row_scores(const struct oracle *o, struct place at, struct oracle_row *row)
+{
+    const struct trial *t = o->trial;
+    int64_t position = at.query + t->k_len - t->q_len, first, end;
+    mask_document(&o->mask, position, &first, &end);
+    if (first < 0) first = 0;
+    if (end > t->k_len) end = t->k_len;
+    row->seen = row->pairs = 0;
+    row->score_terms = 0.0;
+    for (int64_t key = first; key < end; key++) {
+        int count = mask_count(&o->mask, at.head, position, key);
+        if (count) row_add_key(o, at, key, count, row);
+    }
+}
+
+/* The logit of a head's sink; -inf where there is none. */
+static float sink_of(const struct oracle *o, int64_t head)
+{
+    const struct terms *terms = o->source.terms;
+    return terms && terms->sinks ? terms->sinks[head] : -INFINITY;
+}
+
+/* exp(x - most), where both may be infinite: a sink without limit takes everything. */
+static double above(double x, double most) { return x == most ? 1.0 : exp(x - most); }
+
+/* Scores to weights, which add up to 1 with the sink's; both LSEs. */
+static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row *row)
+{
+    float sink = sink_of(o, head), naive_most = sink, naive_sum;
+    double most = (double)sink, sum;
+    for (int64_t i = 0; i < row->seen; i++) {
+        most = fmax(most, row->weight[i]);
+        naive_most = fmaxf(naive_most, row->naive_weight[i]);
+    }
+    bool empty = isinf(most) && most < 0.0;
+    sum = empty ? 0.0 : above((double)sink, most);
+    naive_sum = empty ? 0.0f : (float)above((double)sink, (double)naive_most);
+    for (int64_t i = 0; i < row->seen; i++) {
+        sum += row->weight[i] = row->count[i] * exp(row->weight[i] - most);
+        naive_sum += row->naive_weight[i] = (float)row->count[i] *
+                                            expf(row->naive_weight[i] - naive_most);
+    }
+    for (int64_t i = 0; i < row->seen; i++) {
+        row->weight[i] /= sum;
+        row->naive_weight[i] = half_round((ra_dtype)o->trial->dtype,
+                                          row->naive_weight[i] / naive_sum);
+    }
+    row->lse = empty ? -INFINITY : most + log(sum);
+    row->naive_lse = empty ? -INFINITY : naive_most + logf(naive_sum);
+}
+
+/* What the value of the i-th key counts in the output. */
+static struct number value_factor(const struct oracle_row *row, int64_t i)
+{
+    double weight = row->weight[i] * row->kept[i];
+    return (struct number){ weight, weight, row->naive_weight[i] * (float)row->kept[i] };
+}
+
+static void row_output(const struct oracle *o, struct place at, struct oracle_row *row)
+{
+    int64_t dim = o->trial->value_dim;
+    clear(&row->out, dim);
+    for (int64_t i = 0; i < row->seen; i++) {
+        const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
+        add(&row->out, 0, value_factor(row, i), v, dim);
+    }
+    round_naive(o, &row->out, dim);
+}
+
+/* rowsum(dout * out) - dlse */
+static struct number row_delta(const struct oracle *o, struct place at,
+                               const struct oracle_row *row)
+{
+    struct number delta = { .exact = 0.0 };
+    float scratch, dlse = *fetch(o, TENSOR_DLSE, at.batch, at.query, at.head, &scratch);
+    for (int64_t i = 0; i < o->trial->value_dim; i++) {
+        delta.exact += (double)row->dout_row[i] * row->out.exact[i];
+        delta.terms += fabs((double)row->dout_row[i]) * row->out.terms[i];
+        delta.naive += row->dout_row[i] * row->out.naive[i];
+    }
+    delta.exact -= (double)dlse;
+    delta.terms += fabs((double)dlse);
+    delta.naive -= dlse;
+    return delta;
+}
+
+/* What reaches q.k through one weight: weight (kept dout.v - delta), bent by the softcap. Its
+ * sizes leave the bend out: 1 - tanh^2 is off by a rounding of 1. */
+static void key_slope(const struct oracle *o, const struct number *dp, const struct number *delta,
+                      int64_t i, struct oracle_row *row)
+{
+    double kept = row->kept[i];
+    row->slope[i] = row->weight[i] * (kept * dp->exact - delta->exact) * row->bend[i];
+    row->slope_terms[i] = row->weight[i] * (kept * dp->terms + delta->terms);
+    row->naive_slope[i] = half_round(
+        (ra_dtype)o->trial->dtype,
+        row->naive_weight[i] * ((float)kept * dp->naive - delta->naive) * row->naive_bend[i]);
+}
+
+/* How much of a query or key goes into the gradient of the other. */
+static struct number slope_factor(const struct oracle *o, const struct oracle_row *row, int64_t i)
+{
+    return (struct number){ o->scale * row->slope[i], o->scale * row->slope_terms[i],
+                            (float)o->scale * row->naive_slope[i] };
+}
+
+/* dQ = scale sum slope k. */
+static void row_gradient(const struct oracle *o, struct place at, struct oracle_row *row)
+{
+    const struct trial *t = o->trial;
+    struct number delta = row_delta(o, at, row);
+    clear(&row->dq, t->dim);
+    for (int64_t i = 0; i < row->seen; i++) {
+        const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
+        struct number dp = dot(row->dout_row, v, t->value_dim);
+        key_slope(o, &dp, &delta, i, row);
+        const float *k = fetch(o, TENSOR_K, at.batch, row->keys[i], at.kv_head, row->k);
+        add(&row->dq, 0, slope_factor(o, row, i), k, t->dim);
+    }
+    round_naive(o, &row->dq, t->dim);
+}
+
+void oracle_compute(const struct oracle *o, int64_t batch, int64_t query, int64_t head,
+                    struct oracle_row *row)
+{
+    const struct trial *t = o->trial;
+    struct place at = { batch, query, head, head * t->kv_heads / t->q_heads };
+    row->q_row = fetch(o, TENSOR_Q, batch, query, head, row->q);
+    row_scores(o, at, row);
+    row_softmax(o, head, row);
+    row_output(o, at, row);
+    if (!t->backward) return;
+    row->dout_row = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
+    row_gradient(o, at, row);
+}
+
+/* ---- Keys ------------------------------------------------------------------------------------ */
+
+void oracle_add_keys(const struct oracle *o, const struct oracle_row *row, struct triple *dk,
+                     struct triple *dv)
+{
+    const struct trial *t = o->trial;
+    for (int64_t i = 0; i < row->seen; i++) {
+        add(dv, row->keys[i] * t->value_dim, value_factor(row, i), row->dout_row, t->value_dim);
+        add(dk, row->keys[i] * t->dim, slope_factor(o, row, i), row->q_row, t->dim);
+    }
+}
+
+/* The key of oracle_key() and its rows. */
+struct key_place {
+    int64_t key;
+    const float *k, *v;
+};
+
+/* rowsum(dout * out) - dlse of a query, from the run's own out. */
+static struct number own_delta(const struct oracle *o, struct place at, const float *dout,
+                               struct oracle_row *row)
+{
+    float one, dlse = *fetch(o, TENSOR_DLSE, at.batch, at.query, at.head, &one);
+    const float *out = fetch(o, TENSOR_OUT, at.batch, at.query, at.head, row->out.naive);
+    struct number delta = dot(dout, out, o->trial->value_dim);
+    return (struct number){ delta.exact - (double)dlse, delta.terms + fabs((double)dlse),
+                            delta.naive - dlse };
+}
+
+/* What a query that sees this key `count` times gives to it. out and LSE are the run's own. The
+ * first place of `row` holds its weight. */
+static void key_add_query(const struct oracle *o, const struct key_place *key, struct place at,
+                          int count, struct oracle_row *row, struct triple sums[2])
+{
+    const struct trial *t = o->trial;
+    float one, lse = *fetch(o, TENSOR_LSE, at.batch, at.query, at.head, &one);
+    const float *q = fetch(o, TENSOR_Q, at.batch, at.query, at.head, row->q);
+    const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, at.head, row->dout);
+    struct score s = score_of(o, at, key->key, dot(q, key->k, t->dim));
+    struct number dp = dot(dout, key->v, t->value_dim), delta = own_delta(o, at, dout, row);
+    if (isinf(s.x.exact) && s.x.exact < 0.0) return;
+    row->weight[0] = count * exp(s.x.exact - (double)lse);
+    row->naive_weight[0] = half_round((ra_dtype)t->dtype, (float)count * expf(s.x.naive - lse));
+    row->bend[0] = s.bend;
+    row->naive_bend[0] = s.naive_bend;
+    row->kept[0] = kept(o, at, key->key);
+    key_slope(o, &dp, &delta, 0, row);
+    add(&sums[0], 0, slope_factor(o, row, 0), q, t->dim);
+    add(&sums[1], 0, value_factor(row, 0), dout, t->value_dim);
+    row->score_terms = fmax(row->score_terms, s.x.terms);
+}
+
+void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_head,
+                struct oracle_row *row, struct triple *dk, struct triple *dv)
+{
+    const struct trial *t = o->trial;
+    int64_t group = t->q_heads / t->kv_heads, shift = t->k_len - t->q_len;
+    struct triple sums[2] = { *dk, *dv };
+    struct key_place place = { key, fetch(o, TENSOR_K, batch, key, kv_head, row->k),
+                               fetch(o, TENSOR_V, batch, key, kv_head, row->v) };
+    clear(dk, t->dim);
+    clear(dv, t->value_dim);
+    for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
+        for (int64_t query = 0; query < t->q_len; query++) {
+            int count = mask_count(&o->mask, head, query + shift, key);
+            struct place at = { batch, query, head, kv_head };
+            if (count) key_add_query(o, &place, at, count, row, sums);
+        }
+    round_naive(o, dk, t->dim);
+    round_naive(o, dv, t->value_dim);
+}
+
+/* ---- Sinks ----------------------------------------------------------------------------------- */
+
+void oracle_add_sink(const struct oracle *o, int64_t batch, int64_t query, int64_t head,
+                     struct oracle_row *row, struct number *sum)
+{
+    struct place at = { batch, query, head, 0 };
+    float one, lse = *fetch(o, TENSOR_LSE, batch, query, head, &one);
+    const float *dout = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
+    struct number delta = own_delta(o, at, dout, row);
+    bool blind = isinf(lse) && lse < 0.0f;
+    double weight = blind ? 0.0 : above((double)sink_of(o, head), (double)lse);
+    sum->exact -= weight * delta.exact;
+    sum->terms += weight * delta.terms;
+    sum->naive -= (float)weight * delta.naive;
+}

@@ -1,0 +1,86 @@
+/* oracle.h - attention in double precision, straight from its definition, one query row at a time.
+ *
+ * Beside the exact value of every number stand the same sum in the plain arithmetic of the
+ * trial's dtype (`naive`), and the sum of the sizes of its terms: the two things an error bound
+ * is made of. No code is shared with the library. */
+#ifndef HARNESS_ORACLE_H
+#define HARNESS_ORACLE_H
+
+#include "harness/base/complain.h"
+#include "harness/data/data.h"
+#include "mask.h"
+#include "harness/data/terms.h"
+#include "harness/problem/trial.h"
+
+/* Where numbers come from: a row as f32, either in place or put into `scratch`. */
+struct source {
+    const float *(*row)(void *context, enum tensor tensor, int64_t batch, int64_t position,
+                        int64_t head, float *scratch);
+    void *context;
+    const struct terms *terms; /* sinks and bias; NULL = none */
+};
+
+struct oracle {
+    const struct trial *trial;
+    struct mask mask;
+    double scale;
+    struct source source;
+};
+int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source);
+void oracle_close(struct oracle *oracle);
+
+/* Some numbers, three times. */
+struct triple {
+    double *exact, *terms;
+    float *naive;
+};
+int triple_open(struct triple *triple, size_t count); /* zeros */
+void triple_close(struct triple *triple);
+
+/* One number, likewise. */
+struct number {
+    double exact, terms;
+    float naive;
+};
+
+/* One query row, and room to compute it; opened once, used for many rows. */
+struct oracle_row {
+    int64_t seen;       /* keys this row sees and no bias hides */
+    int64_t pairs;      /* keys the pattern shows it, each as often as it counts */
+    double score_terms; /* largest sum of sizes behind a score */
+    double lse;         /* -inf where nothing is seen */
+    float naive_lse;
+    struct triple out; /* value_dim */
+    struct triple dq;  /* dim; only of a backward trial */
+    /* Of the keys seen, kept for oracle_add_keys(): how often each counts, its weight, what
+     * dropout makes of it (0, or 1 / (1 - rate)), what softcap leaves of a gradient, and the
+     * gradient of q.k. */
+    int64_t *keys;
+    double *count, *weight, *kept, *bend, *slope, *slope_terms;
+    float *naive_weight, *naive_bend, *naive_slope;
+    float *q, *k, *v, *dout; /* scratch rows */
+    const float *q_row, *dout_row;
+};
+int oracle_row_open(struct oracle_row *row, const struct trial *trial);
+void oracle_row_close(struct oracle_row *row);
+
+/* Computes a row: out and LSE, and dQ for a backward trial. */
+void oracle_compute(const struct oracle *oracle, int64_t batch, int64_t query, int64_t head,
+                    struct oracle_row *row);
+
+/* Adds what the computed row gives to dK and dV of its KV head, [key, dim]. */
+void oracle_add_keys(const struct oracle *oracle, const struct oracle_row *row, struct triple *dk,
+                     struct triple *dv);
+
+/* dK and dV of one key alone, [dim]. Takes out and LSE of every query from the source, for
+ * computing them here would cost the whole problem. Adds to score_terms of `row`, which serves
+ * as scratch. */
+void oracle_key(const struct oracle *oracle, int64_t batch, int64_t key, int64_t kv_head,
+                struct oracle_row *row, struct triple *dk, struct triple *dv);
+
+/* Adds what one query gives to the gradient of a head's sink. Takes out and LSE from the source
+ * likewise. */
+void oracle_add_sink(const struct oracle *oracle, int64_t batch, int64_t query, int64_t head,
+                     struct oracle_row *row, struct number *sum);
+
+#endif

@@ -1,0 +1,84 @@
+/* trial.h - one case: everything a problem string says, e.g.
+ *
+ *     causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag allgather backward seed=7
+ *
+ * trial.c holds the fields, problem.c the strings. Flags of the command line set the same fields
+ * through the same functions. */
+#ifndef HARNESS_TRIAL_H
+#define HARNESS_TRIAL_H
+
+#include "harness/base/complain.h"
+
+enum trial_strides {
+    STRIDES_PACKED,
+    STRIDES_PADDED, /* gaps behind every head and every position */
+    STRIDES_HEADS   /* [batch, head, position, dim] in memory */
+};
+
+enum { DTYPE_AUTO = -1 };
+
+/* The library's own limits. */
+#define TRIAL_RANKS_MOST 4096
+#define TRIAL_THREADS_MOST 1024
+
+struct trial {
+    char *pattern;      /* owned, as the next four; NULL = full */
+    char *order;        /* a name, or a .npy file of positions; NULL = sequential */
+    char *alibi;        /* slopes with commas between, "" = the standard ones; NULL = none */
+    char *bias;         /* a kind of synthetic bias, or a .npy file; NULL = none */
+    char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
+    float *slopes;      /* [q_heads] by trial_settle(), where there is alibi; owned */
+    const char *system; /* the library's name of it; NULL = none */
+    int64_t q_len, k_len;
+    int64_t batch;
+    int64_t q_heads, kv_heads;
+    int64_t dim, value_dim;
+    int64_t ranks;
+    int64_t threads; /* per rank; 0 = the library's choice */
+    int64_t seed;
+    int dtype;        /* ra_dtype, or DTYPE_AUTO before trial_settle() */
+    double scale;     /* 0 = 1/sqrt(dim) */
+    double softcap;   /* 0 = none */
+    double dropout;   /* share of the weights; its generator starts from `seed` */
+    double amp;       /* scores reach about +-amp; 0 = as they come, about +-4 */
+    double latency;   /* what predictions are made with; 0 = measured or usual, as the next two */
+    double bandwidth; /* bytes per second */
+    double flops;     /* per second and rank */
+    const ra_machine *measured; /* borrowed; NULL = nothing was */
+    double gap;                 /* scores of neighbouring quarters of the keys lie this far apart */
+    char partition[24], strategy[24], transport[24],
+        kernel[24]; /* kernel "" = the library's choice */
+    enum trial_strides strides;
+    bool backward;
+    bool ones; /* V = 1 everywhere */
+};
+
+void trial_default(struct trial *trial); /* fields not given yet are 0, "" or DTYPE_AUTO */
+void trial_clear(struct trial *trial);
+int trial_copy(const struct trial *from, struct trial *to);
+
+/* Sets one field by its key in a problem string; `what` names it in sentences ("--tokens",
+ * "n="). */
+int trial_set(struct trial *trial, const char *key, const char *what, const char *value);
+
+/* A number for each key, from 0; -1 for what is none. */
+int trial_field(const char *key, size_t length);
+const char *trial_stride_name(enum trial_strides strides);
+
+/* Reads a problem string, settled. The trial needs trial_clear() also after a failure. */
+int trial_parse(struct trial *trial, const char *text);
+
+/* Fills in what was not given; slopes that do not fit the heads are refused. */
+int trial_settle(struct trial *trial);
+
+/* The problem string; only what differs from the defaults. NULL if memory ran out; to be freed. */
+char *trial_format(const struct trial *trial);
+
+/* The problem as the library wants it, all but pattern and order; its slopes stay
+ * the trial's. */
+ra_problem trial_problem(const struct trial *trial);
+
+/* The file of a bitmap in the pattern, to be freed; NULL if there is none. */
+char *trial_bitmap(const struct trial *trial);
+
+#endif

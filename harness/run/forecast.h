@@ -1,0 +1,44 @@
+/* forecast.h - what every rank of a trial would need and do, asked of the library without
+ * running. */
+#ifndef HARNESS_FORECAST_H
+#define HARNESS_FORECAST_H
+
+#include "harness/base/complain.h"
+#include "harness/problem/trial.h"
+
+struct forecast_rank {
+    ra_memory memory;
+    ra_stats forward, backward; /* backward: zeros unless the trial is one */
+};
+
+struct forecast {
+    int ranks;
+    struct forecast_rank *rank;
+    char kernel[24];
+    char strategy[32], why[400]; /* the one chosen */
+    char figures[128];           /* what the prediction is made with */
+    int threads;                 /* of each rank */
+    double flops;                /* over all ranks, backward included */
+    int64_t pairs;               /* of the forward pass */
+    double density;
+    int64_t hops;        /* of the rank with most, both ways added up */
+    double seconds;      /* predicted: the slowest rank of each pass */
+    double wait_seconds; /* of that, for messages */
+    double total_bytes;  /* memory over all ranks */
+};
+
+/* Threads a rank gets: what the trial says, RINGATTN_THREADS, or its share of the cores. */
+int forecast_threads(const struct trial *trial, int *threads);
+
+/* The plan of one rank, without a group: it can be asked, not run. */
+int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);
+
+/* Sets whether the library supports the trial: a kernel may have no word for a dtype. Other
+ * failures come up again, and are told, when it is run. */
+int forecast_serves(const struct trial *trial, bool *serves);
+
+/* Asks every rank; a budget too small is refused with the bytes needed. `memory` 0 = no limit. */
+int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory);
+void forecast_close(struct forecast *forecast);
+
+#endif

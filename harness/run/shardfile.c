@@ -1,0 +1,123 @@
+/* shardfile.c - the part of a rank in a .npy file of a whole tensor. */
+#include "shardfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/base/half.h"
+#include "harness/world/world.h"
+
+/* Positions that lie side by side in the file and in the shard. */
+struct stretch {
+    int64_t position, local, count;
+};
+
+/* The place of a walk over the stretches of a shard. */
+struct walk {
+    const struct shard *shard;
+    int64_t run, index, local;
+};
+
+static int64_t position_at(const struct walk *walk)
+{
+    const ra_run *run = &walk->shard->runs[walk->run];
+    int64_t index = run->start + walk->index * run->step;
+    return walk->shard->origin ? walk->shard->origin[index] : index;
+}
+
+static void step(struct walk *walk)
+{
+    walk->local++;
+    if (++walk->index < walk->shard->runs[walk->run].count) return;
+    walk->run++;
+    walk->index = 0;
+}
+
+/* The next stretch of at most so many positions; false behind the last. */
+static bool next(struct walk *walk, int64_t most, struct stretch *out)
+{
+    while (walk->run < walk->shard->run_count && !walk->shard->runs[walk->run].count) walk->run++;
+    if (walk->run >= walk->shard->run_count) return false;
+    *out = (struct stretch){ position_at(walk), walk->local, 0 };
+    do {
+        step(walk);
+        out->count++;
+    } while (walk->run < walk->shard->run_count && walk->shard->runs[walk->run].count &&
+             out->count < most && position_at(walk) == out->position + out->count);
+    return true;
+}
+
+/* Values of one position; and how many positions are moved at a time: a few megabytes. */
+static int64_t width_of(const struct trial *trial, enum tensor tensor)
+{
+    return tensor_heads(trial, tensor) * tensor_dim(trial, tensor);
+}
+
+static int64_t most_positions(int64_t width) { return (1 << 20) / width + 1; }
+
+ra_status shardfile_read(struct npy_file *file, const struct trial *trial, enum tensor tensor,
+                         const struct shard *shard, const struct view *view)
+{
+    int64_t width = width_of(trial, tensor), length = tensor_length(trial, tensor);
+    struct stretch s;
+    for (int64_t b = 0; b < trial->batch; b++)
+        for (struct walk walk = { .shard = shard }; next(&walk, most_positions(width), &s);) {
+            const char *why = npy_read_at(file, (b * length + s.position) * width, s.count * width,
+                                          view->dtype, view_row(view, b, s.local, 0));
+            if (why) return ra_transport_error(RA_ERR_SYSTEM, why);
+            world_poll();
+        }
+    return RA_OK;
+}
+
+/* All bytes, or false. */
+static bool write_at(int descriptor, const void *from, size_t bytes, off_t at)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t put = pwrite(descriptor, (const char *)from + done, bytes - done, at + (off_t)done);
+        if (put < 0 && errno == EINTR) continue;
+        if (put <= 0) return false;
+        done += (size_t)put;
+    }
+    return true;
+}
+
+static bool write_stretches(int descriptor, size_t offset, const struct trial *trial,
+                            enum tensor tensor, const struct shard *shard, const struct view *view)
+{
+    int64_t width = width_of(trial, tensor), most = most_positions(width);
+    int64_t length = tensor_length(trial, tensor);
+    float *values = malloc((size_t)(most * width) * sizeof *values);
+    bool good = values != NULL;
+    struct stretch s;
+    for (int64_t b = 0; b < trial->batch; b++)
+        for (struct walk walk = { .shard = shard }; good && next(&walk, most, &s);) {
+            off_t at = (off_t)offset +
+                       (off_t)((b * length + s.position) * width) * (off_t)sizeof *values;
+            half_to_float(view->dtype, view_row(view, b, s.local, 0), s.count * width, values);
+            good = write_at(descriptor, values, (size_t)(s.count * width) * sizeof *values, at);
+            world_poll();
+        }
+    free(values);
+    return good;
+}
+
+int shardfile_write(const char *path, size_t offset, const struct trial *trial, enum tensor tensor,
+                    const struct shard *shard, const struct view *view)
+{
+    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    if (descriptor < 0)
+        return fault("%s: cannot be opened here, as the first rank made it: %s", path,
+                     strerror(errno));
+    bool good = write_stretches(descriptor, offset, trial, tensor, shard, view) &&
+                fsync(descriptor) == 0;
+    int error = errno;
+    if (close(descriptor) && good) {
+        good = false;
+        error = errno;
+    }
+    return good ? EXIT_PASS : fault("%s: writing failed: %s", path, strerror(error));
+}
