@@ -1,4 +1,5 @@
-/* complain.h - what every file of the command, the benchmarks and this folder shares: exit status and the one way to complain.
+/* complain.h - what every file of the harness, the command and the benchmarks shares: exit status
+ * and the one way to complain.
  *
  * Who finds an error prints its sentence and returns an exit status; who passes it on stays silent.
  */

@@ -1,5 +1,5 @@
-/* verdict.h - runs one trial and holds everything against it: the oracle, and the truth rules around
- * it. */
+/* verdict.h - runs one trial and holds everything against it: the oracle, and the truth rules
+ * around it. */
 #ifndef HARNESS_VERDICT_H
 #define HARNESS_VERDICT_H
 
