@@ -1,0 +1,38 @@
+#!/bin/bash
+# Builds variants of a kernel into shared libraries, as many at a time as there are processors.
+#
+#   usage: build.sh LIST OUT        one variant per line of LIST: NAME SWITCH=VALUE ...
+#
+# A variant that spills registers, or whose wgmma ptxas serialises (warnings C75xx), has failed:
+# its library is removed, its log stays. Fails if one has. Lines: name, registers, verdict.
+set -u
+list=$1 out=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "$out"
+export out root
+
+build()
+{
+    name=$1 source=variant.cu switches=()
+    shift
+    for switch in "$@"; do
+        case $switch in
+        SOURCE=*) source=${switch#SOURCE=} ;;
+        *) switches+=("-DLAB_$switch") ;;
+        esac
+    done
+    log=$out/$name.log library=$out/$name.so
+    nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src/backend/cuda" \
+        -Xptxas -v,-warn-spills -Xcompiler -fPIC -shared -cudart static "${switches[@]}" \
+        "$root/bench/lab/$source" -o "$library" >"$log" 2>&1 || { echo "$name: does not compile"; return 1; }
+    used=$(grep -oE 'Used [0-9]+ registers' "$log" | sort -k2 -n | tail -1)
+    if grep -qE 'C75[0-9]{2}|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' "$log"; then
+        echo "$name: $used: FAILED: $(grep -oE 'C75[0-9]{2}|setmaxnreg.*|[1-9][0-9]* bytes spill stores' "$log" | sort -u | tr '\n' ' ')"
+        rm -f "$library"
+        return 1
+    fi
+    echo "$name: $used"
+}
+export -f build
+gcc -std=c11 -O2 -fPIC -shared -I"$root/src/backend/cuda" "$root/src/backend/cuda/sm90/schedule.c" \
+    -o "$out/schedule.so" || exit 1
+grep -vE '^ *(#|$)' "$list" | xargs -P "$(nproc)" -I{} bash -c 'build {}'

@@ -1,0 +1,204 @@
+"""Variants of a kernel as Python objects: libraries built by build.sh, called through ctypes.
+
+Tensors are torch tensors [batch, heads, rows, dim] on the GPU. A Pattern is what the kernels take:
+rows of queries and their key runs (src/backend/cuda/sm90/sm90.h)."""
+import ctypes
+import os
+import subprocess
+import threading
+import time
+
+import numpy as np
+import torch
+
+FAR = 1 << 29
+FIRST, LAST = 1, 2
+
+ROWS = np.dtype([("batch", "i4"), ("head", "u2"), ("kv_head", "u2"), ("q_row", "i4"),
+                 ("q_count", "i4"), ("first_run", "i4"), ("run_count", "i4"), ("flags", "i4")])
+RUN = np.dtype([("row", "i4"), ("count", "i4"), ("lo", "i4"), ("hi", "i4")])
+ITEM_BYTES, MERGE_BYTES = 32, 28
+
+c_int, c_int64, c_void_p = ctypes.c_int, ctypes.c_int64, ctypes.c_void_p
+
+
+class Tensor(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("rows", c_int), ("heads", c_int), ("batch", c_int),
+                ("row_stride", c_int64), ("head_stride", c_int64), ("batch_stride", c_int64)]
+
+    @staticmethod
+    def of(x):
+        return Tensor(x.data_ptr(), x.shape[2], x.shape[1], x.shape[0], x.stride(2), x.stride(1),
+                      x.stride(0))
+
+
+class Column(ctypes.Structure):
+    _fields_ = [("data", c_void_p), ("row_stride", c_int64), ("head_stride", c_int64),
+                ("batch_stride", c_int64)]
+
+    @staticmethod
+    def of(x):
+        return Column() if x is None else Column(x.data_ptr(), x.stride(2), x.stride(1), x.stride(0))
+
+
+class Forward(ctypes.Structure):
+    _fields_ = [("q", Tensor), ("k", Tensor), ("v", Tensor), ("out", Tensor), ("lse", Column),
+                ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
+                ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
+                ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
+                ("parts", c_void_p), ("failed", c_void_p)]
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [(x, c_int) for x in ("dim", "tile_rows", "block_keys", "cluster", "threads",
+                                     "shared_bytes", "part_floats", "warps")]
+
+
+class ScheduleInput(ctypes.Structure):
+    _fields_ = [("rows", c_void_p), ("runs", c_void_p)] + [(x, c_int) for x in (
+        "row_count", "tile_rows", "block_keys", "workers", "section_heads", "item_cost", "split")]
+
+
+class ScheduleOutput(ctypes.Structure):
+    _fields_ = [("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
+                ("queues", c_void_p)] + [(x, c_int) for x in (
+                    "item_count", "run_count", "merge_count", "part_count", "workers")]
+
+
+class Pattern:
+    """Rows of one head, repeated for all heads and batch items. rows: (q_row, q_count, [runs])."""
+
+    def __init__(self, rows, flags=FIRST | LAST):
+        self.rows, self.flags = rows, flags
+
+    @staticmethod
+    def band(n, keys, lo=-FAR, hi=FAR, **flags):
+        return Pattern([(0, n, [(0, keys, lo, hi)])], **flags)
+
+    @staticmethod
+    def documents(lengths, causal=False):
+        starts = np.cumsum([0] + list(lengths))
+        return Pattern([(int(s), n, [(int(s), n, -FAR, 0 if causal else FAR)])
+                        for s, n in zip(starts, lengths)])
+
+    def pairs(self):
+        """Query-key pairs of one head."""
+        total = 0
+        for _, count, runs in self.rows:
+            i = np.arange(count, dtype=np.int64)
+            for _, keys, lo, hi in runs:
+                total += int(np.maximum(0, np.minimum(keys - 1, hi + i) - np.maximum(0, lo + i) + 1)
+                             .sum())
+        return total
+
+    def mask(self, n, keys):
+        """Which key each query sees, as a dense matrix."""
+        seen = torch.zeros(n, keys, dtype=torch.bool)
+        for q_row, count, runs in self.rows:
+            i = torch.arange(count)[:, None]
+            for row, k, lo, hi in runs:
+                j = torch.arange(k)[None]
+                seen[q_row:q_row + count, row:row + k] |= (j >= lo + i) & (j <= hi + i)
+        return seen
+
+    def arrays(self, batch, heads, kv_heads):
+        runs = np.array([run for _, _, rs in self.rows for run in rs], dtype=RUN)
+        rows = np.zeros(batch * heads * len(self.rows), dtype=ROWS)
+        at = 0
+        for b in range(batch):
+            for h in range(heads):
+                first = 0
+                for q_row, count, rs in self.rows:
+                    rows[at] = (b, h, h * kv_heads // heads, q_row, count, first, len(rs), self.flags)
+                    first += len(rs)
+                    at += 1
+        return rows, runs
+
+
+class Schedule:
+    """A pattern cut into items, on the GPU."""
+
+    def __init__(self, kernel, pattern, batch, heads, kv_heads, section=4, item_cost=2, split=True):
+        rows, runs = pattern.arrays(batch, heads, kv_heads)
+        shape = kernel.shape
+        given = ScheduleInput(rows.ctypes.data, runs.ctypes.data, len(rows), shape.tile_rows,
+                              shape.block_keys, kernel.workers, section, item_cost, int(split))
+        made = ScheduleOutput()
+        if kernel.planner.ra__sm90_schedule(ctypes.byref(given), ctypes.byref(made)):
+            raise MemoryError("schedule")
+        copy = lambda p, size: (torch.frombuffer(bytearray(ctypes.string_at(p, size)),
+                                                 dtype=torch.uint8).cuda() if size else None)
+        self.items = copy(made.items, made.item_count * ITEM_BYTES)
+        self.runs = copy(made.runs, made.run_count * 16)
+        self.merges = copy(made.merges, made.merge_count * MERGE_BYTES)
+        self.queues = copy(made.queues, (made.workers + 1) * 4)
+        self.workers, self.merge_count = made.workers, made.merge_count
+        self.parts = torch.empty(max(1, made.part_count * shape.part_floats), device="cuda")
+        self.failed = torch.empty(max(1, made.item_count * shape.warps), dtype=torch.uint8,
+                                  device="cuda")
+        kernel.planner.ra__sm90_schedule_clear(ctypes.byref(made))
+
+
+class Kernel:
+    def __init__(self, folder, name):
+        self.name = name
+        self.library = ctypes.CDLL(f"{folder}/{name}.so")
+        self.planner = ctypes.CDLL(f"{folder}/schedule.so")
+        self.shape = Shape()
+        self.library.lab_shape(ctypes.byref(self.shape))
+        self.workers = self.library.lab_workers()
+        self.library.lab_forward.argtypes = [c_void_p, c_void_p]
+        self.dtype = torch.float16 if name.startswith("f16") else torch.bfloat16
+        self.plans = {}
+
+    def schedule(self, pattern, q, k, **options):
+        return Schedule(self, pattern, q.shape[0], q.shape[1], k.shape[1], **options)
+
+    def forward(self, schedule, q, k, v, out, lse, state=None):
+        """Launches. state: (m, l, acc), read or written as the flags of the pattern say."""
+        m, l, acc = state or (None, None, None)
+        data = lambda x: None if x is None else x.data_ptr()
+        args = Forward(Tensor.of(q), Tensor.of(k), Tensor.of(v), Tensor.of(out), Column.of(lse),
+                       Column.of(m), Column.of(l), Column.of(acc), q.shape[3] ** -0.5,
+                       data(schedule.items), data(schedule.runs), data(schedule.merges),
+                       data(schedule.queues), schedule.workers, schedule.merge_count,
+                       data(schedule.parts), data(schedule.failed))
+        error = self.library.lab_forward(ctypes.byref(args), torch.cuda.current_stream().cuda_stream)
+        if error:
+            raise RuntimeError(f"{self.name}: CUDA error {error}")
+
+
+def finish(what, seconds=8):
+    """Waits for the GPU; a kernel that hangs ends the process."""
+    event, start = torch.cuda.Event(), time.time()
+    event.record()
+    while not event.query():
+        if time.time() - start > seconds:
+            print(f"{what}: HANGS", flush=True)
+            os._exit(3)
+        time.sleep(0.0005)
+
+
+class Sensors:
+    """SM clock and power, 20 times a second."""
+
+    def __init__(self):
+        self.rows = []
+        self.process = subprocess.Popen(
+            "nvidia-smi --query-gpu=clocks.sm,power.draw --format=csv,noheader,nounits -lms 50"
+            .split(), stdout=subprocess.PIPE, text=True)
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.rows.append((time.time(), *[float(x) for x in line.split(",")]))
+            except ValueError:
+                pass
+
+    def mean(self, start, end):
+        rows = [x for x in self.rows if start + 0.1 <= x[0] <= end]
+        return tuple(sum(x[i] for x in rows) / len(rows) for i in (1, 2)) if rows else (0, 0)
+
+    def stop(self):
+        self.process.terminate()

@@ -1,0 +1,125 @@
+"""Times variants against PyTorch's cuDNN, alternating in one process.
+
+  usage: measure.py FOLDER [--seconds S] [--rounds R] [--cases full,causal,...] [--n N] NAME...
+
+In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
+data. A ratio is cuDNN's time over the variant's in the same round; printed are the rates of all
+rounds together, the mean ratio and its smallest and largest value, SM clock and power. Flops are
+4 pairs dim. cuDNN has no window, document or block masks; there the ratio is to its full (no mask)
+rate per useful flop, marked with a star."""
+import argparse
+import json
+import time
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lab import FAR, Kernel, Pattern, Sensors, finish
+
+CASES = {
+    "full": lambda n: Pattern.band(n, n),
+    "causal": lambda n: Pattern.band(n, n, hi=0),
+    "window": lambda n: Pattern.band(n, n, lo=-4095, hi=0),
+    "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
+}
+
+
+def timed(function, seconds, sensors):
+    """Milliseconds per call, clock, power."""
+    for _ in range(2):
+        function()
+    finish("warming up")
+    begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
+    begin.record()
+    function()
+    end.record()
+    end.synchronize()
+    count = max(3, int(seconds * 1000 / begin.elapsed_time(end)) + 1)
+    start = time.time()
+    begin.record()
+    for _ in range(count):
+        function()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / count, *sensors.mean(start, time.time())
+
+
+class Race:
+    """One case at one size: cuDNN and variants of one dim and dtype."""
+
+    def __init__(self, case, n, batch, kernels, options):
+        dim, dtype = kernels[0].shape.dim, kernels[0].dtype
+        heads = 2048 // dim
+        self.pattern = CASES[case](n)
+        self.q, self.k, self.v = (torch.randn(batch, heads, n, dim, device="cuda", dtype=dtype)
+                                  for _ in range(3))
+        self.out = torch.empty_like(self.q)
+        self.lse = torch.empty(self.q.shape[:3], device="cuda")
+        self.case, self.heads = case, heads
+        self.flops = 4 * batch * heads * dim * self.pattern.pairs()
+        self.cudnn_flops = (self.flops if case in ("full", "causal")
+                            else 4 * batch * heads * dim * n * n)
+        self.runners = {kernel.name: self.runner(kernel, options) for kernel in kernels}
+
+    def runner(self, kernel, options):
+        schedule = kernel.schedule(self.pattern, self.q, self.k, **options)
+        return lambda: kernel.forward(schedule, self.q, self.k, self.v, self.out, self.lse)
+
+    def cudnn(self):
+        F.scaled_dot_product_attention(self.q, self.k, self.v, is_causal=self.case == "causal")
+
+    def run(self, seconds, rounds, sensors):
+        """Per name: lists of (ms, clock, power)."""
+        times = {name: [] for name in ["cudnn", *self.runners]}
+        for _ in range(rounds):
+            times["cudnn"].append(timed(self.cudnn, seconds, sensors))
+            for name, function in self.runners.items():
+                times[name].append(timed(function, seconds, sensors))
+        return times
+
+
+def report(race, times, log):
+    for name, rows in times.items():
+        flops = race.cudnn_flops if name == "cudnn" else race.flops
+        per_flop = [c[0] / race.cudnn_flops / (x[0] / flops) for c, x in zip(times["cudnn"], rows)]
+        mean = lambda i: sum(x[i] for x in rows) / len(rows)
+        star = "*" if race.cudnn_flops != race.flops else ""
+        row = dict(case=race.case, n=race.q.shape[2], dim=race.q.shape[3], name=name,
+                   tflops=round(flops / mean(0) / 1e9, 1), ratio=round(sum(per_flop) / len(rows), 4),
+                   least=round(min(per_flop), 4), most=round(max(per_flop), 4), ms=mean(0),
+                   mhz=round(mean(1)), watts=round(mean(2)))
+        log.write(json.dumps(row) + "\n")
+        print(f"{race.case:9s} n {row['n']:6d} d {row['dim']:3d} {name:20s} {row['tflops']:6.1f} "
+              f"TFLOP/s  {row['ratio']:.3f}{star} ({row['least']:.3f}..{row['most']:.3f})  "
+              f"{row['mhz']} MHz {row['watts']} W", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder")
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--cases", default="full,causal")
+    parser.add_argument("--n", type=int, default=16384)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--section", type=int, default=4)
+    parser.add_argument("--item-cost", type=int, default=2)
+    parser.add_argument("--no-split", action="store_true")
+    given = parser.parse_args()
+    options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split)
+    torch.manual_seed(1)
+    kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
+    with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \
+            open(f"{given.folder}/measured.jsonl", "a") as log:
+        for kind in sorted({(k.shape.dim, k.dtype == torch.float16) for k in kernels}):
+            some = [k for k in kernels if (k.shape.dim, k.dtype == torch.float16) == kind]
+            for case in given.cases.split(","):
+                race = Race(case, given.n, given.batch, some, options)
+                report(race, race.run(given.seconds, given.rounds, sensors), log)
+    sensors.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+/* sm90.h - attention on Hopper GPUs: what the host tells the kernels, as plain C.
+ *
+ * Call order: ra__sm90_schedule cuts rows of queries into work items, once per plan; the caller
+ * copies its arrays to the device; ra__sm90_forward launches, any number of times. Nothing here
+ * allocates device memory or waits for the device. All pointers of a launch are device pointers and
+ * belong to the caller; a schedule belongs to whoever made it.
+ *
+ * Who sees whom is a band, counted in keys of a run and queries of a row: query i sees key j of a
+ * run if lo + i <= j <= hi + i. That covers every pattern whose queries and keys have the same
+ * spacing: full, causal, window, documents and blocks of any kind, dilated rows by strides. */
+#ifndef RA__SM90_SM90_H
+#define RA__SM90_SM90_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* An open side of a band; sums of two such numbers and of row counts stay in 32 bits. */
+enum { RA__SM90_FAR = 1 << 29 };
+
+/* Keys [row, row + count) of the tensor. */
+struct ra__sm90_run {
+    int32_t row, count;
+    int32_t lo, hi;
+};
+
+enum ra__sm90_flag {
+    RA__SM90_FIRST = 1, /* start from empty state; otherwise from m, l, acc */
+    RA__SM90_LAST = 2,  /* write out and lse; otherwise m, l, acc */
+};
+
+/* Queries of one head and the key runs they see, in the order in which they are folded. */
+struct ra__sm90_rows {
+    int32_t batch;
+    uint16_t head, kv_head;
+    int32_t q_row, q_count;
+    int32_t first_run, run_count;
+    int32_t flags; /* enum ra__sm90_flag */
+};
+
+/* At most tile_rows of these queries and some of their keys: what a worker does at a time. The
+ * kernel reads items and runs as 16-byte words. */
+struct ra__sm90_item {
+    int32_t batch;
+    uint16_t head, kv_head;
+    int32_t q_row, q_count;
+    int32_t first_run, run_count;
+    int32_t part; /* -1, or the part that this share of the keys is written to */
+    int32_t flags;
+};
+
+/* A tile whose keys were shared out: parts [first_part, first_part + part_count). */
+struct ra__sm90_merge {
+    int32_t batch, head;
+    int32_t q_row, q_count;
+    int32_t first_part, part_count;
+    int32_t flags;
+};
+
+struct ra__sm90_schedule_input {
+    const struct ra__sm90_rows *rows;
+    const struct ra__sm90_run *runs;
+    int row_count;
+    int tile_rows, block_keys; /* of the kernel: struct ra__sm90_shape */
+    int workers;               /* clusters that run at the same time */
+    int section_heads;         /* KV heads that are worked on together; what fits the L2 cache */
+    int item_cost;             /* of starting and ending an item, in key blocks */
+    int split;                 /* may share out the keys of a tile, so that workers end together */
+};
+
+struct ra__sm90_schedule {
+    struct ra__sm90_item *items;
+    struct ra__sm90_run *runs;
+    struct ra__sm90_merge *merges;
+    int32_t *queues; /* items [queues[w], queues[w + 1]) are worker w's */
+    int item_count, run_count, merge_count, part_count, workers;
+};
+
+/* 0, or -1 where memory is short. */
+int ra__sm90_schedule(const struct ra__sm90_schedule_input *input, struct ra__sm90_schedule *out);
+void ra__sm90_schedule_clear(struct ra__sm90_schedule *schedule); /* accepts a zeroed one */
+
+/* Rows of 16-bit numbers, dim contiguous; strides count elements. */
+struct ra__sm90_tensor {
+    void *data;
+    int32_t rows, heads, batch;
+    int64_t row_stride, head_stride, batch_stride;
+};
+
+/* Numbers per row in f32; `acc` has dim of them side by side. */
+struct ra__sm90_column {
+    float *data;
+    int64_t row_stride, head_stride, batch_stride;
+};
+
+/* One launch: device pointers throughout. m is in units of log2 and near the largest score of its
+ * row; -inf where nothing was folded, and then l = 0 and acc = 0. */
+struct ra__sm90_forward {
+    struct ra__sm90_tensor q, k, v, out;
+    struct ra__sm90_column lse; /* natural logarithm; data may be NULL */
+    struct ra__sm90_column m, l, acc;
+    float scale;
+    const struct ra__sm90_item *items;
+    const struct ra__sm90_run *runs;
+    const struct ra__sm90_merge *merges;
+    const int32_t *queues;
+    int workers, merge_count;
+    float *parts;    /* part_count * shape.part_floats */
+    uint8_t *failed; /* item_count * shape.warps; need not be set */
+};
+
+/* What a kernel asks of the host. */
+struct ra__sm90_shape {
+    int dim, tile_rows, block_keys, cluster, threads, shared_bytes;
+    int part_floats; /* of one part */
+    int warps;       /* that compute, in one worker */
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif
