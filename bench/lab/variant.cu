@@ -17,8 +17,9 @@
 #define LAB_CLUSTER 1
 #endif
 
-typedef sm90::Forward<LAB_TYPE, LAB_DIM, LAB_CONSUMERS, LAB_KEYS, LAB_STAGES, LAB_CLUSTER, LAB_TURNS,
-                      LAB_QREGS> Kernel;
+typedef sm90::Forward<LAB_TYPE, LAB_DIM, LAB_CONSUMERS, LAB_KEYS, LAB_STAGES, LAB_CLUSTER,
+                      LAB_TURNS, LAB_QREGS>
+    Kernel;
 
 extern "C" {
 

@@ -178,8 +178,7 @@ template <class F> DEVICE int codes_of(struct block block, int q_count, int rank
 #pragma unroll
     for (int i = 0; i < F::CONSUMERS; i++) {
         const int row = (rank * F::CONSUMERS + i) * 64;
-        const bool seen =
-            row < q_count && block.lo + row < F::KEYS && block.hi + row + 63 >= 0;
+        const bool seen = row < q_count && block.lo + row < F::KEYS && block.hi + row + 63 >= 0;
         const bool clean = block.lo + row + 63 <= 0 && block.hi + row >= F::KEYS - 1 &&
                            block.limit >= F::KEYS && !replay;
         codes |= (!seen ? CODE_SKIP : clean ? CODE_CLEAN : CODE_CAREFUL) << 2 * i;
@@ -195,10 +194,8 @@ DEVICE void load_block(uint32_t to, const CUtensorMap *map, uint32_t barrier, st
     if constexpr (F::CLUSTER == 1) {
         copy_in(to, map, barrier, at);
     } else {
-        if constexpr (F::PANELS > 1)
-            at.panel = rank * (F::PANELS / 2);
-        else
-            at.row += rank * (F::KEYS / 2);
+        if constexpr (F::PANELS > 1) at.panel = rank * (F::PANELS / 2);
+        else at.row += rank * (F::KEYS / 2);
         copy_in_all(to + rank * (F::BLOCK_BYTES / 2), map, barrier, at, 3);
     }
 }
@@ -363,15 +360,11 @@ template <class F> DEVICE void issue_scores(State<F> &x, uint64_t q, uint64_t k)
         const uint64_t from_k = k + panel * (F::KEYS * 128 >> 4) + inside;
         const uint64_t from_q = q + panel * (64 * 128 >> 4) + inside;
         if constexpr (F::Q_REGISTERS) {
-            if (step == 0)
-                wgmma<typename F::type, false, K_MAJOR>(x.s, x.q, from_k);
-            else
-                wgmma<typename F::type, true, K_MAJOR>(x.s, x.q + 4 * step, from_k);
+            if (step == 0) wgmma<typename F::type, false, K_MAJOR>(x.s, x.q, from_k);
+            else wgmma<typename F::type, true, K_MAJOR>(x.s, x.q + 4 * step, from_k);
         } else {
-            if (step == 0)
-                wgmma<typename F::type, false>(x.s, from_q, from_k);
-            else
-                wgmma<typename F::type, true>(x.s, from_q, from_k);
+            if (step == 0) wgmma<typename F::type, false>(x.s, from_q, from_k);
+            else wgmma<typename F::type, true>(x.s, from_q, from_k);
         }
     }
     wgmma_commit();
@@ -515,12 +508,15 @@ DEVICE struct place state_place(const ra__sm90_forward &args, int batch, int hea
     return { m.data + batch * m.batch_stride + head * m.head_stride + row * m.row_stride,
              l.data + batch * l.batch_stride + head * l.head_stride + row * l.row_stride,
              acc.data + batch * acc.batch_stride + head * acc.head_stride + row * acc.row_stride,
-             m.row_stride, l.row_stride, acc.row_stride };
+             m.row_stride,
+             l.row_stride,
+             acc.row_stride };
 }
 
 template <class F> DEVICE struct place part_place(const ra__sm90_forward &args, int part, int row)
 {
-    float *acc = args.parts + (size_t)part * F::PART_FLOATS, *m = acc + F::ROWS * F::CLUSTER * F::DIM;
+    float *acc = args.parts + (size_t)part * F::PART_FLOATS,
+          *m = acc + F::ROWS * F::CLUSTER * F::DIM;
     return { m + row, m + F::ROWS * F::CLUSTER + row, acc + row * F::DIM, 1, 1, F::DIM };
 }
 
@@ -616,7 +612,8 @@ DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, 
 {
     const float natural = 0.6931471805599453f * (m + __log2f(l));
     if (lse.data)
-        lse.data[batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride] = natural;
+        lse.data[batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride] =
+            natural;
 }
 
 /* Rows whose weights left the range of f32. Zero times a finite number is zero. */
@@ -918,8 +915,7 @@ __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_fo
     if (row >= merge.q_count) return;
     const struct place first = part_place<F>(args, merge.first_part, row);
     float m = -INFINITY, l = 0, o[PER_LANE] = {};
-    for (int i = 0; i < merge.part_count; i++)
-        m = fmaxf(m, first.m[(size_t)i * F::PART_FLOATS]);
+    for (int i = 0; i < merge.part_count; i++) m = fmaxf(m, first.m[(size_t)i * F::PART_FLOATS]);
     const float reference = m == -INFINITY ? 0.f : m;
     for (int i = 0; i < merge.part_count; i++) {
         const size_t at = (size_t)i * F::PART_FLOATS;
@@ -938,8 +934,7 @@ __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_fo
     T *to = (T *)out.data + merge.batch * out.batch_stride + merge.head * out.head_stride +
             q_row * out.row_stride + PER_LANE * lane;
     const float f = l > 0 ? 1.f / l : l;
-    for (int j = 0; j < PER_LANE; j += 2)
-        *(uint32_t *)(to + j) = pack<T>(o[j] * f, o[j + 1] * f);
+    for (int j = 0; j < PER_LANE; j += 2) *(uint32_t *)(to + j) = pack<T>(o[j] * f, o[j + 1] * f);
     if (lane == 0) store_lse(args.lse, merge.batch, merge.head, q_row, m, l);
 }
 

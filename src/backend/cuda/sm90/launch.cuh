@@ -27,25 +27,23 @@ inline encode_fn find_encode(void)
 }
 
 /* Boxes of `rows` rows and `panels` panels of 64 columns; rows that do not exist read as zero. */
-template <class F>
-int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int rows, int panels)
+template <class F> int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int rows, int panels)
 {
-    const cuuint64_t dims[5] = { 64, (cuuint64_t)x.rows, (cuuint64_t)F::PANELS,
-                                 (cuuint64_t)x.heads, (cuuint64_t)x.batch };
+    const cuuint64_t dims[5] = { 64, (cuuint64_t)x.rows, (cuuint64_t)F::PANELS, (cuuint64_t)x.heads,
+                                 (cuuint64_t)x.batch };
     const cuuint64_t strides[4] = { (cuuint64_t)x.row_stride * 2, 128,
-                                    (cuuint64_t)x.head_stride * 2,
-                                    (cuuint64_t)x.batch_stride * 2 };
+                                    (cuuint64_t)x.head_stride * 2, (cuuint64_t)x.batch_stride * 2 };
     const cuuint32_t box[5] = { 64, (cuuint32_t)rows, (cuuint32_t)panels, 1, 1 };
     const cuuint32_t steps[5] = { 1, 1, 1, 1, 1 };
     const encode_fn encode = find_encode();
     if (!encode) return cudaErrorNotSupported;
-    const CUresult result =
-        encode(map,
-               is_bf16<typename F::type>::value ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-               5, x.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-               CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    const CUresult result = encode(
+        map,
+        is_bf16<typename F::type>::value ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+        5, x.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
@@ -55,8 +53,8 @@ template <class F> ra__sm90_shape shape_of(void)
              F::THREADS, Shared<F>::BYTES,     F::PART_FLOATS, F::WARPS };
 }
 
-template <class F> cudaLaunchConfig_t config_of(int workers, cudaStream_t stream,
-                                                cudaLaunchAttribute *cluster)
+template <class F>
+cudaLaunchConfig_t config_of(int workers, cudaStream_t stream, cudaLaunchAttribute *cluster)
 {
     cluster->id = cudaLaunchAttributeClusterDimension;
     cluster->val.clusterDim.x = F::CLUSTER;
@@ -96,7 +94,8 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     if (error) return error;
     cudaLaunchAttribute cluster;
     cudaLaunchConfig_t config = config_of<F>(args.workers, stream, &cluster);
-    error = cudaLaunchKernelEx(&config, forward<F>, q, k, v, args, args.scale * 1.4426950408889634f);
+    error = cudaLaunchKernelEx(&config, forward<F>, q, k, v, args,
+                               args.scale * 1.4426950408889634f);
     if (error || args.merge_count == 0) return error;
     merge<F><<<args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, stream>>>(args);
     return cudaGetLastError();

@@ -77,8 +77,8 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
                                .index = b->tile_count };
         b->tile_count++;
         for (int i = 0; i < rows->run_count; i++) {
-            struct ra__sm90_run run =
-                cut_run(b->input->runs[rows->first_run + i], from, tile->count);
+            struct ra__sm90_run run = cut_run(b->input->runs[rows->first_run + i], from,
+                                              tile->count);
             if (run.count == 0) continue;
             b->tile_runs[(*runs)++] = run;
             tile->run_count++;
@@ -179,17 +179,17 @@ static int give(struct builder *b, const struct tile *tile, int64_t from, int64_
     if (add_runs(b, tile, from, to)) return -1;
     int32_t flags = rows->flags;
     if (part >= 0 && from > 0) flags |= RA__SM90_FIRST; /* the first part has the state */
-    b->shares[b->share_count++] =
-        (struct share){ .worker = worker,
-                        .item = { .batch = rows->batch,
-                                  .head = rows->head,
-                                  .kv_head = rows->kv_head,
-                                  .q_row = rows->q_row + tile->from,
-                                  .q_count = tile->count,
-                                  .first_run = first_run,
-                                  .run_count = b->out->run_count - first_run,
-                                  .part = part,
-                                  .flags = flags } };
+    b->shares[b->share_count++] = (struct share){ .worker = worker,
+                                                  .item = { .batch = rows->batch,
+                                                            .head = rows->head,
+                                                            .kv_head = rows->kv_head,
+                                                            .q_row = rows->q_row + tile->from,
+                                                            .q_count = tile->count,
+                                                            .first_run = first_run,
+                                                            .run_count = b->out->run_count -
+                                                                         first_run,
+                                                            .part = part,
+                                                            .flags = flags } };
     b->load[worker] += to - from + b->input->item_cost;
     return 0;
 }
@@ -231,8 +231,7 @@ static int share_all(struct builder *b)
         const int64_t end = b->load[worker] + tile->blocks + b->input->item_cost;
         if (b->input->split && end > limit + SHORTEST_PIECE && tile->blocks > 2 * SHORTEST_PIECE)
             b->tiles[late++] = *tile;
-        else if (give(b, tile, 0, tile->blocks, -1, worker))
-            return -1;
+        else if (give(b, tile, 0, tile->blocks, -1, worker)) return -1;
     }
     b->out->merges = malloc((size_t)(late + 1) * sizeof *b->out->merges);
     if (!b->out->merges) return -1;

@@ -8,7 +8,7 @@
  * over its columns: k-step s reads pairs 4 s to 4 s + 3.
  *
  * Protocol: `hold` the registers, `wgmma_fence`, products, `wgmma_commit`; then `wgmma_wait<n>`
- * until all but the last n commits are done, and `hold` the registers again before they are used. */
+ * until all but the last n commits are done, and `hold` the registers again before their use. */
 #ifndef RA__SM90_WGMMA_CUH
 #define RA__SM90_WGMMA_CUH
 
@@ -105,7 +105,7 @@ template <> struct is_bf16<__nv_bfloat16> {
         asm volatile(PRODUCT(n, type, names, a, b, "1", major)                                     \
                      : WORDS_##words("+f")                                                         \
                      : "r"(from_a[0]), "r"(from_a[1]), "r"(from_a[2]), "r"(from_a[3]),             \
-                       "l"(from_b), "n"((int)MAJOR));                                                   \
+                       "l"(from_b), "n"((int)MAJOR));                                              \
     else                                                                                           \
         asm volatile(PRODUCT(n, type, names, a, b, "0", major)                                     \
                      : WORDS_##words("=f")                                                         \
@@ -115,7 +115,7 @@ template <> struct is_bf16<__nv_bfloat16> {
 /* One width: N columns, `words` registers of D, named by `names`; then the six numbers after. */
 #define WGMMA(n, words, names, w0, w1, w2, w3, w4, w5)                                             \
     template <class T, bool ADD>                                                                   \
-    DEVICE void wgmma(float (&d)[words], uint64_t from_a, uint64_t from_b)                         \
+    DEVICE void wgmma(float(&d)[words], uint64_t from_a, uint64_t from_b)                          \
     {                                                                                              \
         if constexpr (is_bf16<T>::value) {                                                         \
             FROM_SHARED(n, words, names, "bf16", w0, w1);                                          \
@@ -124,7 +124,7 @@ template <> struct is_bf16<__nv_bfloat16> {
         }                                                                                          \
     }                                                                                              \
     template <class T, bool ADD, wgmma_major MAJOR>                                                \
-    DEVICE void wgmma(float (&d)[words], const uint32_t *from_a, uint64_t from_b)                  \
+    DEVICE void wgmma(float(&d)[words], const uint32_t *from_a, uint64_t from_b)                   \
     {                                                                                              \
         if constexpr (is_bf16<T>::value) {                                                         \
             FROM_REGISTERS(n, words, names, "bf16", "{" w0 "," w1 "," w2 "," w3 "}", w4, w5);      \

@@ -80,8 +80,7 @@ template <int CLUSTER> DEVICE void everyone_sync(void)
 {
     if constexpr (CLUSTER > 1)
         asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
-    else
-        asm volatile("barrier.sync 0;" ::: "memory");
+    else asm volatile("barrier.sync 0;" ::: "memory");
 }
 
 template <int CLUSTER> DEVICE int cluster_rank(void)
