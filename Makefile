@@ -29,18 +29,21 @@ test: ## build everything and run the tests; a few minutes at most
 	@$(call compile,$(BUILD))
 	@tools/run-tests test $(BUILD) -j $(JOBS) -LE '^long$$' --timeout 120
 
-check: ## longer grids, then the tests under ASan, UBSan and TSan
+check: ## longer grids, then the tests by clang, and under ASan, UBSan and TSan
 	@tools/install-deps check
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
 	@RINGATTN_LONG=1 tools/run-tests 'long grids' $(BUILD) -j $(JOBS) --timeout 1800
+	@$(call configure,clang,$(BUILD)-clang)
+	@$(call compile,$(BUILD)-clang)
+	@tools/run-tests clang $(BUILD)-clang -j $(JOBS) -L '^(unit|ring|bits|abi|examples)$$' --timeout 300
 	@$(call configure,asan,$(BUILD)-asan)
 	@$(call compile,$(BUILD)-asan)
 	@tools/run-tests 'asan and ubsan' $(BUILD)-asan -j $(JOBS) -LE '^long$$' --timeout 900
 	@$(call configure,tsan,$(BUILD)-tsan)
 	@$(call compile,$(BUILD)-tsan)
 	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' --timeout 900
-	@cat $(BUILD)/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary
+	@cat $(BUILD)/tests.summary $(BUILD)-clang/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary
 
 perf: ## instruction counts against the baseline; a minute at most
 	@tools/install-deps perf
@@ -67,7 +70,7 @@ format: ## clang-format all C sources
 	@find include src harness cli bench tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
 
 clean: ## remove the build folders
-	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-asan $(BUILD)-tsan
+	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22

@@ -3,15 +3,19 @@
 # A folder may hold a flags.cmake that sets
 #     flags   the compiler flags of its files
 #     needs   macros the compiler defines when target and flags fit, e.g. __x86_64__ __AVX2__
-# Without one it is compiled like everything else. A folder whose flags or macros this compiler does
-# not know is left out. PREFIX<FOLDER> is then 0, otherwise 1, for a .list to know its rows by. A
+#     calls   a call of <immintrin.h> that must compile with these flags, where there is no such macro
+# Without one it is compiled like everything else. A folder whose flags, macros or call this compiler
+# does not know is left out. PREFIX<FOLDER> is then 0, otherwise 1, for a .list to know its rows by. A
 # folder without .c files (shared headers) does not count.
 
 include(CheckCSourceCompiles)
 
-# ringattn_compiles_with(RESULT_NAME FLAGS NEEDS)
-function(ringattn_compiles_with result flags needs)
+# ringattn_compiles_with(RESULT_NAME FLAGS NEEDS CALLS)
+function(ringattn_compiles_with result flags needs calls)
     set(source "int main(void) { return 0; }\n")
+    if(calls)
+        set(source "#include <immintrin.h>\nint main(void) { ${calls}; return 0; }\n")
+    endif()
     foreach(macro IN LISTS needs)
         string(PREPEND source "#ifndef ${macro}\n#error no ${macro}\n#endif\n")
     endforeach()
@@ -34,11 +38,12 @@ function(ringattn_folders name root prefix what)
 
         set(flags "")
         set(needs "")
+        set(calls "")
         include(${root}/${folder}/flags.cmake OPTIONAL)
         string(TOUPPER ${folder} upper)
         # The answer is remembered by question, so that a changed flags.cmake is asked again.
-        string(MD5 question "${flags}|${needs}|${CMAKE_C_FLAGS}")
-        ringattn_compiles_with(${name}_${upper}_${question} "${flags}" "${needs}")
+        string(MD5 question "${flags}|${needs}|${calls}|${CMAKE_C_FLAGS}")
+        ringattn_compiles_with(${name}_${upper}_${question} "${flags}" "${needs}" "${calls}")
 
         if(${name}_${upper}_${question})
             set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS "${flags}")

@@ -54,8 +54,8 @@ static void text_reads_and_writes_the_same(void **state)
         "blocks:64;random=1",
         "blocks:64;random=0.00001;seed=0",
         "blocks:64;random=0.30000000000000004;seed=2305843009213693951",
-        "blocks:9;local=1;global=2;strided=3;dilated=4/5;levels=6/7;random=0.5;seed=8;causal;"
-        "docs=0,9",
+        ("blocks:9;local=1;global=2;strided=3;dilated=4/5;levels=6/7;random=0.5;seed=8;causal;"
+         "docs=0,9"),
     };
     for (int i = 0; i < TEST_COUNT(texts); i++) {
         ra_pattern *pattern;
