@@ -61,7 +61,7 @@ extern "C" {
     X(RA_ERR_MEMORY, 3, "memory could not be allocated")                                           \
     X(RA_ERR_BUDGET, 4, "the memory budget is too small")                                          \
     X(RA_ERR_MISMATCH, 5, "the ranks disagree about the problem")                                  \
-    X(RA_ERR_TIMEOUT, 6, "a peer gave no sign of life in time")                                    \
+    X(RA_ERR_TIMEOUT, 6, "a peer sent no heartbeat in time")                                       \
     X(RA_ERR_PEER, 7, "a peer failed")                                                             \
     X(RA_ERR_ABORTED, 8, "the group was aborted")                                                  \
     X(RA_ERR_SYSTEM, 9, "the operating system refused a request")                                  \

@@ -1,4 +1,4 @@
-/* clock.h - the monotonic clock: seconds, and conditions that are waited for by it. */
+/* clock.h - the monotonic clock: seconds, and condition variables with deadlines on it. */
 #ifndef RA__CORE_CLOCK_H
 #define RA__CORE_CLOCK_H
 
@@ -12,7 +12,7 @@ static inline double ra__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A condition whose deadlines are on this clock; see ra__deadline. */
+/* A condition variable whose deadlines are on this clock; see ra__deadline. */
 static inline void ra__cond_init(pthread_cond_t *condition)
 {
     pthread_condattr_t monotonic;
@@ -22,7 +22,7 @@ static inline void ra__cond_init(pthread_cond_t *condition)
     pthread_condattr_destroy(&monotonic);
 }
 
-/* That many seconds from now. */
+/* This many seconds from now. */
 static inline struct timespec ra__deadline(double seconds)
 {
     double at = ra__now() + seconds;

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Asked by hand, for some compilers' query does not know it. What AVX2 needs of the system is all
- * it needs. */
+/* Queried by hand, because some compilers do not know it. It needs nothing of the system beyond
+ * what AVX2 needs. */
 static bool has_f16c(void)
 {
     unsigned a, b, c, d;
@@ -27,7 +27,7 @@ bool ra__cpu_has_avx512(void)
            __builtin_cpu_supports("avx512vl");
 }
 
-/* Asked by hand too. */
+/* Queried by hand too. */
 bool ra__cpu_has_avx512bf16(void)
 {
     unsigned a, b, c, d;
@@ -38,7 +38,7 @@ bool ra__cpu_has_avx512bf16(void)
  * that. */
 bool ra__cpu_bf16_is_slow(void) { return __builtin_cpu_is("intel"); }
 
-/* A process must ask Linux before it may use tiles; asking again is free. */
+/* Linux requires a process to ask before it uses tiles; asking again is free. */
 static bool ask_for_tiles(void)
 {
 #ifdef SYS_arch_prctl

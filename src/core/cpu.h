@@ -1,5 +1,6 @@
-/* cpu.h - what this CPU can do, asked at run time, so that one binary runs everywhere. True only
- * where the operating system saves the registers too. Always false on machines that are not x86. */
+/* cpu.h - the features of this CPU, queried at run time, so that one binary runs everywhere. True
+ * only if the operating system saves the registers too. Always false on machines that are not
+ * x86. */
 #ifndef RA__CORE_CPU_H
 #define RA__CORE_CPU_H
 

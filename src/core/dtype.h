@@ -1,6 +1,6 @@
-/* dtype.h - one number at a time between storage and f32. Kernels convert whole vectors in their
- * own way and must agree with these to the bit: widening is exact, narrowing rounds to nearest
- * even. */
+/* dtype.h - converts one number between its storage format and f32. Kernels convert whole vectors
+ * by other means and must agree with these to the bit: widening is exact, narrowing rounds to
+ * nearest even. */
 #ifndef RA__CORE_DTYPE_H
 #define RA__CORE_DTYPE_H
 

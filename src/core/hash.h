@@ -1,4 +1,4 @@
-/* hash.h - FNV-1a, to compare what ranks believe about a problem. Not for hostile input. */
+/* hash.h - FNV-1a, to compare the problems of ranks. Not secure against deliberate collisions. */
 #ifndef RA__CORE_HASH_H
 #define RA__CORE_HASH_H
 

@@ -1,7 +1,5 @@
-/* memory.c - the process-wide allocator and the counting of every byte it gives.
- *
- * A header of one cache line lies before each allocation, so that ra__free needs nothing but the
- * pointer and what follows keeps its alignment. */
+/* memory.c - the process-wide allocator, with accounting of every byte. A header of one cache line
+ * precedes each allocation, so ra__free needs nothing but the pointer and alignment is kept. */
 #include "core/memory.h"
 
 #include <pthread.h>
@@ -18,12 +16,12 @@ enum { ADVICE = MADV_NORMAL };
 
 enum { ALIGNMENT = 64 };
 
-/* Large buffers ask for huge pages: they are filled with few page faults and read with few misses
- * of the table of addresses. Smaller ones would waste much of a page. */
+/* Large buffers ask for huge pages: filling them takes few page faults, and reading them few TLB
+ * misses. Smaller buffers would waste much of a page. */
 enum { HUGE_PAGE = 2 << 20, WORTH_IT = 2 * HUGE_PAGE };
 
 struct header {
-    size_t bytes; /* of the user, without this header */
+    size_t bytes; /* without this header */
     struct ra__account *account;
     enum ra__purpose purpose;
 };
@@ -35,7 +33,7 @@ static void *c_alloc(void *context, size_t bytes, size_t alignment)
     void *memory = NULL;
     if (bytes < WORTH_IT) return posix_memalign(&memory, alignment, bytes) ? NULL : memory;
     if (posix_memalign(&memory, HUGE_PAGE, bytes)) return NULL;
-    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, ADVICE); /* whole ones; no harm where refused */
+    madvise(memory, bytes / HUGE_PAGE * HUGE_PAGE, ADVICE); /* whole pages; harmless if refused */
     return memory;
 }
 

@@ -20,28 +20,28 @@ struct ra__account {
     size_t bytes[RA__PURPOSES];
 };
 
-/* Changes where memory comes from, NULL = the C library; false while any is held. */
+/* Replaces the allocator, NULL = the C library; false while any memory is allocated. */
 bool ra__allocator_replace(const ra_allocator *replacement);
 size_t ra__allocated_bytes(void);
 
-/* Memory at a multiple of 64, not cleared; NULL when there is none. `account` may be NULL. */
+/* Memory at a multiple of 64 bytes, not cleared; NULL if it runs out. `account` may be NULL. */
 void *ra__alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes);
 
-/* The same for count x bytes, cleared; NULL also where the product overflows. */
+/* The same for count x bytes, cleared; NULL also if the product overflows. */
 void *ra__alloc_array(struct ra__account *account, enum ra__purpose purpose, size_t count,
                       size_t bytes);
 
-/* Puts memory that was taken without an account onto one. Accepts NULL memory. */
+/* Charges memory that was allocated without an account to one. Accepts NULL memory. */
 void ra__charge(struct ra__account *account, void *memory);
 
-/* Accepts NULL. The account is taken from the allocation. */
+/* Accepts NULL. The account is the one the allocation was charged to. */
 void ra__free(void *memory);
 
-/* Makes room for one more element behind `count` in an array that grows by doubling: returns the
+/* Makes room for one more element after `count` in an array that grows by doubling: returns the
  * array, perhaps moved, or NULL with the old one untouched. */
 void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes);
 
-/* *product *= factor; false where it overflows or factor is negative. */
+/* *product *= factor; false if it overflows or factor is negative. */
 bool ra__size_mul(size_t *product, int64_t factor);
 
 #endif

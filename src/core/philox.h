@@ -1,5 +1,5 @@
-/* philox.h - Philox4x32-10, the counter-based generator behind dropout, random blocks and shuffles:
- * the same number for the same counter, wherever and in whatever order it is asked for. */
+/* philox.h - Philox4x32-10, the counter-based generator of dropout, random blocks and shuffles: the
+ * same number for the same counter, on any rank and in any order. */
 #ifndef RA__CORE_PHILOX_H
 #define RA__CORE_PHILOX_H
 
@@ -11,7 +11,7 @@ struct ra__philox {
 
 enum { RA__PHILOX_ROUNDS = 10 };
 
-/* One round, the n-th from 0: for those who run many counters side by side. */
+/* One round, the n-th from 0: for code that runs many counters side by side. */
 static inline struct ra__philox ra__philox_round(uint64_t key, int n, struct ra__philox c)
 {
     /* golden ratio and sqrt(3) - 1, as the generator is defined */
@@ -32,8 +32,7 @@ static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c
     return c;
 }
 
-/* The same on `count` counters, word by word in four arrays, in place: compilers find vectors in
- * it. */
+/* The same on `count` counters, word by word in four arrays, in place: compilers vectorise it. */
 static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint32_t *c, uint32_t *d,
                                    int count)
 {
@@ -48,8 +47,7 @@ static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint3
         }
 }
 
-/* The smallest integer that is not below share x 2^32, for 0 <= share <= 1: words below it are
- * hit. */
+/* ceil(share x 2^32), for a fraction from 0 to 1: that fraction of all words is below it. */
 static inline uint64_t ra__philox_limit(double share)
 {
     double limit = share * 4294967296.0;

@@ -38,10 +38,11 @@ static const struct ra__host host = { ra__set_error, host_alloc, ra__free };
 struct search {
     char file[64];
     char path[PATH_MAX];
-    char places[700]; /* where it was not, for the sentence */
+    char places[700]; /* the folders searched, for the error sentence */
 };
 
-/* Is it in the first `length` bytes of `folder`, with `below` behind them? */
+/* Is the module in the folder named by the first `length` bytes of `folder`, followed by
+ * `below`? */
 static bool is_in(struct search *search, const char *folder, size_t length, const char *below)
 {
     if (length == 0) return false;
@@ -62,7 +63,7 @@ static bool is_in_list(struct search *search, const char *list)
     return false;
 }
 
-/* Beside the object that holds this code, and where its installation would have put it. */
+/* Beside the object file that holds this code, and where its installation puts plug-ins. */
 static bool is_near(struct search *search)
 {
     Dl_info info;

@@ -1,20 +1,19 @@
 /* plugin.h - parts with heavy dependencies, found at run time.
  *
- * A plug-in is a module that exports one table, `ra_plugin`, and is handed a table of what it may
- * call, so it has no name left open that the library must fill in: it works beside the shared
- * library and beside a program that has the library inside. Its rows stand behind the built-in ones
- * of the same kind. A module is opened when somebody asks for it or for a list that it adds to,
- * once, and never closed.
+ * A plug-in is a module that exports one table, `ra_plugin`, and receives a table of functions it
+ * may call. So it has no undefined symbol of the library: it works with the shared library and with
+ * a program that links the static one. Its entries follow the built-in ones of the same kind. A
+ * module is opened once, when it or a list that it extends is asked for, and never closed.
  *
- * Looked for in the folders of RINGATTN_PLUGINS (with colons between), beside the library or the
- * program, and where it is installed. The first file of its name decides: one that cannot be used
- * is told, not skipped. */
+ * It is searched in the folders of RINGATTN_PLUGINS (separated by colons), beside the library or
+ * the program, and in the installation. The first file of that name decides: if it cannot be used,
+ * that is reported, and the search does not go on. */
 #ifndef RA__CORE_PLUGIN_H
 #define RA__CORE_PLUGIN_H
 
 #include "core/status.h"
 
-/* The shape of these two tables and of the rows they name; another number is refused before
+/* The version of these two tables and of the entries they name; another number is refused before
  * anything else is read. */
 enum { RA__PLUGIN_SHAPE = 2 };
 
@@ -23,28 +22,29 @@ struct ra__transport;
 /* What a plug-in may call. */
 struct ra__host {
     __attribute__((format(printf, 1, 2))) void (*set_error)(const char *format, ...);
-    void *(*alloc)(size_t bytes); /* cleared and counted; NULL when there is none */
+    void *(*alloc)(size_t bytes); /* cleared and counted; NULL if memory runs out */
     void (*free)(void *memory);   /* accepts NULL */
 };
 
 struct ra__plugin {
-    int shape;           /* RA__PLUGIN_SHAPE; this and the next stay first for ever */
-    const char *version; /* of the library it was built with, which must be this one */
-    /* Called once, before anything else of it. */
+    int shape;           /* RA__PLUGIN_SHAPE; this and the next field stay first for ever */
+    const char *version; /* of the library it was built with; must be equal to this one */
+    /* Called once, before any other function. */
     void (*start)(const struct ra__host *host);
-    const char *(*about)(void);                    /* what it found here, for people */
-    const struct ra__transport *const *transports; /* NULL behind the last */
+    /* what it found on this machine, human-readable */
+    const char *(*about)(void);
+    const struct ra__transport *const *transports; /* NULL after the last */
 };
 
-/* The name that a module exports its table by. */
+/* The symbol under which a module exports its table. */
 #define RA__PLUGIN_SYMBOL "ra_plugin"
 
-/* The rows of plugin.list; NULL behind the last. Opens nothing. */
+/* The entries of plugin.list; NULL after the last. Opens nothing. */
 const char *ra__plugin_name(int index);
 const char *ra__plugin_summary(int index);
 
-/* Its table, opened if need be; NULL where it cannot be used, and why: a sentence that stays. Any
- * thread. */
+/* The table of a plug-in, opened if necessary; NULL if it cannot be used. And the reason: a
+ * sentence that stays valid. Any thread. */
 const struct ra__plugin *ra__plugin_at(int index);
 const char *ra__plugin_why(int index);
 

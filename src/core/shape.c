@@ -1,4 +1,4 @@
-/* shape.c - geometry that is more than a line. */
+/* shape.c - geometry of runs. */
 #include "core/shape.h"
 
 int64_t ra__common_divisor(int64_t a, int64_t b)
@@ -19,8 +19,8 @@ int64_t ra__common_multiple(int64_t a, int64_t b)
     return ra__min(product, RA__FAR);
 }
 
-/* Walks along one run, a period at most, until it meets the other. Of two runs over the same
- * stretch one has few positions or meets soon: walking along the one with the larger step is
+/* Walks along one run, at most one period, until it meets the other. Of two runs over the same
+ * range, one has few positions or they meet soon: walking along the run with the larger step is
  * short. */
 ra_run ra__run_intersect(ra_run a, ra_run b)
 {
@@ -32,7 +32,7 @@ ra_run ra__run_intersect(ra_run a, ra_run b)
     for (int64_t i = 0; i < walk.count && i < period; i++) {
         int64_t position = walk.start + i * walk.step;
         if ((position - other.start) % other.step != 0) continue;
-        int64_t step; /* too large for a number: there is one position, and any step is right */
+        int64_t step; /* overflow: there is one position, and any step is right */
         if (__builtin_mul_overflow(walk.step, period, &step)) step = walk.step;
         return (ra_run){ position, step, (walk.count - 1 - i) / period + 1 };
     }

@@ -1,5 +1,5 @@
-/* shape.h - the numbers of a problem after its defaults are filled in, and who sees whom as
- * geometry: runs of positions, bands round the diagonal, and the keys a row of queries sees. */
+/* shape.h - the numbers of a problem after its defaults are filled in, and visibility as geometry:
+ * runs of positions, bands around the diagonal, and the keys a row sees. */
 #ifndef RA__CORE_SHAPE_H
 #define RA__CORE_SHAPE_H
 
@@ -22,17 +22,17 @@ static inline double ra__flops(const struct ra__shape *shape, int64_t pairs, int
     return 2.0 * (double)pairs * (double)width;
 }
 
-/* Unbounded side of a band; far enough from INT64_MAX that positions can be added to it. */
+/* The unbounded side of a band; far enough from INT64_MAX that positions can be added to it. */
 #define RA__FAR (INT64_MAX / 4)
 
-/* The mask of a tile: key position - query position lies in [-left, right]. Full is
- * (FAR, FAR), causal (FAR, 0), a window (L, R). */
+/* The mask of a tile: key position - query position is in [-left, right]. Full is (FAR, FAR),
+ * causal (FAR, 0), a window (L, R). */
 struct ra__band {
     int64_t left, right;
 };
 
-/* Keys one row of queries sees inside one block: the i-th lies in row `row + i row_step` of the
- * block and sits at global position `pos + i pos_step`. */
+/* The keys of a row in one buffer: the i-th is stored at token `row + i row_step` of the buffer,
+ * and its position is `pos + i pos_step`. */
 struct ra__key_run {
     int64_t row, row_step;
     int64_t pos, pos_step;
@@ -49,11 +49,12 @@ static inline int64_t ra__max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ra__floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 static inline int64_t ra__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
-/* Of positive numbers; the multiple is RA__FAR where it would be at least that. */
+/* Of positive numbers; the multiple is at most RA__FAR. */
 int64_t ra__common_divisor(int64_t a, int64_t b);
 int64_t ra__common_multiple(int64_t a, int64_t b);
 
-/* The part of `run` with positions in [lo, hi); its first index in the old run goes to *skipped. */
+/* The part of `run` with positions in [lo, hi); the index of its first position in `run` is written
+ * to *skipped. */
 static inline ra_run ra__run_clip(ra_run run, int64_t lo, int64_t hi, int64_t *skipped)
 {
     int64_t from = ra__min(ra__max(ra__ceil_div(lo - run.start, run.step), 0), run.count);
@@ -62,7 +63,7 @@ static inline ra_run ra__run_clip(ra_run run, int64_t lo, int64_t hi, int64_t *s
     return (ra_run){ run.start + from * run.step, run.step, ra__max(to - from, 0) };
 }
 
-/* The positions two runs share, again a run; count 0 if there are none. */
+/* The positions that two runs have in common, as a run; count 0 if there are none. */
 ra_run ra__run_intersect(ra_run a, ra_run b);
 
 /* Indices [lo, hi) of the keys of `run` that a query at `q_pos` sees; lo <= hi always. */

@@ -1,4 +1,4 @@
-/* status.c - the sentence behind the last failure, per thread. */
+/* status.c - the sentence of the last failure, per thread. */
 #include "core/status.h"
 
 #include <stdarg.h>
@@ -8,7 +8,7 @@ static _Thread_local char sentence[1024];
 
 void ra__set_error(const char *format, ...)
 {
-    /* Written aside first: an argument may be the old sentence itself. */
+    /* Written to a copy first: an argument may be the old sentence itself. */
     char text[sizeof sentence];
     va_list args;
     va_start(args, format);

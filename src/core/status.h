@@ -1,5 +1,5 @@
-/* status.h - how errors are made and passed on. Who finds an error sets its sentence with ra__fail;
- * who passes it on uses RA__TRY and stays silent. */
+/* status.h - how errors are made and passed on. The function that finds an error sets its sentence
+ * with ra__fail; callers pass it on with RA__TRY and add nothing. */
 #ifndef RA__CORE_STATUS_H
 #define RA__CORE_STATUS_H
 
@@ -18,8 +18,8 @@
 #define ra__fail(status, ...) (ra__set_error(__VA_ARGS__), (status))
 __attribute__((format(printf, 1, 2))) void ra__set_error(const char *format, ...);
 
-/* RA_ERR_ARGUMENT for a name that no row of a table has: `what: "name" is not known; there are
- * ...`. The first `length` bytes of `name` count; name_at gives the rows' names, NULL behind the
+/* RA_ERR_ARGUMENT for a name that is not in a table: `what: "name" is not known; there are ...`.
+ * The first `length` bytes of `name` count; name_at gives the names of the entries, NULL after the
  * last. */
 #define ra__fail_unknown(what, name, length, name_at)                                              \
     (ra__set_unknown(what, name, length, name_at), RA_ERR_ARGUMENT)

@@ -1,11 +1,11 @@
-/* sum.h - a checksum of the bytes of a message: 64 bits, to find what a wire, a driver or a stray
- * write changed. Not for hostile input.
+/* sum.h - a checksum of the bytes of a message: 64 bits, to detect what a network, a driver or a
+ * stray write changed. Not secure against deliberate changes.
  *
- * Four lanes take a word each in turn, and each step of a lane can be undone, as can the steps that
- * bring the lanes together: a change within one word, however small, always changes the sum, and
- * any other one stays unseen about once in 2^64 times. Two products with a turn of bits between
- * them: one alone leaves the highest bit of a word where a single bit of the next could undo it.
- * The lanes do not wait for one another, so memory is nearly all that limits it. */
+ * Four accumulators take one word each in rotation. Every step of an accumulator is invertible, and
+ * so are the steps that combine them: a change within one word always changes the sum, and any
+ * other change is missed about once in 2^64 times. Two multiplications with a rotation between
+ * them: after one alone, the highest bit of a word could be cancelled by a single bit of the next.
+ * The accumulators are independent, so the speed is nearly that of memory. */
 #ifndef RA__CORE_SUM_H
 #define RA__CORE_SUM_H
 
@@ -17,11 +17,12 @@
 
 static inline uint64_t ra__sum_step(uint64_t lane, uint64_t word)
 {
-    lane += word * UINT64_C(0xd6e8feb86659fd93); /* odd, both: they have inverses */
+    lane += word * UINT64_C(0xd6e8feb86659fd93); /* both odd: they have inverses */
     return (lane << 29 | lane >> 35) * UINT64_C(0xa0761d6478bd642f);
 }
 
-/* Goes on from the sum of what lies before. Where a message is cut counts, its address does not. */
+/* Continues from the sum of the bytes before. The sum depends on where a message is split, not on
+ * its address. */
 static inline uint64_t ra__sum(uint64_t sum, const void *data, size_t bytes)
 {
     enum { LANES = 4, WORD = sizeof(uint64_t) };

@@ -1,5 +1,6 @@
-/* tags.h - the tags of messages between ranks: all of them, so that no two kinds of message can be
- * taken for one another. A tag is a fingerprint of the plan (15 bits), then hop and topic (16). */
+/* tags.h - the tags of messages between ranks. All of them are here, so that no two kinds of
+ * message can be confused. A tag is a fingerprint of the plan (15 bits), then hop and topic
+ * (16). */
 #ifndef RA__CORE_TAGS_H
 #define RA__CORE_TAGS_H
 
@@ -16,7 +17,7 @@ enum ra__topic {
 /* Of a plan, without its fingerprint. */
 static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
 
-/* Messages that belong to no plan have fingerprint 0, topic HELLO, and one of these for a hop. */
+/* Messages that belong to no plan have fingerprint 0, topic HELLO, and one of these as hop. */
 enum ra__reserved {
     RA__RESERVED_HELLO,      /* plans compare their problems */
     RA__RESERVED_FORM,       /* states compare their shapes, */

@@ -1,5 +1,5 @@
-/* custom.c - a rank whose messages are carried by the caller's callbacks. Adds what every transport
- * owes its users: an abort that is seen between slices of work, and sentences that name rank and
+/* custom.c - a rank whose messages are sent by the caller's callbacks. Adds what every transport
+ * provides: an abort that is noticed between slices of work, and sentences that name rank and
  * hop. */
 #include "transport/transport.h"
 
@@ -14,7 +14,7 @@ struct link {
     ra_transport_callbacks calls;
     int rank, hop;
     double timeout;
-    ra_message *wire; /* a round as the callbacks see it: sends, then receives */
+    ra_message *wire; /* a round in the callbacks' format: sends, then receives */
     int capacity;
     atomic_bool aborted;
     pthread_mutex_t lock; /* guards reason */
@@ -65,8 +65,8 @@ static ra_status tell_aborted(struct link *link)
     return status;
 }
 
-/* A callback's failure, with who and when before its own words. After an abort of this rank it is
- * the abort that made it fail. */
+/* The failure of a callback: rank and hop, then its own sentence. After an abort of this rank, the
+ * abort is the cause. */
 static ra_status tell(struct link *link, const char *verb, ra_status status)
 {
     if (status == RA_OK) return RA_OK;

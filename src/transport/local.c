@@ -1,8 +1,8 @@
-/* local.c - ranks as threads of one process, with buffers of their own and real copies.
+/* local.c - ranks as threads of one process, with their own buffers and real copies.
  *
- * The ranks meet at a hub. A message waits there until its other half is posted; whoever comes
- * second copies the bytes, outside the lock, so a block reaches a busy rank while it computes. A
- * rank shows life by storing the time in its beat; a peer whose beat is older than the timeout is
+ * The ranks share a hub. A message waits there until its counterpart is posted; the rank that posts
+ * second copies the bytes, outside the lock, so a block reaches a busy rank while it computes. The
+ * heartbeat of a rank is a time that it stores; a peer whose heartbeat is older than the timeout is
  * lost. */
 #include "transport/transport.h"
 
@@ -22,15 +22,15 @@ struct seat {
     struct hub *hub;
     int rank;
     int hop;                           /* of the newest round, for error sentences */
-    atomic_int_least64_t beat;         /* nanoseconds: when this rank last showed life */
+    atomic_int_least64_t beat;         /* heartbeat, in nanoseconds */
     int waits_for;                     /* the rank this one waits for; -1 while it does not */
-    double waits_since;                /* when it began to, or when it last got something */
+    double waits_since;                /* when the wait began, or when it last received something */
     struct ra__message *sends, *recvs; /* posted to, and by, this rank; oldest first */
     pthread_cond_t changed;            /* a message of this rank is done, or the group failed */
 };
 
 struct hub {
-    pthread_mutex_t lock; /* guards everything but the beats */
+    pthread_mutex_t lock; /* guards everything but the heartbeats */
     int ranks, open;
     double timeout;
     bool checksum;
@@ -81,7 +81,7 @@ static void local_close(void *link)
     if (last) hub_destroy(hub);
 }
 
-/* Under the lock. The first failure is the one that is told. */
+/* Under the lock. The first failure is the one that is reported. */
 static void fail_group(struct hub *hub, int rank, ra_status status, const char *reason)
 {
     if (hub->failure != RA_OK) return;
@@ -100,7 +100,7 @@ static void local_abort(void *link, ra_status status, const char *reason)
     pthread_mutex_unlock(&seat->hub->lock);
 }
 
-/* Under the lock: what a rank says when the group has failed. */
+/* Under the lock: the error of a rank after the group has failed. */
 static ra_status tell_failure(const struct seat *seat)
 {
     const struct hub *hub = seat->hub;
@@ -146,7 +146,7 @@ static uint64_t sum_of(const struct hub *hub, const struct ra__message *message)
     return hub->checksum ? ra__sum(RA__SUM_START, message->data, message->bytes) : 0;
 }
 
-/* Under the lock, which is given up while the bytes are copied. */
+/* Under the lock, which is released while the bytes are copied. */
 static ra_status deliver(struct seat *seat, struct ra__message *send, struct ra__message *recv)
 {
     struct hub *hub = seat->hub;
@@ -173,7 +173,7 @@ static ra_status deliver(struct seat *seat, struct ra__message *send, struct ra_
     return ra__fail(RA_ERR_CORRUPT, "rank %d, %s", seat->rank, reason);
 }
 
-/* Under the lock: posts one message, or delivers it if its other half is there. */
+/* Under the lock: posts one message, or delivers it if its counterpart is posted. */
 static ra_status post_one(struct seat *seat, struct ra__message *message, bool is_send)
 {
     struct seat *receiver = is_send ? &seat->hub->seats[message->peer] : seat;
@@ -186,7 +186,7 @@ static ra_status post_one(struct seat *seat, struct ra__message *message, bool i
     return RA_OK;
 }
 
-/* Under the lock: takes back what is still waiting, and lets copies under way end. */
+/* Under the lock: withdraws what is still waiting, and lets running copies finish. */
 static void withdraw(struct seat *seat, struct ra__round *round)
 {
     for (int i = 0; i < round->send_count; i++) {
@@ -213,7 +213,7 @@ static ra_status local_post(void *link, struct ra__round *round)
         round->sends[i].sum = sum_of(seat->hub, &round->sends[i]);
     pthread_mutex_lock(&seat->hub->lock);
     seat->hop = round->hop;
-    /* Marked done until posted, so that a failure half way can withdraw the whole round. */
+    /* Marked done until posted, so that a failure in between can withdraw the whole round. */
     for (int i = 0; i < round->send_count; i++) round->sends[i].state = DONE;
     for (int i = 0; i < round->recv_count; i++) round->recvs[i].state = DONE;
     ra_status status = RA_OK;
@@ -245,9 +245,9 @@ static void nap(struct seat *seat)
     atomic_store_explicit(&seat->beat, nanoseconds(), memory_order_relaxed);
 }
 
-/* Under the lock: when *rank last showed life. A rank that waits lives by the one it waits for,
- * which *rank then becomes; ranks that wait in a circle live by their newest wait, and *circle is
- * set. */
+/* Under the lock: the last heartbeat of *rank. For a rank that waits, that of the rank it waits for
+ * counts, and *rank becomes that one; in a cycle of waiting ranks the newest wait counts, and
+ * *circle is set. */
 static double last_life(const struct hub *hub, int *rank, bool *circle)
 {
     double newest = 0;
@@ -264,7 +264,8 @@ static double last_life(const struct hub *hub, int *rank, bool *circle)
     return newest;
 }
 
-/* Under the lock: fails if nobody who could end this wait has shown life for the timeout. */
+/* Under the lock: fails if no rank that could end this wait has sent a heartbeat within the
+ * timeout. */
 static ra_status check_alive(struct seat *seat, const struct ra__message *message)
 {
     struct hub *hub = seat->hub;
@@ -281,7 +282,7 @@ static ra_status check_alive(struct seat *seat, const struct ra__message *messag
             "run the same plan?",
             message->hop, seat->rank, message->peer, hub->timeout);
     else
-        snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds",
+        snprintf(reason, sizeof reason, "hop %d: no heartbeat from rank %d for %.3g seconds",
                  message->hop, rank, hub->timeout);
     fail_group(hub, seat->rank, RA_ERR_TIMEOUT, reason);
     return ra__fail(RA_ERR_TIMEOUT, "rank %d, %s", seat->rank, reason);

@@ -16,7 +16,7 @@ static struct ra__transport_part part_of(const struct ra__transport *row, const 
     return (struct ra__transport_part){ row->name, row->summary, row, why };
 }
 
-/* The index-th row of all plug-ins. */
+/* The index-th entry of all plug-ins. */
 static bool plugged_at(int index, struct ra__transport_part *out)
 {
     for (int i = 0; ra__plugin_name(i); i++) {

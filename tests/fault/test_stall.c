@@ -42,7 +42,7 @@ static struct faulty count_calls(const struct crew_case *is, int rank)
 static bool names_hop(const char *sentence, int hop)
 {
     char words[32];
-    snprintf(words, sizeof words, "hop %d: no sign", hop);
+    snprintf(words, sizeof words, "hop %d: no heartbeat", hop);
     return strstr(sentence, words) != NULL;
 }
 
@@ -54,7 +54,7 @@ static void expect_told(const struct crew *crew, int rank, int silent, int hop)
     const struct crew_rank *r = &crew->at[rank];
     char self[32], peer[64];
     snprintf(self, sizeof self, "rank %d, hop ", rank);
-    snprintf(peer, sizeof peer, "no sign of life from rank %d for ", silent);
+    snprintf(peer, sizeof peer, "no heartbeat from rank %d for ", silent);
     if (r->status != RA_ERR_TIMEOUT && r->status != RA_ERR_PEER) crew_fail(crew, "wrong status");
     if (strncmp(r->sentence, self, strlen(self))) crew_fail(crew, "a sentence names not its rank");
     if (!strstr(r->sentence, peer)) crew_fail(crew, "a sentence names not the silent rank");
@@ -94,7 +94,7 @@ static void expect_stall_is_noticed(const struct crew_case *is, int silent,
         if (!lost_patience && crew.at[rank].again != RA_ERR_PEER)
             crew_fail(&crew, "a failed group ran again");
     }
-    crew_expect(&crew, silent, RA_ERR_PEER, "no sign of life from rank");
+    crew_expect(&crew, silent, RA_ERR_PEER, "no heartbeat from rank");
     if (timeouts == 0) crew_fail(&crew, "nobody says that it lost patience");
     crew_close(&crew);
 }

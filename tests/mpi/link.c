@@ -260,7 +260,7 @@ static void a_silent_rank_is_named_along_the_chain(void **state)
     talk.recvs[0] = message(self - 1, 9, &byte, 1);
     ra_status status = post_and_wait(&talk, 0, 1);
     assert_true(status == RA_ERR_TIMEOUT || status == RA_ERR_PEER);
-    test_sentence("no sign of life from rank 0 for 0.6 seconds", "wait", __FILE__, __LINE__);
+    test_sentence("no heartbeat from rank 0 for 0.6 seconds", "wait", __FILE__, __LINE__);
     assert_true(ra__now() - start < 2.5 * TIMEOUT);
 }
 

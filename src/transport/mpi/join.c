@@ -1,5 +1,5 @@
-/* join.c - how a process becomes a rank: MPI is there, communicators are made, and ranks learn who
- * they share their cores with. And the end of all that. */
+/* join.c - how a process becomes a rank: MPI is initialised, communicators are made, and ranks
+ * learn which of them share cores. And how it leaves. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "core/version.h"
 #include "ringattn_mpi.h"
 
-static bool began_mpi;   /* we did, so we end it */
+static bool began_mpi;   /* we initialised MPI, so we finalise it */
 static bool had_failure; /* a rank may be gone, and MPI_Finalize would wait for it */
 
 ra_status mpi_check(const struct link *link, int code, const char *what)
@@ -49,8 +49,8 @@ static ra_status begin_mpi(int *level)
                           "MPI_Init_thread"));
         began_mpi = true;
         atexit(end_mpi);
-        /* Some MPI tells errors of requests to the world's handler, whatever communicator they are
-         * of. */
+        /* Some MPI libraries report errors of requests to the handler of MPI_COMM_WORLD, whatever
+         * communicator they belong to. */
         MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     }
     if (*level < MPI_THREAD_FUNNELED)
@@ -65,8 +65,8 @@ static ra_status begin_mpi(int *level)
     return RA_OK;
 }
 
-/* Before anything of MPI is called: in a program of another family the names would be that
- * one's. */
+/* Before any MPI function is called: in a program of another MPI the symbols would be of that
+ * MPI. */
 static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
 {
     *comm = MPI_COMM_WORLD;
@@ -82,7 +82,7 @@ static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
                                   : RA_OK;
 }
 
-/* Waits for something all ranks must do; nobody shows life yet, so a rank that does not come is
+/* Waits for a collective operation; there are no heartbeats yet, so a rank that does not arrive is
  * lost. */
 static ra_status wait_for_all(struct link *link, MPI_Request *request, const char *what)
 {
@@ -97,7 +97,8 @@ static ra_status wait_for_all(struct link *link, MPI_Request *request, const cha
     return RA_OK;
 }
 
-/* Two communicators, so that no message meets one of the program's, and no word a piece. */
+/* Two communicators of our own: messages are not confused with those of the program, nor headers
+ * with fragments. */
 static ra_status make_comms(struct link *link, MPI_Comm comm)
 {
     MPI_Comm *const made[] = { &link->data, &link->words };
@@ -110,7 +111,7 @@ static ra_status make_comms(struct link *link, MPI_Comm comm)
     return RA_OK;
 }
 
-/* By all ranks: MPI may wait for them. */
+/* Called by all ranks: MPI may wait for them. */
 static void free_comms(struct link *link)
 {
     MPI_Comm_free(&link->data);
@@ -119,7 +120,7 @@ static void free_comms(struct link *link)
 
 /* ---- Who is who ------------------------------------------------------------------------------ */
 
-/* What ranks tell one another first; of the same size in every version. */
+/* What ranks exchange first; the same size in every version. */
 struct card {
     char version[32];
     char host[96];
@@ -185,7 +186,8 @@ static ra_status show_cards(struct link *link, struct card *cards)
     return wait_for_all(link, &request, "join the group");
 }
 
-/* Memory comes first: who has none fails alone, and communicators are freed by all or by none. */
+/* Memory comes first: a rank without memory fails alone, and communicators are freed by all or by
+ * none. */
 static ra_status meet(struct link *link, MPI_Comm comm, struct ra__place *place)
 {
     struct card *cards = mpi_host->alloc(((size_t)link->ranks + 1) * sizeof *cards);
@@ -200,11 +202,12 @@ static ra_status meet(struct link *link, MPI_Comm comm, struct ra__place *place)
 
 /* ---- Joining and leaving --------------------------------------------------------------------- */
 
-/* Small enough that one arrives well within any timeout, over slow links too: a piece that arrives
- * is a sign of life, and notes wait behind those under way. So do MPI's own words: two ranks that
- * send to one another at once take turns by what is under way. Of 64 KiB to 1 MiB, one to 16 at a
- * time, four of 128 KiB are fastest over TCP with 100 Mbit/s and 1 Gbit/s, and fast enough where
- * memory is shared. RINGATTN_MPI_PIECE makes them smaller, to see that they come together again. */
+/* Small enough that a fragment arrives well within any timeout, also over slow links: an arriving
+ * fragment counts as a heartbeat, and control messages queue after the fragments under way. So do
+ * the internal messages of MPI: two ranks that send to each other share the link in units of what
+ * is under way. Of 64 KiB to 1 MiB, one to 16 at a time, four of 128 KiB are fastest over TCP with
+ * 100 Mbit/s and 1 Gbit/s, and fast enough over shared memory. RINGATTN_MPI_PIECE makes them
+ * smaller, for tests. */
 static ra_status find_piece_bytes(size_t *bytes)
 {
     const char *text = getenv("RINGATTN_MPI_PIECE");
@@ -245,7 +248,7 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
     return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d ranks", link->ranks);
 }
 
-/* What MPI may still look at stays. */
+/* Memory that MPI may still access is kept. */
 static void free_link(struct link *link)
 {
     pthread_mutex_destroy(&link->lock);
@@ -270,14 +273,14 @@ ra_status mpi_join(const void *where, const struct ra__link_options *options, vo
         *out = link;
         return RA_OK;
     }
-    if (status == RA_ERR_MISMATCH) free_comms(link); /* all ranks have seen all cards */
+    if (status == RA_ERR_MISMATCH) free_comms(link); /* all ranks have received all cards */
     had_failure = had_failure || status == RA_ERR_TIMEOUT;
-    if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI goes on making what was asked for */
+    if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI still works on the communicators */
     if (link) free_link(link);
     return status;
 }
 
-/* A farewell of the whole world shows that all are there, whatever happened before. */
+/* A goodbye from every rank shows that all are present, whatever happened before. */
 static void note_end(const struct link *link, bool clean)
 {
     int world = 0;
@@ -294,7 +297,7 @@ void mpi_close(void *opaque)
     MPI_Finalized(&ended);
     if (!ended) {
         bool clean = !atomic_load(&link->failed) && life_farewell(link);
-        if (!clean) life_look(link); /* tells the others of an abort they have not heard of */
+        if (!clean) life_look(link); /* reports an abort that the others have not heard of */
         life_close(link);
         clean = clean && !link->stuck;
         if (clean) free_comms(link);

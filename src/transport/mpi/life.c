@@ -1,15 +1,14 @@
-/* life.c - what ranks tell one another besides messages: that they live, that they failed, that
- * they leave.
+/* life.c - the control messages of a rank: heartbeat, failure, goodbye.
  *
- * Every rank sends a sign of life to every other four times in a timeout, from its polls while it
- * works and from its waits. A rank that waits does not live by itself but by the one it waits for,
- * so its sign carries how long ago that one showed life, and who it is: all who wait in a chain
- * lose patience with the same rank at about the same time, and ranks that wait in a circle grow old
+ * Every rank sends a heartbeat to every other four times per timeout, from its polls while it works
+ * and from its waits. A waiting rank is only as alive as the rank it waits for, so its heartbeat
+ * names that rank and the age of that rank's heartbeat. All ranks that wait in a chain therefore
+ * give up on the same rank at about the same time, and in a cycle of waiting ranks the ages grow
  * together.
  *
- * Who works looks out too: a rank that was in a call and fell silent is lost, however long it may
- * still take until somebody waits for it. Who leaves a call says so. A rank that was away itself
- * (stopped, or its process not run) judges nobody by the time it missed. */
+ * A working rank watches too: a peer that was in a call and stopped sending is lost, even if nobody
+ * waits for it yet. A rank that leaves a call says so. A rank that was itself stopped does not
+ * count the time it missed against the others. */
 #include "transport/mpi/link.h"
 
 #include <stddef.h>
@@ -22,7 +21,7 @@ enum { SIGNS_PER_TIMEOUT = 4, CHECKS_PER_TIMEOUT = 16 };
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
-/* Has the last one of its kind left? */
+/* Has the last control message of its kind been sent? */
 static bool has_left(struct sending *sending)
 {
     int done = 1;
@@ -30,7 +29,7 @@ static bool has_left(struct sending *sending)
     return done;
 }
 
-/* A peer that has not taken the last note of the kind yet gets no new one, and false is
+/* A peer that has not received the last message of the kind yet gets no new one, and false is
  * returned. */
 static bool tell(struct link *link, int to, const struct note *note)
 {
@@ -42,11 +41,11 @@ static bool tell(struct link *link, int to, const struct note *note)
     sending->note = *note;
     if (MPI_Isend(&sending->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words,
                   &sending->request) != MPI_SUCCESS)
-        sending->request = MPI_REQUEST_NULL; /* a peer that cannot be told is missed by and by */
+        sending->request = MPI_REQUEST_NULL; /* a peer that cannot be reached will time out */
     return true;
 }
 
-/* True if nobody was left out. */
+/* True if every peer got one. */
 static bool tell_all(struct link *link, const struct note *note)
 {
     bool all = true;
@@ -54,7 +53,7 @@ static bool tell_all(struct link *link, const struct note *note)
     return all;
 }
 
-/* Until all notes have left, or no longer than that. */
+/* Until all control messages are sent, or at most this long. */
 static bool drain(struct link *link, double until)
 {
     for (double since = ra__now();; mpi_nap(since)) {
@@ -66,7 +65,7 @@ static bool drain(struct link *link, double until)
     }
 }
 
-/* The newest life of the rank that this one waits for. */
+/* The latest heartbeat of the rank that this one waits for. */
 static double life_awaited(const struct link *link)
 {
     double life = link->peers[link->waits_for].life;
@@ -97,7 +96,7 @@ void life_rest(void *opaque)
     const struct note note = { .kind = NOTE_REST };
     link->resting = tell_all(link, &note);
     if (link->resting) return;
-    /* Somebody has not taken the one before yet. Who is left out now is told by the next call. */
+    /* Some peer has not received the last one yet. It gets the next. */
     drain(link, ra__now() + link->timeout / SIGNS_PER_TIMEOUT);
     link->resting = tell_all(link, &note);
 }
@@ -105,13 +104,13 @@ void life_rest(void *opaque)
 static ra_status lost(struct link *link, int rank, int hop)
 {
     char reason[200];
-    snprintf(reason, sizeof reason, "hop %d: no sign of life from rank %d for %.3g seconds", hop,
-             rank, link->timeout);
+    snprintf(reason, sizeof reason, "hop %d: no heartbeat from rank %d for %.3g seconds", hop, rank,
+             link->timeout);
     life_fail(link, RA_ERR_TIMEOUT, reason);
     return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
 }
 
-/* Fails if a rank that was in a call has fallen silent. */
+/* Fails if a rank that was in a call has stopped sending heartbeats. */
 static ra_status look_out(struct link *link)
 {
     double now = ra__now();
@@ -181,16 +180,16 @@ static void hear(struct link *link, int from)
     }
 }
 
-/* Tells the others of a failure of this rank, also of one that another of its threads asked for. */
+/* Reports a failure of this rank to the others, also one that another of its threads requested. */
 static void tell_failure(struct link *link)
 {
     if (link->told || !atomic_load(&link->failed)) return;
     link->told = true;
     struct note note = { .kind = NOTE_FAILURE, .status = (int32_t)link->failure };
     snprintf(note.reason, sizeof note.reason, "%.*s", (int)sizeof note.reason - 1, link->reason);
-    if (link->failed_rank != link->rank) return; /* they hear it from that one */
+    if (link->failed_rank != link->rank) return; /* they hear it from that rank */
     double limit = link->timeout / 2 < 0.5 ? link->timeout / 2 : 0.5;
-    drain(link, ra__now() + limit); /* signs of life that are still under way */
+    drain(link, ra__now() + limit); /* heartbeats that are still under way */
     tell_all(link, &note);
     drain(link, ra__now() + limit);
 }
@@ -227,7 +226,7 @@ ra_status life_failure(struct link *link)
     if (status == RA_ERR_ABORTED)
         mpi_host->set_error("rank %d, hop %d: the group was aborted by rank %d: %s", link->rank,
                             link->hop, link->failed_rank, link->reason);
-    else if (link->failed_rank == link->rank) /* found here */
+    else if (link->failed_rank == link->rank) /* detected here */
         mpi_host->set_error("rank %d, %s", link->rank, link->reason);
     else
         status = mpi_fail(RA_ERR_PEER, "rank %d, hop %d: rank %d failed: %s", link->rank, link->hop,
@@ -282,7 +281,7 @@ bool life_farewell(struct link *link)
     const struct note note = { .kind = NOTE_FAREWELL };
     if (!drain(link, ra__now() + link->timeout)) return false;
     tell_all(link, &note);
-    link->last_shown = 1e300; /* nothing behind a farewell */
+    link->last_shown = 1e300; /* nothing follows a goodbye */
     link->waits_since = ra__now();
     for (double since = link->waits_since; (peer = still_there(link)) >= 0; mpi_nap(since)) {
         link->waits_for = peer;

@@ -1,4 +1,4 @@
-/* plugin.c - the table by which the library knows this module. */
+/* plugin.c - the table that this module exports to the library. */
 #include <stdio.h>
 #include <string.h>
 

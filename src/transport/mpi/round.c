@@ -1,16 +1,16 @@
 /* round.c - the messages of a round.
  *
- * A message is announced by a word (its tag, hop and bytes) and follows at once in pieces, a few at
- * a time, each small enough for MPI's int counts. The receiver asks for the first piece when the
- * word has told it that the two sides mean the same: a message longer than its receive is an error
- * that MPI may answer by ending the process. That costs one look between slices of work, long
- * before the message is needed.
+ * A message is announced by a header (its tag, hop and bytes), followed at once by fragments, a few
+ * at a time, each small enough for MPI's int counts. The receiver requests the first fragment after
+ * it has compared the header with what it expects: a message longer than its receive is an error
+ * that MPI may answer by ending the process. The comparison costs one poll between slices of work,
+ * long before the message is needed.
  *
- * Words and pieces of one tag arrive in the order in which they were sent, and meet receives in the
- * order in which these were posted. So of two messages of a round with one tag and peer (twins),
- * the second begins its pieces when the first has begun its last one, on both sides: they are under
- * way together and cannot change places. Nor is the second looked at before the first, which keeps
- * a round of hundreds of them cheap to look at. */
+ * Headers and fragments of one tag arrive in the order in which they were sent, and match receives
+ * in the order in which these were posted. So of two messages of a round with the same tag and
+ * peer, the second starts its fragments after the first has started its last one, on both sides:
+ * they overlap and cannot be confused. Nor is the second polled before the first, so polling a
+ * round of hundreds of messages is cheap. */
 #include "transport/mpi/link.h"
 
 #include <limits.h>
@@ -20,16 +20,16 @@
 #include "core/clock.h"
 #include "core/sum.h"
 
-/* Often enough to keep a network busy, seldom enough to cost nothing: asking takes about a
+/* Often enough to keep a network busy, seldom enough to cost nothing: a poll takes about a
  * microsecond. */
 #define LOOK_EVERY 50e-6
 
-/* How long a failed rank waits for MPI to give its buffers back. */
+/* How long a failed rank waits for MPI to release its buffers. */
 #define WITHDRAW_LIMIT 0.05
 
 void mpi_nap(double since)
 {
-    /* Most waits are over soon; who waits longer leaves the core to others. */
+    /* Most waits are short; a longer wait leaves the core to others. */
     if (ra__now() - since < 200e-6) return;
     nanosleep(&(struct timespec){ 0, 50000 }, NULL);
 }
@@ -50,7 +50,8 @@ bool mpi_holds(void *opaque) { return ((struct link *)opaque)->stuck; }
 ra_status mpi_reserve(void *opaque, int messages)
 {
     struct link *link = opaque;
-    if (atomic_load(&link->failed)) return life_failure(link); /* MPI may still hold flights */
+    /* MPI may still access the flights */
+    if (atomic_load(&link->failed)) return life_failure(link);
     if (messages <= link->capacity) return RA_OK;
     struct flight *flights = mpi_host->alloc((size_t)messages * sizeof *flights);
     if (!flights) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d messages", messages);
@@ -67,7 +68,7 @@ static bool is_done(const struct flight *flight)
     return flight->has_word && flight->moved == flight->message->bytes;
 }
 
-/* Of the piece that begins at byte `at`. */
+/* The length of the fragment that starts at byte `at`. */
 static size_t piece_bytes(const struct link *link, const struct ra__message *message, size_t at)
 {
     size_t left = message->bytes - at;
@@ -93,7 +94,7 @@ static ra_status start_piece(struct link *link, struct flight *flight)
                      flight->is_send ? "a send" : "a receive");
 }
 
-/* As many as may be under way. */
+/* As many as may be under way at once. */
 static ra_status start_pieces(struct link *link, struct flight *flight)
 {
     while (flight->started < flight->message->bytes &&
@@ -115,7 +116,7 @@ static ra_status start_word(struct link *link, struct flight *flight)
                      flight->is_send ? "a send" : "a receive");
 }
 
-/* Begins with the pieces as soon as it may. */
+/* Starts the fragments as soon as that is allowed. */
 static ra_status begin(struct link *link, struct flight *flight)
 {
     const struct flight *twin = flight->twin;
@@ -125,7 +126,7 @@ static ra_status begin(struct link *link, struct flight *flight)
     return start_pieces(link, flight);
 }
 
-/* Between two ranks a round has few tags, so a twin is found at once. */
+/* Between two ranks a round has few tags, so this search is short. */
 static const struct flight *find_twin(const struct flight *flight)
 {
     const struct flight *other = flight->earlier;
@@ -133,8 +134,8 @@ static const struct flight *find_twin(const struct flight *flight)
     return other;
 }
 
-/* The sum that goes ahead in the word: piece by piece, as the receiver gets them. Blocks are summed
- * in milliseconds, and gigabytes long before somebody misses this rank. */
+/* The checksum in the header: fragment by fragment, as the receiver computes it. A block takes
+ * milliseconds, and even gigabytes less than the timeout. */
 static uint64_t sum_of(const struct link *link, const struct ra__message *message)
 {
     uint64_t sum = RA__SUM_START;
@@ -162,7 +163,7 @@ static ra_status add(struct link *link, struct ra__message *message, bool is_sen
     return begin(link, flight);
 }
 
-/* Do sender and receiver mean the same message? */
+/* Do sender and receiver expect the same message? */
 static ra_status compare(struct link *link, const struct flight *flight)
 {
     const struct ra__message *m = flight->message;
@@ -188,12 +189,13 @@ static ra_status look_at_word(struct link *link, struct flight *flight)
     RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     link->waits_since = ra__now();
-    if (!flight->is_send) RA__TRY(compare(link, flight)); /* else one of no bytes would be done */
+    /* otherwise an empty message would be done */
+    if (!flight->is_send) RA__TRY(compare(link, flight));
     flight->has_word = true;
     return RA_OK;
 }
 
-/* Before a piece counts as done: a message that changed never does. */
+/* Before a fragment counts as done: a corrupt message never does. */
 static ra_status check_piece(struct link *link, struct flight *flight, size_t bytes)
 {
     const struct ra__message *m = flight->message;
@@ -207,14 +209,14 @@ static ra_status check_piece(struct link *link, struct flight *flight, size_t by
     return mpi_fail(RA_ERR_CORRUPT, "rank %d, %s", link->rank, reason);
 }
 
-/* The first of the pieces that are under way; the others are done no sooner. */
+/* The first of the fragments under way; the others are not done earlier. */
 static ra_status look_at_piece(struct link *link, struct flight *flight, int *done)
 {
     size_t bytes = piece_bytes(link, flight->message, flight->moved);
     MPI_Request *request = piece_request(link, flight, flight->moved);
     RA__TRY(mpi_check(link, MPI_Test(request, done, MPI_STATUS_IGNORE), "a test"));
     if (!*done) return RA_OK;
-    link->waits_since = ra__now(); /* who sends lives, however long it takes */
+    link->waits_since = ra__now(); /* a sender is alive, however slow */
     RA__TRY(check_piece(link, flight, bytes));
     flight->moved += bytes;
     return start_pieces(link, flight);
@@ -248,7 +250,7 @@ static void withdraw(struct link *link)
     link->flying = 0;
 }
 
-/* Takes along everything that has arrived. */
+/* Handles everything that has arrived. */
 static ra_status look(struct link *link)
 {
     for (int i = link->undone; i < link->flying; i++) {
@@ -261,7 +263,7 @@ static ra_status look(struct link *link)
     return life_look(link);
 }
 
-/* Who calls must be allowed to call MPI. */
+/* The calling thread must be allowed to call MPI. */
 static ra_status own_thread(struct link *link)
 {
     pthread_t self = pthread_self();
@@ -313,7 +315,7 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
     struct link *link = opaque;
     const struct ra__message *message, *newest = NULL;
     double since = ra__now();
-    (void)round; /* one round is posted at a time, and its flights are here */
+    (void)round; /* one round is posted at a time, and its messages are all here */
     RA__TRY(own_thread(link));
     ra_status status = look(link);
     while (status == RA_OK && (message = pending(link))) {
@@ -326,7 +328,7 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
             status = life_check(link, message->peer, message->hop);
     }
     link->waits_for = -1;
-    if (!pending(link)) status = RA_OK; /* what happened behind it is told by the next call */
+    if (!pending(link)) status = RA_OK; /* what happened since then is reported by the next call */
     if (status == RA_OK) link->flying = 0;
     else withdraw(link);
     return status;
