@@ -164,7 +164,8 @@ RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
 
 /* Adds one word of those behind a semicolon in ra_pattern_parse(): a term of blocks, "causal",
  * "docs=...", or an option of dilated: "dedup" (a key counts once), "groups" (each of k head groups
- * has one branch). */
+ * has one branch), "offsets=block" (head j of H has the offset floor(j / ceil(H / rate)), as in
+ * torchscale, instead of "offsets=cyclic", j mod rate). */
 RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *term);
 
 /* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active; heads is 1 or the
@@ -179,8 +180,9 @@ RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bo
                                           int64_t count);
 
 /* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128",
- * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups", "blocks:64;local=4;global=1"
- * and every other term, each with ";causal" and ";docs=0,120,1248,4232" behind it. */
+ * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups",
+ * "dilated:...;offsets=block", "blocks:64;local=4;global=1" and every other term, each with
+ * ";causal" and ";docs=0,120,1248,4232" behind it. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
 /* Writes the text of a pattern, which parses back to the same pattern (but for a bitmap from

@@ -97,6 +97,20 @@ static void add_head_groups(struct grid_lists *lists)
             }
 }
 
+/* Offsets by block differ from cyclic ones with two branches or more; head counts that no rate
+ * divides leave the last offsets without a head. */
+static void add_offsets(struct grid_lists *lists)
+{
+    static const char *const options[] = { "", ";dedup", ";causal", ";docs=0,20,20,45,61" };
+    for (int b = 0; b < COUNT(branches); b++)
+        for (int h = 0; h < COUNT(head_counts); h++) {
+            struct tail t = tail(lists, "", pick_strategy(lists));
+            grid_add(lists, "dilated offsets", "%s;offsets=block%s n=61 h=%s d=8 %s%s", branches[b],
+                     options[(b + h) % COUNT(options)], head_counts[h], t.s,
+                     (b + h) % 3 ? "" : " backward");
+        }
+}
+
 /* Each term, and unions of them. */
 static const char *const block_terms[] = {
     ";local=1",
@@ -368,7 +382,7 @@ void grid_add_sparse(struct grid_lists *lists)
     static void (*const groups[])(struct grid_lists *) = {
         add_samples,        add_dilated, add_head_groups, add_blocks,        add_sparse_rings,
         add_sparse_lengths, add_decode,  add_orders,      add_order_rings,   add_order_lengths,
-        add_files,          add_terms,   add_terms_rings, add_terms_kernels,
+        add_files,          add_terms,   add_terms_rings, add_terms_kernels, add_offsets,
     };
     for (int i = 0; i < COUNT(groups); i++) groups[i](lists);
 }

@@ -61,9 +61,9 @@ static const struct flag {
 } flags[] = {
     TRIAL(SIZED, PROBLEM, "--pattern", "TEXT", "pattern",
           "who sees whom (full): full, causal, window:L[,R], prefix:N, dilated:W/R,W/R,... with "
-          ";dedup or ;groups, blocks:B with ;local=G ;global=G ;strided=S ;dilated=R/G "
-          ";levels=S/G,S/G,... ;random=DENSITY ;seed=K ;bitmap=FILE.npy; each with ;causal and "
-          ";docs=0,a,...,n"),
+          ";dedup, ;groups or ;offsets=block, blocks:B with ;local=G ;global=G ;strided=S "
+          ";dilated=R/G ;levels=S/G,S/G,... ;random=DENSITY ;seed=K ;bitmap=FILE.npy; each with "
+          ";causal and ;docs=0,a,...,n"),
     SET(SIZED, PROBLEM, "--segment-lengths", "LIST", SETS_TEXT, segment_lengths,
         "with --dilation-rates another way to write a pattern: 2048,4096 and 1,2 are "
         "dilated:2048/1,4096/2"),

@@ -43,6 +43,13 @@ static int group_of(int64_t heads, int64_t groups, int64_t head)
     return (int)(larger + (head - larger * (small + 1)) / small);
 }
 
+/* Of a head in a branch: j mod r, or the number of its block of heads. */
+static int64_t offset_of(const struct dilation *d, int64_t rate, int64_t heads, int64_t head)
+{
+    int64_t block = heads / rate + (heads % rate > 0);
+    return d->block ? head / block : head % rate;
+}
+
 int dilation_count(const struct dilation *d, int64_t heads, int64_t head, int64_t query,
                    int64_t key)
 {
@@ -52,6 +59,7 @@ int dilation_count(const struct dilation *d, int64_t heads, int64_t head, int64_
         return branch_sees(&d->branches[own], own % d->branches[own].rate, query, key);
     }
     for (int i = 0; i < d->count; i++)
-        count += branch_sees(&d->branches[i], head % d->branches[i].rate, query, key);
+        count += branch_sees(&d->branches[i], offset_of(d, d->branches[i].rate, heads, head), query,
+                             key);
     return d->dedup && count > 1 ? 1 : count;
 }

@@ -11,6 +11,7 @@ struct dilation {
     int count;
     bool dedup;  /* a key counts once */
     bool groups; /* each group of heads has one branch */
+    bool block;  /* a branch of rate r gives blocks of ceil(heads / r) heads one offset each */
 };
 
 /* Reads "2048/1,4096/2" and moves behind it. */

@@ -114,6 +114,8 @@ static int read_option(struct mask *mask, const char **at, bool *understood)
     if (scan_word(at, "causal")) mask->causal = true;
     else if (scan_word(at, "dedup")) mask->dilation.dedup = true;
     else if (scan_word(at, "groups")) mask->dilation.groups = true;
+    else if (scan_word(at, "offsets=block")) mask->dilation.block = true;
+    else if (scan_word(at, "offsets=cyclic")) mask->dilation.block = false;
     else return blocks_term(&mask->blocks, at, understood);
     return EXIT_PASS;
 }

@@ -1,7 +1,8 @@
 /* dilated.c - LongNet's dilated attention. A branch (w, r) cuts positions into segments of w; head
- * j selects every r-th position of a segment from offset j mod r on, for queries and keys alike,
- * and selected queries see the selected keys of their segment. Branches add up to one multiset of
- * keys.
+ * j selects every r-th position of a segment from an offset on, for queries and keys alike, and
+ * selected queries see the selected keys of their segment. Branches add up to one multiset of keys.
+ * The offset of head j is j mod r, as in the paper (cyclic), or the number of its block of
+ * ceil(heads / r) heads, as in Microsoft's torchscale (block).
  *
  * Queries that the same branches select form rows: a run of queries is split branch after branch
  * into those it selects and those it passes over. With rates that divide one another, the usual
@@ -12,11 +13,18 @@
 
 static bool grouped(const ra_pattern *pattern) { return pattern->terms & RA__OPTION_GROUPS; }
 
+static bool in_blocks(const ra_pattern *pattern) { return pattern->terms & RA__OPTION_BLOCK; }
+
+/* Heads side by side that have the same offset in a branch of this rate, with offsets by block. */
+static int64_t block_of_heads(int q_heads, int64_t rate) { return ra__ceil_div(q_heads, rate); }
+
 /* Where in its segment branch `index` starts to select, for the heads of a class. */
 static int64_t offset_of(const struct ra__look *look, int index)
 {
-    int64_t whose = grouped(look->pattern) ? index : look->heads.start;
-    return whose % look->pattern->ratios[index].b;
+    int64_t rate = look->pattern->ratios[index].b;
+    if (grouped(look->pattern)) return index % rate;
+    if (in_blocks(look->pattern)) return look->heads.start / block_of_heads(look->q_heads, rate);
+    return look->heads.start % rate;
 }
 
 /* What branch `index` selects of the segment that holds `position`. */
@@ -127,10 +135,23 @@ static int64_t period(const ra_pattern *pattern)
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
-/* Heads have the same offsets in all branches where they agree modulo every rate. */
+/* Offsets by block: where the next block of heads after `head` begins in any branch. */
+static int64_t next_block(const ra_pattern *pattern, int q_heads, int64_t head)
+{
+    int64_t next = q_heads;
+    for (int i = 0; i < pattern->ratio_count; i++) {
+        int64_t block = block_of_heads(q_heads, pattern->ratios[i].b);
+        next = ra__min(next, head - head % block + block);
+    }
+    return next;
+}
+
+/* Heads have the same offsets in all branches where they agree modulo every rate. With offsets by
+ * block every head stands for a class, which is empty unless a block begins there. */
 static int head_classes(const ra_pattern *pattern, int q_heads)
 {
     if (grouped(pattern)) return pattern->ratio_count;
+    if (in_blocks(pattern)) return next_block(pattern, q_heads, 0) == q_heads ? 1 : q_heads;
     int64_t all = 1;
     for (int i = 0; i < pattern->ratio_count; i++)
         all = ra__common_multiple(all, pattern->ratios[i].b);
@@ -141,6 +162,11 @@ static int head_classes(const ra_pattern *pattern, int q_heads)
 static ra_run head_class(const ra_pattern *pattern, int q_heads, int index)
 {
     int classes = head_classes(pattern, q_heads);
+    if (in_blocks(pattern)) {
+        bool begins = index == 0 || next_block(pattern, q_heads, index - 1) == index;
+        int64_t end = next_block(pattern, q_heads, index);
+        return (ra_run){ index, 1, begins ? end - index : 0 };
+    }
     if (!grouped(pattern)) return (ra_run){ index, classes, (q_heads - 1 - index) / classes + 1 };
     int size = q_heads / classes, larger = q_heads % classes;
     int start = index * size + (index < larger ? index : larger);
@@ -154,12 +180,31 @@ static ra_status read(ra_pattern *pattern, struct ra__text args)
     return ra__pattern_read_ratios(pattern, args, 1, 1);
 }
 
+/* 0 where it is not an option. */
+static unsigned option_of(struct ra__text word)
+{
+    static const struct {
+        const char *word;
+        unsigned option;
+    } options[] = { { "dedup", RA__OPTION_DEDUP },
+                    { "groups", RA__OPTION_GROUPS },
+                    { "offsets=cyclic", RA__OPTION_CYCLIC },
+                    { "offsets=block", RA__OPTION_BLOCK } };
+    for (int i = 0; i < RA__COUNT(options); i++)
+        if (ra__text_is(word, options[i].word)) return options[i].option;
+    return 0;
+}
+
 static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
 {
-    if (ra__text_is(word, "dedup")) pattern->terms |= RA__OPTION_DEDUP;
-    else if (ra__text_is(word, "groups")) pattern->terms |= RA__OPTION_GROUPS;
-    else return RA_OK;
-    *known = true;
+    unsigned terms = pattern->terms | option_of(word);
+    if (terms & RA__OPTION_CYCLIC && terms & RA__OPTION_BLOCK)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: offsets= is given twice");
+    if (terms & RA__OPTION_GROUPS && terms & RA__OPTION_BLOCK)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: groups gives branch i the offset i mod "
+                                         "R; offsets=block does not go with it");
+    *known = option_of(word) != 0;
+    pattern->terms = terms;
     return RA_OK;
 }
 
@@ -170,14 +215,16 @@ static void write(const ra_pattern *pattern, struct ra__writer *w)
                   pattern->ratios[i].b);
     if (pattern->terms & RA__OPTION_DEDUP) ra__write(w, ";dedup");
     if (pattern->terms & RA__OPTION_GROUPS) ra__write(w, ";groups");
+    if (in_blocks(pattern)) ra__write(w, ";offsets=block");
 }
 
 const struct ra__pattern_kind ra__pattern_dilated = {
     .name = "dilated",
-    .syntax = "dilated:W/R[,W/R...][;dedup][;groups]",
+    .syntax = "dilated:W/R[,W/R...][;dedup][;groups][;offsets=cyclic|block]",
     .summary = "every R-th key of the query's segment of W, over all branches, as LongNet does",
     .samples = "dilated:8/1,16/2 dilated:5/2,12/3,64/7 dilated:8/1,16/2,32/4;dedup "
-               "dilated:6/1,10/2,16/3,20/4,300/5;groups dilated:1000/3;causal",
+               "dilated:6/1,10/2,16/3,20/4,300/5;groups dilated:1000/3;causal "
+               "dilated:12/2,20/3;offsets=block",
     .sparse = true,
     .read = read,
     .add = add,

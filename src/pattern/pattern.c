@@ -113,7 +113,8 @@ ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
 uint64_t ra__pattern_hash(const ra_pattern *p)
 {
     uint64_t hash = ra__hash(RA__HASH_START, p->kind->name, strlen(p->kind->name));
-    int64_t numbers[] = { p->args[0],   p->args[1],       p->causal,       (int64_t)p->terms,
+    int64_t terms = (int64_t)p->terms & ~RA__OPTION_CYCLIC;
+    int64_t numbers[] = { p->args[0],   p->args[1],       p->causal,       terms,
                           p->local,     p->global,        p->strided,      p->dilated.a,
                           p->dilated.b, (int64_t)p->seed, p->bitmap_heads, p->bitmap_blocks };
     hash = ra__hash(hash, numbers, sizeof numbers);

@@ -48,6 +48,7 @@ struct ra__row_sink {
 struct ra__look {
     const ra_pattern *pattern;
     int64_t k_len;
+    int q_heads;    /* of the problem */
     ra_run heads;   /* all of them see alike */
     int head_class; /* which class they are */
     bool ordered;   /* positions are indices of an order */
@@ -118,7 +119,9 @@ enum ra__term {
     RA__TERM_SEED = 64,
     RA__TERM_BITMAP = 128,
     RA__OPTION_DEDUP = 256,
-    RA__OPTION_GROUPS = 512
+    RA__OPTION_GROUPS = 512,
+    RA__OPTION_CYCLIC = 1024, /* only what was said: it is the default */
+    RA__OPTION_BLOCK = 2048
 };
 
 struct ra_pattern {

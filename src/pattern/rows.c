@@ -156,6 +156,7 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
     const struct ra__pattern_kind *kind = rows->pattern->kind;
     struct ra__look look = { .pattern = rows->pattern,
                              .k_len = rows->k_len,
+                             .q_heads = rows->q_heads,
                              .heads = { 0, 1, rows->q_heads },
                              .ordered = rows->ordered };
     struct ra__scene scene;

@@ -120,20 +120,27 @@ static int64_t group_of(int64_t heads, int64_t groups, int64_t head)
     return groups;
 }
 
-/* "dedup" or "groups". */
-static int64_t option_pairs(const struct branch *b, int count, const struct trial *t, bool groups,
-                            bool causal)
+/* As the options of dilated stand in pairs_of_dilated. */
+enum option { NO_OPTION, DEDUP, GROUPS, BLOCK_OFFSETS, OPTIONS };
+
+static int64_t option_pairs(const struct branch *b, int count, const struct trial *t,
+                            enum option option, bool causal)
 {
     int64_t pairs = 0;
     for (int64_t head = 0; head < t->q_heads; head++)
         for (int64_t query = t->k_len - t->q_len; query < t->k_len; query++)
             for (int64_t key = 0; key < (causal ? query + 1 : t->k_len); key++) {
-                bool seen = false;
+                int seen = 0;
                 int own = (int)group_of(t->q_heads, count, head);
-                for (int i = 0; i < count; i++)
-                    seen |= groups ? i == own && branch_sees(b[i], i % b[i].rate, query, key)
-                                   : branch_sees(b[i], head % b[i].rate, query, key);
-                pairs += seen;
+                for (int i = 0; i < count; i++) {
+                    int64_t offset = head % b[i].rate;
+                    if (option == GROUPS) offset = i % b[i].rate;
+                    if (option == BLOCK_OFFSETS)
+                        offset = head / ((t->q_heads + b[i].rate - 1) / b[i].rate);
+                    if (option == GROUPS && i != own) continue;
+                    seen += branch_sees(b[i], offset, query, key);
+                }
+                pairs += option == DEDUP ? seen > 0 : seen;
             }
     return pairs;
 }
@@ -152,9 +159,10 @@ static void pairs_of_dilated(void **state)
     (void)state;
     for (int i = 0; i < TEST_COUNT(branch_lists); i++)
         for (int l = 0; l < TEST_COUNT(dilated_lengths); l++)
-            for (int way = 0; way < 6; way++)
+            for (int way = 0; way < 2 * OPTIONS; way++)
                 for (int count = 1; count <= BRANCHES; count += 2) {
-                    static const char *const options[] = { "", ";dedup", ";groups" };
+                    static const char *const options[] = { "", ";dedup", ";groups",
+                                                           ";offsets=block" };
                     const struct branch *b = branch_lists[i];
                     bool causal = way % 2;
                     char more[64] = "";
@@ -170,7 +178,7 @@ static void pairs_of_dilated(void **state)
                     for (int64_t h = 0; h < a.trial.q_heads && way / 2 == 0; h++)
                         for (int n = 0; n < count; n++)
                             want += branch_pairs(b[n], h, a.trial.q_len, a.trial.k_len, causal);
-                    if (way / 2) want = option_pairs(b, count, &a.trial, way / 2 == 2, causal);
+                    if (way / 2) want = option_pairs(b, count, &a.trial, way / 2, causal);
                     expect_pairs(&a, 2 * want);
                     answer_close(&a);
                 }

@@ -42,6 +42,8 @@ static void text_reads_and_writes_the_same(void **state)
         "dilated:8/1,16/2;dedup;groups;causal",
         "dilated:8/1;groups;causal;docs=0,8",
         "dilated:2305843009213693951/2305843009213693951",
+        "dilated:8/2,12/3;offsets=block",
+        "dilated:8/2;dedup;offsets=block;causal",
         "blocks:64;local=4;global=1",
         "blocks:1;local=0",
         "blocks:64;global=0",
@@ -84,6 +86,21 @@ static void samples_read_and_write_the_same(void **state)
         ra_pattern_destroy(again);
     }
     assert_true(i >= 17);
+}
+
+/* The default may be written out; it is the same pattern, and its text is the shorter one. */
+static void cyclic_offsets_are_the_default(void **state)
+{
+    (void)state;
+    ra_pattern *plain, *said;
+    assert_ok(ra_pattern_parse("dilated:8/2,12/3;groups", &plain));
+    assert_ok(ra_pattern_parse("dilated:8/2,12/3;offsets=cyclic;groups", &said));
+    expect_text(said, "dilated:8/2,12/3;groups");
+    assert_true(ra__pattern_hash(plain) == ra__pattern_hash(said));
+    assert_fails(RA_ERR_ARGUMENT, "does not go with it", ra_pattern_add(plain, "offsets=block"));
+    expect_text(plain, "dilated:8/2,12/3;groups"); /* unchanged */
+    ra_pattern_destroy(plain);
+    ra_pattern_destroy(said);
 }
 
 static void modifiers_come_in_any_order(void **state)
@@ -232,7 +249,13 @@ static void wrong_text_is_refused_with_a_sentence(void **state)
         { "dilated:8/1 ,16/2", "\"8/1 \" is not A/B" },
         { "dilated:8/2305843009213693952", "is not A/B" },
         { "dilated:8/1;dedupe", "\"dedupe\" is not understood; write dilated:W/R[,W/R...][;dedup][;"
-                                "groups], and behind it ;causal" },
+                                "groups][;offsets=cyclic|block], and behind it ;causal" },
+        { "dilated:8/1;offsets=", "\"offsets=\" is not understood" },
+        { "dilated:8/1;offsets=blocks", "\"offsets=blocks\" is not understood" },
+        { "dilated:8/1;offsets=block;offsets=cyclic", "offsets= is given twice" },
+        { "dilated:8/1;offsets=cyclic;offsets=block", "offsets= is given twice" },
+        { "dilated:8/1;offsets=block;groups", "offsets=block does not go with it" },
+        { "dilated:8/1;groups;offsets=block", "groups gives branch i the offset i mod R" },
         { "dilated:8/1;groups=2", "\"groups=2\" is not understood" },
         { "dilated:8/1;local=1", "\"local=1\" is not understood" },
         { "blocks", "pattern blocks: a number is missing; write blocks:B;TERM" },
@@ -610,6 +633,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_reads_and_writes_the_same),
         cmocka_unit_test(samples_read_and_write_the_same),
+        cmocka_unit_test(cyclic_offsets_are_the_default),
         cmocka_unit_test(modifiers_come_in_any_order),
         cmocka_unit_test(text_is_cut_like_snprintf),
         cmocka_unit_test(constructors_say_the_same_as_text),

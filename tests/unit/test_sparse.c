@@ -24,7 +24,7 @@ struct spec {
     int heads;
     struct ratio branches[MOST_RATIOS]; /* segment / rate */
     int branch_count;                   /* 0: blocks */
-    bool dedup, groups;
+    bool dedup, groups, block_offsets;
     int64_t block, local, global, strided;
     struct ratio dilated, levels[MOST_RATIOS];
     int level_count;
@@ -90,6 +90,7 @@ static int count_dilated(const struct spec *s, int head, int64_t q, int64_t k)
     for (int i = 0; i < s->branch_count; i++) {
         struct ratio branch = s->branches[i];
         int64_t offset = (s->groups ? i : head) % branch.b;
+        if (s->block_offsets) offset = head / ((s->heads + branch.b - 1) / branch.b);
         if (s->groups && group_of(s, head) != i) continue;
         count += q / branch.a == k / branch.a && selected(branch, offset, q) &&
                  selected(branch, offset, k);
@@ -154,6 +155,7 @@ static void write_text(const struct spec *s, char text[400])
         append(text, "%s%d/%d", i ? "," : "dilated:", (int)s->branches[i].a, (int)s->branches[i].b);
     if (s->dedup) append(text, ";dedup");
     if (s->groups) append(text, ";groups");
+    if (s->block_offsets) append(text, ";offsets=block");
     if (!s->branch_count) append(text, "blocks:%d", (int)s->block);
     if (s->local != ABSENT) append(text, ";local=%d", (int)s->local);
     if (s->global != ABSENT) append(text, ";global=%d", (int)s->global);
@@ -232,13 +234,15 @@ static void dilated_follows_its_formula(void **state)
     for (int c = 0; c < TEST_COUNT(cases); c++)
         for (int h = 0; h < TEST_COUNT(heads); h++)
             for (int l = 0; l < TEST_COUNT(lengths); l++)
-                for (int option = 0; option < 8; option++) {
+                for (int option = 0; option < 12; option++) {
                     struct spec s = empty_spec(lengths[l], lengths[l], heads[h]);
                     s.branch_count = cases[c].count;
                     memcpy(s.branches, cases[c].branches, sizeof s.branches);
                     s.dedup = option & 1;
                     s.groups = option & 2;
                     s.causal = option & 4;
+                    s.block_offsets = option >= 8; /* which groups do not have */
+                    if (s.block_offsets) s.causal = option & 2, s.groups = false;
                     check(&s, NULL);
                 }
 }
@@ -309,6 +313,7 @@ static struct spec chance_dilated(void)
         s.branches[i] = (struct ratio){ 1 + chance(chance(2) ? 12 : 80), 1 + chance(9) };
     s.dedup = chance(3) == 0;
     s.groups = chance(3) == 0;
+    s.block_offsets = !s.groups && chance(3) == 0;
     return s;
 }
 
