@@ -18,7 +18,7 @@ struct right {
  * depend on the rows computed with it, and leaving out terms that are zero changes nothing.
  *
  * A gemm.h has gemm(), gemm_leave() and gemm_return(), and defines
- *     ROWS           query rows of a row block: the L2 cache holds them, their sums and packed keys
+ *     ROWS           query rows of a row block: L2 holds them, their sums and packed keys
  *     PARTS          most row blocks of a forward job: keys are packed once for all of them
  *     BACKWARD_ROWS  most query rows of a backward job
  *     BACKWARD_FEW   the same if there would be too few jobs otherwise
