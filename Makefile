@@ -62,7 +62,10 @@ peers: ## build what bench/peers/compare times; tools/install-deps peers brings 
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD)) --target peers
 
-install: all ## install below PREFIX; DESTDIR is respected
+install: ## build, and install below PREFIX; DESTDIR is respected
+	@tools/install-deps --check build
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) $(product)
 	@cmake --install $(BUILD)
 
 format: ## clang-format all C sources

@@ -48,6 +48,7 @@ static const struct verb verbs[] = {
       .run = verb_info,
       .summary = "what there is on this machine, what is chosen, and why",
       .about = "Lists kernels, transports, strategies, partitions, patterns, orders and systems." },
+#if CLI_HAVE_BENCH
     { .name = "bench",
       .bit = VERB_BENCH,
       .usage = "SUITE [FLAGS]",
@@ -59,6 +60,7 @@ static const struct verb verbs[] = {
           "128, forward and backward alone, full and causal, and one query against many keys. Each "
           "run stands next to a sample of its ceiling, and a percentage is the median over the "
           "runs. A kernel that is faster than its ceiling fails the benchmark." },
+#endif
     { .name = "demo",
       .bit = VERB_DEMO,
       .usage = "[FLAGS]",

@@ -1,19 +1,27 @@
-# Installs header, libraries, command, man page, pkg-config file and CMake package.
+# Installs header, libraries, command, man page, pkg-config file and CMake package: below whatever prefix
+# the installation is given, which may be another one than when configuring.
 
 include(CMakePackageConfigHelpers)
 
 install(TARGETS ringattn_shared ringattn_static EXPORT ringattn
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(TARGETS ringattn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+if(TARGET ringattn)
+    install(TARGETS ringattn RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+    install(FILES docs/ringattn.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 install(FILES include/ringattn.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(TARGET ringattn_mpi)
     install(TARGETS ringattn_mpi LIBRARY DESTINATION ${RINGATTN_PLUGIN_LIBDIR})
     install(FILES include/ringattn_mpi.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endif()
-install(FILES docs/ringattn.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
-# pkg-config: paths below the prefix are written relative to it, so that a moved tree still works.
+# pkg-config: the prefix is seen from the folder of the .pc file, and paths below it from the prefix.
+set(PC_PREFIX ${CMAKE_INSTALL_PREFIX})
+if(NOT IS_ABSOLUTE ${CMAKE_INSTALL_LIBDIR})
+    file(RELATIVE_PATH up /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+    set(PC_PREFIX "\${pcfiledir}/${up}")
+endif()
 foreach(dir LIBDIR INCLUDEDIR)
     if(IS_ABSOLUTE ${CMAKE_INSTALL_${dir}})
         set(PC_${dir} ${CMAKE_INSTALL_${dir}})

@@ -6,7 +6,7 @@
 #   tests/bits                      records bits of the conformance grid, compares versions
 #   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/mpi                       processes, started by a launcher of MPI
-#   tests/cmake                     compilers
+#   tests/cmake                     compilers, switches, ringattn inside another project
 #   tests/abi                       header, exported names, installed packages
 #   examples                        each program must run and exit 0
 #
@@ -128,6 +128,10 @@ if(NOT RINGATTN_SANITIZE)
     ringattn_report("${RINGATTN_PKG_CONFIG}" "pkg-config: the installed .pc file")
 
     ringattn_test_script(cmake/compilers 120 sh ${tests}/cmake/compilers.sh ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
+    foreach(name switches subproject)
+        ringattn_test_script(cmake/${name} 300 sh ${tests}/cmake/${name}.sh
+            ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
+    endforeach()
     ringattn_test_script(abi/header 60 sh ${tests}/abi/header.sh ${CMAKE_C_COMPILER} ${RINGATTN_CXX})
     ringattn_test_script(abi/symbols 60 sh ${tests}/abi/symbols.sh $<TARGET_FILE:ringattn_shared>)
     ringattn_test_script(abi/consumers 180

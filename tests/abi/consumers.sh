@@ -30,9 +30,11 @@ for linkage in shared static; do
 done
 
 command -v pkg-config >/dev/null || { echo "no pkg-config: the .pc file was not tried"; exit 77; }
-# The file lies elsewhere than it was installed, as in a package that is being built.
+# The file lies elsewhere than where it was installed, and than what was configured.
 export PKG_CONFIG_PATH="$lib/pkgconfig"
-pc="pkg-config --define-variable=prefix=$prefix"
+pc=pkg-config
+named=$(cd "$($pc --variable=prefix ringattn)" && pwd -P)
+[ "$named" = "$(cd "$prefix" && pwd -P)" ] || { echo "the .pc file names the prefix $named"; exit 1; }
 # shellcheck disable=SC2046
 "$cc" -std=c11 "$consumer/main.c" $($pc --cflags --libs ringattn) -o "$dir/pc-shared"
 said=$(LD_LIBRARY_PATH="$lib" "$dir/pc-shared") || { echo "pkg-config, shared: $said"; exit 1; }

@@ -32,7 +32,7 @@ generator=''
 if command -v ninja >/dev/null; then generator='-G Ninja'; fi
 # shellcheck disable=SC2086
 cmake -S "$tree" -B "$build" $generator -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
-    -DRINGATTN_WERROR=OFF -DRINGATTN_EXAMPLES=OFF -DRINGATTN_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
+    -DRINGATTN_WERROR=OFF -DRINGATTN_BUILD_EXAMPLES=OFF -DRINGATTN_BUILD_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
 
 # compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in.
 programs=$(cd "$tree/tests/mpi" && grep -l cmocka ./*.c | sed 's|^\./\(.*\)\.c$|test_mpi_\1|')
