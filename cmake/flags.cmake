@@ -15,7 +15,8 @@ endfunction()
 # Names that start with ra_ followed by a letter are public; ra__ names stay inside, like all others.
 # A name that nobody defines fails here and not at the user's (sanitizers leave some open on purpose).
 function(ringattn_export_only_public target)
-    set(map ${PROJECT_SOURCE_DIR}/cmake/ringattn.map)
+    set(map ${PROJECT_BINARY_DIR}/ringattn.map)
+    configure_file(${PROJECT_SOURCE_DIR}/cmake/ringattn.map.in ${map} @ONLY)
     check_linker_flag(C "-Wl,--version-script=${map}" RINGATTN_HAS_VERSION_SCRIPT)
     if(RINGATTN_HAS_VERSION_SCRIPT)
         target_link_options(${target} PRIVATE -Wl,--version-script=${map})

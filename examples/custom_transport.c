@@ -71,7 +71,8 @@ static int rank_main(int rank, int fd)
     ra_problem problem = ra_problem_default();
     problem.q_len = TOKENS, problem.q_heads = 1, problem.dim = DIM;
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(q), args.k = ra_tensor_packed(k), args.v = ra_tensor_packed(v);
+    args.q = ra_const_tensor_packed(q), args.k = ra_const_tensor_packed(k),
+    args.v = ra_const_tensor_packed(v);
     args.out = ra_tensor_packed(out);
     ra_group *group = NULL;
     ra_plan *plan = NULL;

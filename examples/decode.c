@@ -34,13 +34,13 @@ static void append(struct cache *cache, int t)
 }
 
 /* Block b of this rank holds positions from (b RANKS + rank) BLOCK on. */
-static ra_status fold(ra_state *state, const ra_tensor *q, struct cache *cache, int rank)
+static ra_status fold(ra_state *state, const ra_const_tensor *q, struct cache *cache, int rank)
 {
     ra_status status = RA_OK;
     for (int row = 0; row < cache->keys && status == RA_OK; row += BLOCK) {
         int keys = cache->keys - row < BLOCK ? cache->keys - row : BLOCK;
-        ra_tensor k = ra_tensor_packed(cache->k + row * K_ROW);
-        ra_tensor v = ra_tensor_packed(cache->v + row * K_ROW);
+        ra_const_tensor k = ra_const_tensor_packed(cache->k + row * K_ROW);
+        ra_const_tensor v = ra_const_tensor_packed(cache->v + row * K_ROW);
         status = ra_state_fold(state, q, &k, &v, (row / BLOCK * RANKS + rank) * BLOCK, keys);
     }
     return status;
@@ -51,7 +51,8 @@ static ra_status decode(ra_state *state, ra_group *group, int t)
 {
     int rank = ra_group_rank(group);
     float query[Q_ROW];
-    ra_tensor q = ra_tensor_packed(query), out = ra_tensor_packed(results[rank][t]);
+    ra_const_tensor q = ra_const_tensor_packed(query);
+    ra_tensor out = ra_tensor_packed(results[rank][t]);
     for (int i = 0; i < Q_ROW; i++) query[i] = q_at(t, i);
     if (t / BLOCK % RANKS == rank) append(&caches[rank], t);
     ra_status status = ra_state_init(state);

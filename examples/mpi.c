@@ -60,8 +60,8 @@ static ra_status attend(ra_group *group, float *tensors[4], ra_stats *stats)
     problem.pattern = pattern;
     problem.q_len = TOKENS, problem.q_heads = HEADS, problem.dim = DIM;
     options.partition = "zigzag";
-    args.q = ra_tensor_packed(tensors[0]), args.k = ra_tensor_packed(tensors[1]);
-    args.v = ra_tensor_packed(tensors[2]), args.out = ra_tensor_packed(tensors[3]);
+    args.q = ra_const_tensor_packed(tensors[0]), args.k = ra_const_tensor_packed(tensors[1]);
+    args.v = ra_const_tensor_packed(tensors[2]), args.out = ra_tensor_packed(tensors[3]);
     if (status == RA_OK) status = ra_plan_create(group, &problem, &options, &plan);
     if (status == RA_OK) status = ra_attend(plan, &args);
     if (status == RA_OK) status = ra_plan_stats(plan, stats);

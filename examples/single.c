@@ -53,9 +53,9 @@ int main(void)
     if (ra_plan_create(group, &problem, NULL, &plan) != RA_OK) goto done;
 
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(q);
-    args.k = ra_tensor_packed(k);
-    args.v = ra_tensor_packed(v);
+    args.q = ra_const_tensor_packed(q);
+    args.k = ra_const_tensor_packed(k);
+    args.v = ra_const_tensor_packed(v);
     args.out = ra_tensor_packed(out);
     args.lse = &lse[0][0];
     if (ra_attend(plan, &args) != RA_OK) goto done;

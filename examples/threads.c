@@ -34,9 +34,9 @@ static ra_status attend(struct rank *rank, const ra_pattern *pattern, ra_plan **
     if (status != RA_OK) return status;
 
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(shards[0] + rank->first);
-    args.k = ra_tensor_packed(shards[1] + rank->first);
-    args.v = ra_tensor_packed(shards[2] + rank->first);
+    args.q = ra_const_tensor_packed(shards[0] + rank->first);
+    args.k = ra_const_tensor_packed(shards[1] + rank->first);
+    args.v = ra_const_tensor_packed(shards[2] + rank->first);
     args.out = ra_tensor_packed(shards[3] + rank->first);
     return ra_attend(*plan, &args);
 }

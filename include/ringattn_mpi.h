@@ -57,6 +57,7 @@ static inline ra_status ra_mpi_group_create(MPI_Comm comm, const ra_group_option
                                             ra_group **out)
 {
     ra_mpi_where where;
+    memset(&where, 0, sizeof where);
     where.size = sizeof where;
     where.family = RA_MPI_FAMILY;
     where.comm = comm;

@@ -66,9 +66,9 @@ static ra_status make_plan(struct job *job)
 static ra_status forward(struct job *job)
 {
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(job->q);
-    args.k = ra_tensor_packed(job->k);
-    args.v = ra_tensor_packed(job->v);
+    args.q = ra_const_tensor_packed(job->q);
+    args.k = ra_const_tensor_packed(job->k);
+    args.v = ra_const_tensor_packed(job->v);
     args.out = ra_tensor_packed(job->out);
     args.lse = job->lse;
     return ra_attend(job->plan, &args);
@@ -77,12 +77,12 @@ static ra_status forward(struct job *job)
 static ra_status backward(struct job *job)
 {
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = ra_tensor_packed(job->q);
-    args.k = ra_tensor_packed(job->k);
-    args.v = ra_tensor_packed(job->v);
-    args.out = ra_tensor_packed(job->out);
+    args.q = ra_const_tensor_packed(job->q);
+    args.k = ra_const_tensor_packed(job->k);
+    args.v = ra_const_tensor_packed(job->v);
+    args.out = ra_const_tensor_packed(job->out);
     args.lse = job->lse;
-    args.dout = ra_tensor_packed(job->dout);
+    args.dout = ra_const_tensor_packed(job->dout);
     args.dq = ra_tensor_packed(job->dq);
     args.dk = ra_tensor_packed(job->dk);
     args.dv = ra_tensor_packed(job->dv);

@@ -17,9 +17,9 @@ int main(void)
     ra_group *group = NULL;
     ra_plan *plan = NULL;
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(q);
-    args.k = ra_tensor_packed(k);
-    args.v = ra_tensor_packed(v);
+    args.q = ra_const_tensor_packed(q);
+    args.k = ra_const_tensor_packed(k);
+    args.v = ra_const_tensor_packed(v);
     args.out = ra_tensor_packed(out);
     int failed = ra_group_create_local(1, NULL, &group) != RA_OK ||
                  ra_plan_create(group, &problem, NULL, &plan) != RA_OK ||

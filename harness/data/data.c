@@ -104,6 +104,8 @@ ra_tensor view_tensor(const struct view *view)
     return (ra_tensor){ view->data, view->batch_stride, view->position_stride, view->head_stride };
 }
 
+ra_const_tensor view_input(const struct view *view) { return ra_tensor_read(view_tensor(view)); }
+
 /* ---- Synthetic values ------------------------------------------------------------------------ */
 
 #define GOLDEN 0x9e3779b97f4a7c15u /* 2^64 times the fraction of the golden ratio, odd */

@@ -45,6 +45,7 @@ bool view_shape(const struct trial *trial, enum tensor tensor, int64_t positions
 char *view_row(const struct view *view, int64_t batch, int64_t position, int64_t head);
 void view_read(const struct view *view, int64_t batch, int64_t position, int64_t head, float *to);
 ra_tensor view_tensor(const struct view *view);
+ra_const_tensor view_input(const struct view *view);
 
 /* One row of synthetic values, rounded to the trial's dtype. */
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,

@@ -20,7 +20,10 @@
 
 static const int64_t default_tokens = 4096, default_heads = 8, default_dim = 64;
 
-void trial_default(struct trial *trial) { *trial = (struct trial){ .dtype = DTYPE_AUTO }; }
+void trial_default(struct trial *trial)
+{
+    *trial = (struct trial){ .k_len = KEYS_AUTO, .dtype = DTYPE_AUTO };
+}
 
 /* The texts a trial owns. */
 enum { OWNED_TEXTS = 5 };
@@ -251,7 +254,7 @@ static const struct field {
     int (*set)(struct trial *trial, const char *what, const char *value); /* not NULL: otherwise */
 } fields[] = {
     WHOLE("n", q_len, 1, TOKENS_MOST),
-    WHOLE("nk", k_len, 1, TOKENS_MOST),
+    WHOLE("nk", k_len, 0, TOKENS_MOST),
     WHOLE("b", batch, 1, INT32_MAX),
     OTHER("h", set_heads),
     WHOLE("hk", kv_heads, 1, HEADS_MOST),
@@ -314,7 +317,7 @@ int trial_set(struct trial *trial, const char *key, const char *what, const char
 int trial_settle(struct trial *trial)
 {
     if (!trial->q_len) trial->q_len = default_tokens;
-    if (!trial->k_len) trial->k_len = trial->q_len;
+    if (trial->k_len == KEYS_AUTO) trial->k_len = trial->q_len;
     if (!trial->batch) trial->batch = 1;
     if (!trial->q_heads) trial->q_heads = default_heads;
     if (!trial->kv_heads) trial->kv_heads = trial->q_heads;
@@ -337,7 +340,7 @@ ra_problem trial_problem(const struct trial *t)
     problem.dtype = (ra_dtype)t->dtype;
     problem.batch = t->batch;
     problem.q_len = t->q_len;
-    problem.k_len = t->k_len;
+    problem.k_len = t->k_len ? t->k_len : RA_NO_KEYS;
     problem.q_heads = (int)t->q_heads;
     problem.kv_heads = (int)t->kv_heads;
     problem.dim = (int)t->dim;
@@ -347,6 +350,15 @@ ra_problem trial_problem(const struct trial *t)
     problem.alibi = t->slopes;
     problem.dropout = t->dropout;
     return problem;
+}
+
+ra_machine trial_machine(const struct trial *t)
+{
+    ra_machine machine = ra_machine_default();
+    machine.latency = t->latency;
+    machine.bandwidth = t->bandwidth;
+    machine.flops = t->flops;
+    return machine;
 }
 
 char *trial_bitmap(const struct trial *trial)

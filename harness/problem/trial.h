@@ -15,7 +15,7 @@ enum trial_strides {
     STRIDES_HEADS   /* [batch, head, position, dim] in memory */
 };
 
-enum { DTYPE_AUTO = -1 };
+enum { KEYS_AUTO = -1, DTYPE_AUTO = -1 };
 
 /* The library's own limits. */
 #define TRIAL_RANKS_MOST 4096
@@ -29,7 +29,8 @@ struct trial {
     char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
     float *slopes;      /* [q_heads] by trial_settle(), where there is alibi; owned */
     const char *system; /* the library's name of it; NULL = none */
-    int64_t q_len, k_len;
+    int64_t q_len;
+    int64_t k_len; /* may be 0; KEYS_AUTO before trial_settle() = q_len */
     int64_t batch;
     int64_t q_heads, kv_heads;
     int64_t dim, value_dim;
@@ -53,7 +54,8 @@ struct trial {
     bool ones; /* V = 1 everywhere */
 };
 
-void trial_default(struct trial *trial); /* fields not given yet are 0, "" or DTYPE_AUTO */
+/* Fields not given yet are 0, "", KEYS_AUTO or DTYPE_AUTO. */
+void trial_default(struct trial *trial);
 void trial_clear(struct trial *trial);
 int trial_copy(const struct trial *from, struct trial *to);
 
@@ -77,6 +79,9 @@ char *trial_format(const struct trial *trial);
 /* The problem as the library wants it, all but pattern and order; its slopes stay
  * the trial's. */
 ra_problem trial_problem(const struct trial *trial);
+
+/* What its predictions are made with, as far as it was given. */
+ra_machine trial_machine(const struct trial *trial);
 
 /* The file of a bitmap in the pattern, to be freed; NULL if there is none. */
 char *trial_bitmap(const struct trial *trial);

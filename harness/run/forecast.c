@@ -2,6 +2,7 @@
  * running. */
 #include "forecast.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "harness/base/machine.h"
@@ -49,6 +50,7 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
                            int rank, ra_plan **out)
 {
     ra_problem problem = trial_problem(trial);
+    ra_machine machine = trial_machine(trial);
     problem.pattern = shared->pattern;
     problem.order = shared->order;
     ra_plan_options options = ra_plan_options_default();
@@ -58,10 +60,8 @@ static ra_status make_plan(const struct shared *shared, const struct trial *tria
     options.backward = trial->backward;
     options.bias = trial->bias != NULL;
     options.transport = trial->transport;
-    options.latency = trial->latency;
-    options.bandwidth = trial->bandwidth;
-    options.flops = trial->flops;
-    options.machine = trial->measured;
+    options.machine = &machine;
+    options.measured = trial->measured;
     options.memory = (size_t)memory;
     options.ranks = (int)trial->ranks;
     options.rank = rank;
@@ -161,7 +161,7 @@ int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t 
         return result;
     }
     forecast->density = (double)forecast->pairs / (double)trial->batch / (double)trial->q_heads /
-                        (double)trial->q_len / (double)trial->k_len;
+                        (double)trial->q_len / fmax((double)trial->k_len, 1.0);
     return EXIT_PASS;
 }
 

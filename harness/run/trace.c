@@ -28,8 +28,8 @@ static void keep(struct trace *trace, const struct trace_event *event)
 
 void trace_add(struct trace *trace, const ra_trace_event *event)
 {
-    struct trace_event own = { "",           event->rank,  event->hop,
-                               event->block, event->start, event->seconds };
+    struct trace_event own = { "",           event->rank,   event->hop, (int)event->block,
+                               event->start, event->seconds };
     snprintf(own.name, sizeof own.name, "%s", event->name);
     pthread_mutex_lock(&trace->lock);
     keep(trace, &own);

@@ -1,24 +1,41 @@
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
 #include "api/handles.h"
 
-static ra_status check_runnable(const ra_plan *plan, const void *args)
+/* Makes this thread the only one on the plan's group. */
+static ra_status enter(const ra_plan *plan, const char *what)
 {
-    if (!plan || !args) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
+    if (!plan) return ra__fail(RA_ERR_ARGUMENT, "%s: NULL argument", what);
     if (!plan->group)
-        return ra__fail(RA_ERR_ARGUMENT, "attend: this plan was made without a group");
-    return RA_OK;
+        return ra__fail(RA_ERR_ARGUMENT, "%s: this plan was made without a group", what);
+    return ra__enter(what, &plan->group->busy);
+}
+
+/* Ends the call. A rank that never started would leave the others waiting: they are told why. */
+static ra_status leave(const ra_plan *plan, bool started, ra_status status)
+{
+    if (!started) status = ra__tell_others(plan->group, status);
+    ra__leave(&plan->group->busy);
+    return status;
 }
 
 /* The tensors both directions share. */
-static ra_status take_inputs(const ra_plan *plan, const ra_tensor *q, const ra_tensor *k,
-                             const ra_tensor *v, const ra_tensor *out, struct ra__io *io)
+static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
+                             const ra_const_tensor *k, const ra_const_tensor *v, struct ra__io *io)
 {
     const struct ra__shape *s = &plan->steps.home.shape;
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
-    RA__TRY(ra__tensor_from("q", q, s, q_rows, s->q_heads, s->dim, &io->q));
-    RA__TRY(ra__tensor_from("k", k, s, k_rows, s->kv_heads, s->dim, &io->k));
-    RA__TRY(ra__tensor_from("v", v, s, k_rows, s->kv_heads, s->value_dim, &io->v));
-    return ra__tensor_from("out", out, s, q_rows, s->q_heads, s->value_dim, &io->out);
+    struct ra__tensor_shape qs = { "q", q_rows, s->q_heads, s->dim };
+    struct ra__tensor_shape ks = { "k", k_rows, s->kv_heads, s->dim };
+    struct ra__tensor_shape vs = { "v", k_rows, s->kv_heads, s->value_dim };
+    RA__TRY(ra__input_from(s, qs, q, &io->q));
+    RA__TRY(ra__input_from(s, ks, k, &io->k));
+    return ra__input_from(s, vs, v, &io->v);
+}
+
+static struct ra__tensor_shape out_shape(const ra_plan *plan, const char *name)
+{
+    const struct ra__shape *s = &plan->steps.home.shape;
+    return (struct ra__tensor_shape){ name, ra_plan_q_count(plan), s->q_heads, s->value_dim };
 }
 
 ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy)
@@ -44,16 +61,10 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
     return RA_OK;
 }
 
-/* A rank that never starts leaves the others waiting: they are told at once. */
-static ra_status tell_others(const ra_plan *plan, ra_status status)
-{
-    return plan ? ra__tell_others(plan->group, status) : status;
-}
-
 static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,
                                   struct ra__io *io)
 {
-    RA__TRY(check_runnable(plan, given));
+    if (!given) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
     ra_attend_args args = ra_attend_args_default();
     RA__TRY(ra__take_struct("ra_attend_args", &args, sizeof args, given));
     *io = (struct ra__io){ .lse = args.lse,
@@ -62,28 +73,44 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .sinks = args.sinks,
                            .seed = args.dropout_seed };
     RA__TRY(take_bias(plan, &args.bias, io));
-    return take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io);
+    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
+    return ra__output_from(&plan->steps.home.shape, out_shape(plan, "out"), &args.out, &io->out);
 }
 
 ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
 {
     struct ra__io io;
-    ra_status status = tell_others(plan, take_attend_args(plan, args, &io));
-    return status == RA_OK ? ra__exec_run(&plan->exec, &plan->exec.forward, &io) : status;
+    RA__TRY(enter(plan, "attend"));
+    ra_status status = take_attend_args(plan, args, &io);
+    if (status != RA_OK) return leave(plan, false, status);
+    return leave(plan, true, ra__exec_run(&plan->exec, &plan->exec.forward, &io));
+}
+
+static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *args,
+                                struct ra__io *io)
+{
+    const struct ra__shape *s = &plan->steps.home.shape;
+    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
+    struct ra__tensor_shape dq = { "dq", q_rows, s->q_heads, s->dim };
+    struct ra__tensor_shape dk = { "dk", k_rows, s->kv_heads, s->dim };
+    struct ra__tensor_shape dv = { "dv", k_rows, s->kv_heads, s->value_dim };
+    RA__TRY(ra__output_from(s, dq, &args->dq, &io->dq));
+    RA__TRY(ra__output_from(s, dk, &args->dk, &io->dk));
+    return ra__output_from(s, dv, &args->dv, &io->dv);
 }
 
 static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args *given,
                                     struct ra__io *io)
 {
-    RA__TRY(check_runnable(plan, given));
+    if (!given) return ra__fail(RA_ERR_ARGUMENT, "gradient: NULL argument");
     const struct ra__shape *s = &plan->steps.home.shape;
     if (!plan->steps.home.backward)
         return ra__fail(RA_ERR_ARGUMENT,
                         "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();
     RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
-    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
-    if (!args.lse && q_rows > 0) return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
+    if (!args.lse && ra_plan_q_count(plan) > 0)
+        return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
     /* The LSE is only read in a backward run; the cast meets the forward's type. */
     *io = (struct ra__io){ .lse = (float *)args.lse,
                            .dlse = args.dlse,
@@ -95,16 +122,17 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     if (args.dsinks && !args.sinks)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dsinks is given without sinks");
     RA__TRY(take_bias(plan, &args.bias, io));
-    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, &args.out, io));
-    RA__TRY(ra__tensor_from("dout", &args.dout, s, q_rows, s->q_heads, s->value_dim, &io->dout));
-    RA__TRY(ra__tensor_from("dq", &args.dq, s, q_rows, s->q_heads, s->dim, &io->dq));
-    RA__TRY(ra__tensor_from("dk", &args.dk, s, k_rows, s->kv_heads, s->dim, &io->dk));
-    return ra__tensor_from("dv", &args.dv, s, k_rows, s->kv_heads, s->value_dim, &io->dv);
+    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
+    RA__TRY(ra__input_from(s, out_shape(plan, "out"), &args.out, &io->out));
+    RA__TRY(ra__input_from(s, out_shape(plan, "dout"), &args.dout, &io->dout));
+    return take_gradients(plan, &args, io);
 }
 
 ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)
 {
     struct ra__io io;
-    ra_status status = tell_others(plan, take_gradient_args(plan, args, &io));
-    return status == RA_OK ? ra__exec_run(&plan->exec, &plan->exec.backward, &io) : status;
+    RA__TRY(enter(plan, "gradient"));
+    ra_status status = take_gradient_args(plan, args, &io);
+    if (status != RA_OK) return leave(plan, false, status);
+    return leave(plan, true, ra__exec_run(&plan->exec, &plan->exec.backward, &io));
 }

@@ -1,9 +1,21 @@
 /* check.c - argument checks that several entry points share. */
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "api/handles.h"
+
+ra_status ra__enter(const char *what, atomic_bool *busy)
+{
+    if (!atomic_exchange(busy, true)) return RA_OK;
+    return ra__fail(RA_ERR_BUSY,
+                    "%s: another thread is in a call on this handle; a handle, with its plans, "
+                    "serves one thread at a time",
+                    what);
+}
+
+void ra__leave(atomic_bool *busy) { atomic_store(busy, false); }
 
 ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs)
 {
@@ -99,7 +111,9 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
         .dtype = p.dtype,
         .batch = p.batch ? p.batch : 1,
         .q_len = p.q_len,
-        .k_len = p.k_len ? p.k_len : p.q_len,
+        .k_len = p.k_len == RA_NO_KEYS ? 0
+                 : p.k_len             ? p.k_len
+                                       : p.q_len,
         .q_heads = p.q_heads,
         .kv_heads = p.kv_heads ? p.kv_heads : p.q_heads,
         .dim = p.dim,
@@ -114,18 +128,65 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
     return RA_OK;
 }
 
-ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
-                          int64_t rows, int heads, int dim, ra_tensor *out)
+ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape which,
+                         const ra_const_tensor *tensor, ra_tensor *out)
 {
-    ra_tensor t = *tensor;
-    if (!t.data && rows > 0) return ra__fail(RA_ERR_ARGUMENT, "%s: no data", name);
+    /* Inside the library one type serves inputs and outputs. */
+    ra_tensor t = { (void *)tensor->data, tensor->batch_stride, tensor->position_stride,
+                    tensor->head_stride };
+    if (!t.data && which.rows > 0) return ra__fail(RA_ERR_ARGUMENT, "%s: no data", which.name);
     if ((uintptr_t)t.data % ra__dtype_bytes(shape->dtype))
-        return ra__fail(RA_ERR_ARGUMENT, "%s: data is not aligned to its dtype", name);
+        return ra__fail(RA_ERR_ARGUMENT, "%s: data is not aligned to its dtype", which.name);
     if (!t.batch_stride && !t.position_stride && !t.head_stride) {
-        t.head_stride = dim;
-        t.position_stride = (int64_t)heads * dim;
-        t.batch_stride = rows * t.position_stride;
+        t.head_stride = which.dim;
+        t.position_stride = (int64_t)which.heads * which.dim;
+        t.batch_stride = which.rows * t.position_stride;
     }
+    *out = t;
+    return RA_OK;
+}
+
+/* One of batch, position and head: how many there are, and how many numbers lie between two. */
+struct axis {
+    const char *name;
+    int64_t count, stride;
+};
+
+static int by_stride(const void *a, const void *b)
+{
+    int64_t x = ((const struct axis *)a)->stride, y = ((const struct axis *)b)->stride;
+    return (x > y) - (x < y);
+}
+
+/* From the smallest stride to the largest, each must step over all that lies below it. */
+static ra_status check_overlap(const char *name, struct axis axes[3], int64_t dim)
+{
+    int64_t span = dim; /* numbers from the first to the last of all that lies below */
+    for (int i = 0; i < 3; i++)
+        if (axes[i].stride < 0) axes[i].stride = -axes[i].stride;
+    qsort(axes, 3, sizeof *axes, by_stride);
+    for (int i = 0; i < 3; i++) {
+        if (axes[i].count <= 1) continue;
+        if (axes[i].stride < span)
+            return ra__fail(RA_ERR_ARGUMENT,
+                            "%s: its parts overlap: %s_stride is %" PRId64
+                            ", but must be at least %" PRId64 " for an output",
+                            name, axes[i].name, axes[i].stride, span);
+        span += (axes[i].count - 1) * axes[i].stride;
+    }
+    return RA_OK;
+}
+
+ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape which,
+                          const ra_tensor *tensor, ra_tensor *out)
+{
+    ra_const_tensor given = ra_tensor_read(*tensor);
+    ra_tensor t;
+    RA__TRY(ra__input_from(shape, which, &given, &t));
+    struct axis axes[3] = { { "batch", shape->batch, t.batch_stride },
+                            { "position", which.rows, t.position_stride },
+                            { "head", which.heads, t.head_stride } };
+    if (which.rows > 0) RA__TRY(check_overlap(which.name, axes, which.dim));
     *out = t;
     return RA_OK;
 }

@@ -251,7 +251,9 @@ ra_status ra_group_pool(const ra_group *group, ra_pool *out)
 ra_status ra_group_trim(ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "pool: NULL argument");
+    RA__TRY(ra__enter("pool", &group->busy));
     ra__buffers_trim(group->rank.buffers);
+    ra__leave(&group->busy);
     return RA_OK;
 }
 
@@ -352,9 +354,11 @@ ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void
 ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes)
 {
     if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
-    ra_status status = ra__rank_share(&group->rank, mine, all, bytes);
+    RA__TRY(ra__enter("share", &group->busy));
+    ra_status status = ra__tell_others(group, ra__rank_share(&group->rank, mine, all, bytes));
     if (status == RA_OK) ra__rank_rest(&group->rank);
-    return ra__tell_others(group, status);
+    ra__leave(&group->busy);
+    return status;
 }
 
 ra_status ra_group_poll(ra_group *group)

@@ -10,6 +10,7 @@ enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
 struct ra_group {
     struct ra__rank rank;
     ra_log_fn log;
+    atomic_bool busy; /* a thread is in a call that plans, computes or sends */
 };
 
 struct ra_plan {
@@ -28,6 +29,11 @@ struct ra_plan {
     struct ra__exec exec;
     ra_memory memory;
 };
+
+/* A handle serves one thread at a time: RA_ERR_BUSY if another is between the two. `what` names the
+ * call. */
+ra_status ra__enter(const char *what, atomic_bool *busy);
+void ra__leave(atomic_bool *busy);
 
 /* To the log callback of the group, if it has one. `group` may be NULL. */
 __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,
@@ -51,9 +57,19 @@ ra_status ra__check_shape(const struct ra__shape *shape);
 /* Checks a problem and fills in its defaults. What *taken points to stays the caller's. */
 ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, ra_problem *taken);
 
-/* Checks a tensor of [batch, rows, heads, dim] and fills in packed strides. */
-ra_status ra__tensor_from(const char *name, const ra_tensor *tensor, const struct ra__shape *shape,
-                          int64_t rows, int heads, int dim, ra_tensor *out);
+/* Which tensor of a call is checked: its name in errors, and its extents beside the batch. */
+struct ra__tensor_shape {
+    const char *name;
+    int64_t rows;
+    int heads, dim;
+};
+
+/* Check a tensor of [batch, rows, heads, dim] and fill in packed strides. An input is only read
+ * afterwards, though *out is not const; the items of an output must not overlap. */
+ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape which,
+                         const ra_const_tensor *tensor, ra_tensor *out);
+ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape which,
+                          const ra_tensor *tensor, ra_tensor *out);
 
 /* The figures that predictions are made with: given by the options, measured, or usual for a
  * transport; and a text that says which. */

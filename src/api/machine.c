@@ -4,33 +4,32 @@
 #include "api/handles.h"
 #include "exec/measure.h"
 
-static ra_status check(const char *name, double figure)
+static ra_status check(const char *name, const char *field, double figure)
 {
     if (isfinite(figure) && figure >= 0.0) return RA_OK;
-    return ra__fail(RA_ERR_ARGUMENT, "plan: %s is %g, but must be 0 (not known) or above", name,
-                    figure);
+    return ra__fail(RA_ERR_ARGUMENT, "plan: %s.%s is %g, but must be 0 (not known) or above", name,
+                    field, figure);
+}
+
+static ra_status take_machine(const char *name, const ra_machine *given, struct ra__machine *out)
+{
+    ra_machine m = ra_machine_default();
+    RA__TRY(ra__take_struct("ra_machine", &m, sizeof m, given));
+    RA__TRY(check(name, "latency", m.latency));
+    RA__TRY(check(name, "bandwidth", m.bandwidth));
+    RA__TRY(check(name, "flops", m.flops));
+    RA__TRY(check(name, "backward_flops", m.backward_flops));
+    *out = (struct ra__machine){ m.latency, m.bandwidth, m.flops, m.backward_flops };
+    return RA_OK;
 }
 
 ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
                            struct ra__machine *out, char figures[RA__FIGURES_TEXT])
 {
-    ra_machine measured = ra_machine_default();
-    RA__TRY(ra__take_struct("ra_machine", &measured, sizeof measured, options->machine));
-    RA__TRY(check("latency", options->latency));
-    RA__TRY(check("bandwidth", options->bandwidth));
-    RA__TRY(check("flops", options->flops));
-    RA__TRY(check("backward_flops", options->backward_flops));
-    RA__TRY(check("machine.latency", measured.latency));
-    RA__TRY(check("machine.bandwidth", measured.bandwidth));
-    RA__TRY(check("machine.flops", measured.flops));
-    RA__TRY(check("machine.backward_flops", measured.backward_flops));
-    struct ra__machine_sources sources = {
-        .given = { options->latency, options->bandwidth, options->flops, options->backward_flops },
-        .measured = { measured.latency, measured.bandwidth, measured.flops,
-                      measured.backward_flops },
-        .transport = transport,
-        .backward = options->backward != 0,
-    };
+    struct ra__machine_sources sources = { .transport = transport,
+                                           .backward = options->backward != 0 };
+    RA__TRY(take_machine("machine", options->machine, &sources.given));
+    RA__TRY(take_machine("measured", options->measured, &sources.measured));
     ra__machine_settle(&sources, out, figures);
     return RA_OK;
 }
@@ -61,7 +60,8 @@ ra_status ra_group_measure(ra_group *group, const ra_problem *problem, const ra_
 {
     ra_machine machine;
     if (!group || !problem || !out) return ra__fail(RA_ERR_ARGUMENT, "measure: NULL argument");
-    ra_status status = measure(group, problem, given, &machine);
-    if (status == RA_OK) return ra__give_struct("ra_machine", out, &machine, sizeof machine);
-    return ra__tell_others(group, status);
+    RA__TRY(ra__enter("measure", &group->busy));
+    ra_status status = ra__tell_others(group, measure(group, problem, given, &machine));
+    ra__leave(&group->busy);
+    return status == RA_OK ? ra__give_struct("ra_machine", out, &machine, sizeof machine) : status;
 }

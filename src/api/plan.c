@@ -247,7 +247,10 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
     plan->exec.device = ra__device_at(0);
-    ra_status status = fill_plan(plan, problem, &options);
+    ra_status status = group ? ra__enter("plan", &group->busy) : RA_OK;
+    bool entered = group && status == RA_OK;
+    if (status == RA_OK) status = fill_plan(plan, problem, &options);
+    if (entered) ra__leave(&group->busy);
     if (status != RA_OK) {
         ra_plan_destroy(plan);
         return status;

@@ -17,6 +17,7 @@ struct ra_state {
     float *alibi; /* its own copy, or NULL */
     struct ra__terms terms;
     struct ra__meeting meeting;
+    atomic_bool busy; /* a thread changes it */
 };
 
 /* A state may get more keys than it was made for; kernels need no more memory for more of them than
@@ -108,15 +109,17 @@ void ra_state_destroy(ra_state *state)
 ra_status ra_state_init(ra_state *state)
 {
     if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(ra__enter("state", &state->busy));
     memset(state->sums.data, 0, state->sums.bytes);
     for (int64_t i = 0; i < state->sums.rows; i++) state->sums.data[i] = -INFINITY;
+    ra__leave(&state->busy);
     return RA_OK;
 }
 
-ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k, const ra_tensor *v,
-                        int64_t first_key, int64_t keys)
+static ra_status fold_keys(const ra_state *state, const ra_const_tensor *q,
+                           const ra_const_tensor *k, const ra_const_tensor *v, int64_t first_key,
+                           int64_t keys)
 {
-    if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     const struct ra__shape *s = &state->shape;
     if (first_key < 0 || keys < 0 || first_key > s->k_len - keys)
         return ra__fail(RA_ERR_ARGUMENT,
@@ -133,10 +136,23 @@ ra_status ra_state_fold(ra_state *state, const ra_tensor *q, const ra_tensor *k,
                                                                                   : NULL,
                              .first_key = first_key,
                              .keys = keys };
-    RA__TRY(ra__tensor_from("q", q, s, s->q_len, s->q_heads, s->dim, &fold.q));
-    RA__TRY(ra__tensor_from("k", k, s, keys, s->kv_heads, s->dim, &fold.k));
-    RA__TRY(ra__tensor_from("v", v, s, keys, s->kv_heads, s->value_dim, &fold.v));
+    struct ra__tensor_shape qs = { "q", s->q_len, s->q_heads, s->dim };
+    struct ra__tensor_shape ks = { "k", keys, s->kv_heads, s->dim };
+    struct ra__tensor_shape vs = { "v", keys, s->kv_heads, s->value_dim };
+    RA__TRY(ra__input_from(s, qs, q, &fold.q));
+    RA__TRY(ra__input_from(s, ks, k, &fold.k));
+    RA__TRY(ra__input_from(s, vs, v, &fold.v));
     return ra__fold_run(&fold);
+}
+
+ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_const_tensor *k,
+                        const ra_const_tensor *v, int64_t first_key, int64_t keys)
+{
+    if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(ra__enter("state", &state->busy));
+    ra_status status = fold_keys(state, q, k, v, first_key, keys);
+    ra__leave(&state->busy);
+    return status;
 }
 
 ra_status ra_state_set_keys(ra_state *state, int64_t keys)
@@ -146,7 +162,9 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
     shape.k_len = keys;
     RA__TRY(ra__check_shape(&shape));
     RA__TRY(ra__pattern_check(state->pattern, &shape, NULL));
+    RA__TRY(ra__enter("state", &state->busy));
     state->shape = shape;
+    ra__leave(&state->busy);
     return RA_OK;
 }
 
@@ -157,17 +175,29 @@ ra_status ra_state_merge(ra_state *into, const ra_state *from)
     if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
                         other);
+    RA__TRY(ra__enter("state", &into->busy));
     ra__held_states_merge(&into->sums, &from->sums);
+    ra__leave(&into->busy);
     return RA_OK;
+}
+
+static ra_status reduce(ra_state *state, const struct ra__rank *rank)
+{
+    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(ra__enter("state", &state->busy));
+    ra_status status = ra__reduce(&state->sums, &state->meeting, rank);
+    ra__leave(&state->busy);
+    return status;
 }
 
 ra_status ra_state_reduce(ra_state *state, ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    ra_status status = state ? ra__reduce(&state->sums, &state->meeting, &group->rank)
-                             : ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(ra__enter("state", &group->busy));
+    ra_status status = ra__tell_others(group, reduce(state, &group->rank));
     if (status == RA_OK) ra__rank_rest(&group->rank);
-    return ra__tell_others(group, status);
+    ra__leave(&group->busy);
+    return status;
 }
 
 /* `sinks` may be NULL. */
@@ -175,7 +205,8 @@ static ra_status finish(const ra_state *state, const float *sinks, const ra_tens
 {
     const struct ra__shape *s = &state->shape;
     ra_tensor t;
-    RA__TRY(ra__tensor_from("out", out, s, s->q_len, s->q_heads, s->value_dim, &t));
+    struct ra__tensor_shape os = { "out", s->q_len, s->q_heads, s->value_dim };
+    RA__TRY(ra__output_from(s, os, out, &t));
     for (int64_t i = 0; i < state->sums.rows; i++) {
         int64_t query = i / s->q_heads;
         int head = (int)(i % s->q_heads);

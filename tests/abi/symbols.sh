@@ -1,5 +1,5 @@
 #!/bin/sh
-# The shared library exports exactly the functions its header declares.
+# The shared library exports exactly the functions its header declares, each with the version of its ABI.
 # usage: symbols.sh LIBRARY
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -8,7 +8,10 @@ trap 'rm -rf "$dir"' EXIT
 
 # A declaration starts with RA_API and has its name on that line.
 sed -n 's/^RA_API [^(]*[ *]\(ra_[a-z0-9_]*\)(.*/\1/p' "$root/include/ringattn.h" | sort >"$dir/declared"
-nm -D --defined-only "$1" | awk '{ print $NF }' | sort >"$dir/exported"
+number() { sed -n "s/^#define RA_VERSION_$1 //p" "$root/include/ringattn.h"; }
+version=RINGATTN_$(number MAJOR).$(number MINOR)
+nm -D --defined-only "$1" | awk '{ print $NF }' | grep -vx "$version" | sort >"$dir/versioned"
+sed 's/@.*//' "$dir/versioned" >"$dir/exported"
 
 declarations=$(grep -c '^RA_API ' "$root/include/ringattn.h")
 found=$(wc -l <"$dir/declared")
@@ -20,4 +23,8 @@ if ! diff "$dir/declared" "$dir/exported" >"$dir/diff"; then
     sed -n 's/^< /declared but not exported: /p; s/^> /exported but not declared: /p' "$dir/diff"
     exit 1
 fi
-echo "$found functions declared and exported"
+if grep -v "@@$version\$" "$dir/versioned"; then
+    echo "these do not have the version $version"
+    exit 1
+fi
+echo "$found functions declared, and exported as $version"

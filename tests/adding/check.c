@@ -140,12 +140,14 @@ static ra_status run_rank(ra_group *group, void *context)
     if (status != RA_OK) return status;
     if (kernel && strcmp(ra_plan_kernel(plan), kernel)) stop("another kernel was used");
     ra_attend_args a = ra_attend_args_default();
-    a.q = ra_tensor_packed(sq), a.k = ra_tensor_packed(sk), a.v = ra_tensor_packed(sv);
+    a.q = ra_const_tensor_packed(sq), a.k = ra_const_tensor_packed(sk);
+    a.v = ra_const_tensor_packed(sv);
     a.out = ra_tensor_packed(so), a.lse = lse;
     status = ra_attend(plan, &a);
     if (status == RA_OK) check_wire(plan);
     ra_gradient_args b = ra_gradient_args_default();
-    b.q = a.q, b.k = a.k, b.v = a.v, b.out = a.out, b.lse = lse, b.dout = ra_tensor_packed(sdo);
+    b.q = a.q, b.k = a.k, b.v = a.v, b.out = ra_tensor_read(a.out), b.lse = lse;
+    b.dout = ra_const_tensor_packed(sdo);
     b.dq = ra_tensor_packed(sdq), b.dk = ra_tensor_packed(sdk), b.dv = ra_tensor_packed(sdv);
     if (status == RA_OK) status = ra_gradient(plan, &b);
     if (status == RA_OK) status = ra_layout_give(choice->layout, rank, back, 1);

@@ -33,7 +33,7 @@ static ra_status make_plan(ra_group *group, float scale, ra_plan **plan)
 static ra_status attend(ra_plan *plan, float *memory, bool refused)
 {
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(memory);
+    args.q = args.k = args.v = ra_const_tensor_packed(memory);
     args.out = ra_tensor_packed(refused ? NULL : memory + FLOATS);
     args.lse = memory + 2 * FLOATS;
     return ra_attend(plan, &args);
@@ -42,8 +42,8 @@ static ra_status attend(ra_plan *plan, float *memory, bool refused)
 static ra_status gradient(ra_plan *plan, float *memory)
 {
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = args.k = args.v = args.dout = ra_tensor_packed(memory);
-    args.out = ra_tensor_packed(memory + FLOATS);
+    args.q = args.k = args.v = args.dout = ra_const_tensor_packed(memory);
+    args.out = ra_const_tensor_packed(memory + FLOATS);
     args.lse = memory + 2 * FLOATS;
     args.dq = ra_tensor_packed(memory + 3 * FLOATS);
     args.dk = ra_tensor_packed(memory + 4 * FLOATS);

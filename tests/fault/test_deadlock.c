@@ -38,7 +38,7 @@ static ra_status attend(ra_plan *plan)
 {
     float in[TOKENS * DIM] = { 0 }, out[TOKENS * DIM];
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(in);
+    args.q = args.k = args.v = ra_const_tensor_packed(in);
     args.out = ra_tensor_packed(out);
     return ra_attend(plan, &args);
 }

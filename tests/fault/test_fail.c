@@ -262,7 +262,7 @@ static ra_status fail_or_attend(ra_group *group, void *context)
     ra_plan *plan;
     RA__TRY(ra_plan_create(group, &problem, NULL, &plan));
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(x);
+    args.q = args.k = args.v = ra_const_tensor_packed(x);
     args.out = ra_tensor_packed(x + 32);
     ra_status status = ra_attend(plan, &args);
     ra_plan_destroy(plan);

@@ -95,12 +95,12 @@ static ra_status run_twice(ra_plan *plan)
     float in[FLOATS], out[FLOATS], lse[TOKENS * HEADS], dq[FLOATS], dk[FLOATS], dv[FLOATS];
     for (int i = 0; i < FLOATS; i++) in[i] = 0.01f * (float)(i % 17);
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(in);
+    args.q = args.k = args.v = ra_const_tensor_packed(in);
     args.out = ra_tensor_packed(out);
     args.lse = lse;
     ra_gradient_args back = ra_gradient_args_default();
-    back.q = back.k = back.v = back.dout = ra_tensor_packed(in);
-    back.out = ra_tensor_packed(out);
+    back.q = back.k = back.v = back.dout = ra_const_tensor_packed(in);
+    back.out = ra_const_tensor_packed(out);
     back.lse = lse;
     back.dq = ra_tensor_packed(dq);
     back.dk = ra_tensor_packed(dk);
@@ -193,7 +193,8 @@ static ra_status run_states(const struct scenario *scenario)
     problem.order = NULL; /* for plans only */
     ra_state *front = NULL, *back = NULL;
     float in[FLOATS] = { 0 }, out[FLOATS];
-    ra_tensor q = ra_tensor_packed(in), o = ra_tensor_packed(out);
+    ra_const_tensor q = ra_const_tensor_packed(in);
+    ra_tensor o = ra_tensor_packed(out);
     ra_status status = ra_state_create(&problem, NULL, &front);
     if (status == RA_OK) status = ra_state_create(&problem, NULL, &back);
     if (status == RA_OK) status = ra_state_fold(front, &q, &q, &q, 0, 11);

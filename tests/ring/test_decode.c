@@ -215,9 +215,9 @@ struct cache {
     float out[8][7 * 4 * 12], lse[8][7 * 4]; /* as each rank has them; out in the dtype */
 };
 
-static ra_tensor rows_from(const struct view *view, int64_t position)
+static ra_const_tensor rows_from(const struct view *view, int64_t position)
 {
-    ra_tensor t = view_tensor(view);
+    ra_const_tensor t = view_input(view);
     t.data = view_row(view, 0, position, 0);
     return t;
 }
@@ -228,12 +228,12 @@ static ra_status fold_token(ra_group *group, void *context)
     struct cache *c = context;
     int rank = ra_group_rank(group);
     ra_state *state = c->states[rank];
-    ra_tensor q = rows_from(&c->all->whole[TENSOR_Q], c->keys - c->queries);
+    ra_const_tensor q = rows_from(&c->all->whole[TENSOR_Q], c->keys - c->queries);
     ra_status status = ra_state_init(state);
     if (status == RA_OK) status = ra_state_set_keys(state, c->keys);
     for (int64_t first = 3 * rank; first < c->keys && status == RA_OK; first += 3 * c->ranks) {
-        ra_tensor k = rows_from(&c->all->whole[TENSOR_K], first);
-        ra_tensor v = rows_from(&c->all->whole[TENSOR_V], first);
+        ra_const_tensor k = rows_from(&c->all->whole[TENSOR_K], first);
+        ra_const_tensor v = rows_from(&c->all->whole[TENSOR_V], first);
         status = ra_state_fold(state, &q, &k, &v, first, c->keys - first < 3 ? c->keys - first : 3);
     }
     if (status == RA_OK) status = ra_state_reduce(state, group);
@@ -321,11 +321,11 @@ static void a_cache_grows(void **state)
     ra_problem problem = trial_problem(&all.trial);
     problem.k_len = 1;
     assert_ok(ra_state_create(&problem, NULL, &grown));
-    ra_tensor q = view_tensor(&all.whole[TENSOR_Q]);
+    ra_const_tensor q = view_input(&all.whole[TENSOR_Q]);
     for (int64_t keys = 0, more = 1; keys < KEYS; keys += more, more = more % 9 + 2) {
         if (more > KEYS - keys) more = KEYS - keys;
-        ra_tensor k = rows_from(&all.whole[TENSOR_K], keys),
-                  v = rows_from(&all.whole[TENSOR_V], keys);
+        ra_const_tensor k = rows_from(&all.whole[TENSOR_K], keys),
+                        v = rows_from(&all.whole[TENSOR_V], keys);
         assert_ok(ra_state_set_keys(grown, keys + more));
         assert_ok(ra_state_fold(grown, &q, &k, &v, keys, more));
     }

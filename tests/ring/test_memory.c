@@ -488,7 +488,7 @@ static void running_does_not_touch_the_heap(void **state)
     problem.pattern = pattern;
     assert_ok(ra_plan_create(group, &problem, NULL, &plans.plan[0]));
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(q);
+    args.q = args.k = args.v = ra_const_tensor_packed(q);
     args.out = ra_tensor_packed(out);
     args.lse = lse;
     assert_ok(ra_attend(plans.plan[0], &args));

@@ -52,9 +52,9 @@ static ra_state *make_state(const struct step *step)
 
 static ra_status fold(struct step *step, ra_state *state, int64_t first, int64_t keys)
 {
-    ra_tensor q = ra_tensor_packed(step->q);
-    ra_tensor k = ra_tensor_packed(step->k + first * KV_HEADS * DIM);
-    ra_tensor v = ra_tensor_packed(step->v + first * KV_HEADS * WIDTH);
+    ra_const_tensor q = ra_const_tensor_packed(step->q);
+    ra_const_tensor k = ra_const_tensor_packed(step->k + first * KV_HEADS * DIM);
+    ra_const_tensor v = ra_const_tensor_packed(step->v + first * KV_HEADS * WIDTH);
     return ra_state_fold(state, &q, &k, &v, first, keys);
 }
 
@@ -239,7 +239,7 @@ static ra_status among_plans(ra_group *group, void *context)
     problem.q_heads = 1;
     problem.dim = DIM;
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(in);
+    args.q = args.k = args.v = ra_const_tensor_packed(in);
     args.out = ra_tensor_packed(out);
     ra_plan *plan;
     ra_status status = ra_plan_create(group, &problem, NULL, &plan);

@@ -375,8 +375,8 @@ static ra_status no_queries_body(ra_group *group, void *context)
     ra_status status = ra_plan_create(group, &problem, &options, &plan);
     if (status != RA_OK) return status;
     ra_attend_args attend = ra_attend_args_default();
-    attend.k = ra_tensor_packed(k);
-    attend.v = ra_tensor_packed(v);
+    attend.k = ra_const_tensor_packed(k);
+    attend.v = ra_const_tensor_packed(v);
     status = ra_attend(plan, &attend);
     memset(dk, 0xff, sizeof dk);
     ra_gradient_args gradient = ra_gradient_args_default();

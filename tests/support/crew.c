@@ -212,9 +212,9 @@ static void shard_close(struct crew *crew, int rank, struct shard *s, bool give)
 static ra_status attend(struct crew_rank *r, ra_plan *plan, const struct shard *s)
 {
     ra_attend_args args = ra_attend_args_default();
-    args.q = ra_tensor_packed(s->q);
-    args.k = ra_tensor_packed(s->k);
-    args.v = ra_tensor_packed(s->v);
+    args.q = ra_const_tensor_packed(s->q);
+    args.k = ra_const_tensor_packed(s->k);
+    args.v = ra_const_tensor_packed(s->v);
     args.out = ra_tensor_packed(s->out);
     args.lse = s->lse;
     args.progress = r->progress;
@@ -225,12 +225,12 @@ static ra_status attend(struct crew_rank *r, ra_plan *plan, const struct shard *
 static ra_status gradient(struct crew_rank *r, ra_plan *plan, const struct shard *s)
 {
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = ra_tensor_packed(s->q);
-    args.k = ra_tensor_packed(s->k);
-    args.v = ra_tensor_packed(s->v);
-    args.out = ra_tensor_packed(s->out);
+    args.q = ra_const_tensor_packed(s->q);
+    args.k = ra_const_tensor_packed(s->k);
+    args.v = ra_const_tensor_packed(s->v);
+    args.out = ra_const_tensor_packed(s->out);
     args.lse = s->lse;
-    args.dout = ra_tensor_packed(s->dout);
+    args.dout = ra_const_tensor_packed(s->dout);
     args.dlse = s->dlse;
     args.dq = ra_tensor_packed(s->dq);
     args.dk = ra_tensor_packed(s->dk);

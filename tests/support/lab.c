@@ -191,14 +191,13 @@ static ra_status make_plan(ra_group *group, void *context)
     const struct trial *t = &lab->trial;
     struct lab_rank *r = &lab->rank[ra_group_rank(group)];
     ra_problem problem = trial_problem(t);
+    ra_machine machine = trial_machine(t);
     problem.pattern = lab->pattern;
     problem.order = lab->order;
     ra_plan_options options = ra_plan_options_default();
     options.strategy = t->strategy;
     options.bias = t->bias != NULL;
-    options.latency = t->latency;
-    options.bandwidth = t->bandwidth;
-    options.flops = t->flops;
+    options.machine = &machine;
     options.kernel = *t->kernel ? t->kernel : NULL;
     options.backward = t->backward;
     if (lab->custom) {
@@ -251,9 +250,9 @@ static ra_status run_forward(ra_group *group, void *context)
     struct lab *lab = context;
     struct lab_rank *r = &lab->rank[ra_group_rank(group)];
     ra_attend_args args = ra_attend_args_default();
-    args.q = view_tensor(&r->shards[TENSOR_Q]);
-    args.k = view_tensor(&r->shards[TENSOR_K]);
-    args.v = view_tensor(&r->shards[TENSOR_V]);
+    args.q = view_input(&r->shards[TENSOR_Q]);
+    args.k = view_input(&r->shards[TENSOR_K]);
+    args.v = view_input(&r->shards[TENSOR_V]);
     args.out = view_tensor(&r->shards[TENSOR_OUT]);
     args.lse = lab->no_lse ? NULL : (float *)(void *)r->shards[TENSOR_LSE].data;
     args.bias = terms_view(&lab->terms, r->bias, r->counts[0]);
@@ -269,12 +268,12 @@ static ra_status run_backward(ra_group *group, void *context)
     struct lab *lab = context;
     struct lab_rank *r = &lab->rank[ra_group_rank(group)];
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = view_tensor(&r->shards[TENSOR_Q]);
-    args.k = view_tensor(&r->shards[TENSOR_K]);
-    args.v = view_tensor(&r->shards[TENSOR_V]);
-    args.out = view_tensor(&r->shards[TENSOR_OUT]);
+    args.q = view_input(&r->shards[TENSOR_Q]);
+    args.k = view_input(&r->shards[TENSOR_K]);
+    args.v = view_input(&r->shards[TENSOR_V]);
+    args.out = view_input(&r->shards[TENSOR_OUT]);
     args.lse = (const float *)(void *)r->shards[TENSOR_LSE].data;
-    args.dout = view_tensor(&r->shards[TENSOR_DOUT]);
+    args.dout = view_input(&r->shards[TENSOR_DOUT]);
     args.dlse = (const float *)(void *)r->shards[TENSOR_DLSE].data;
     args.dq = view_tensor(&r->shards[TENSOR_DQ]);
     args.dk = view_tensor(&r->shards[TENSOR_DK]);

@@ -29,9 +29,9 @@ static ra_status run_both(ra_group *group, void *context)
 {
     struct part *p = &((struct world *)context)->part[ra_group_rank(group)];
     ra_attend_args a = ra_attend_args_default();
-    a.q = ra_tensor_packed(p->q);
-    a.k = ra_tensor_packed(p->k);
-    a.v = ra_tensor_packed(p->v);
+    a.q = ra_const_tensor_packed(p->q);
+    a.k = ra_const_tensor_packed(p->k);
+    a.v = ra_const_tensor_packed(p->v);
     a.out = ra_tensor_packed(p->out);
     a.lse = p->lse;
     ra_status status = ra_attend(p->plan, &a);
@@ -40,9 +40,9 @@ static ra_status run_both(ra_group *group, void *context)
     g.q = a.q;
     g.k = a.k;
     g.v = a.v;
-    g.out = a.out;
+    g.out = ra_tensor_read(a.out);
     g.lse = p->lse;
-    g.dout = ra_tensor_packed(p->dout);
+    g.dout = ra_const_tensor_packed(p->dout);
     g.dq = ra_tensor_packed(p->dq);
     g.dk = ra_tensor_packed(p->dk);
     g.dv = ra_tensor_packed(p->dv);

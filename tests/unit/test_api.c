@@ -29,7 +29,7 @@ static void statuses_have_names_and_texts(void **state)
     RA_STATUS_LIST(CHECK)
 #undef CHECK
     assert_string_equal(ra_status_name((ra_status)-1), "unknown status");
-    assert_string_equal(ra_status_text((ra_status)11), "unknown status");
+    assert_string_equal(ra_status_text((ra_status)12), "unknown status");
     assert_string_equal(ra_status_name((ra_status)12345), "unknown status");
 }
 
@@ -697,13 +697,14 @@ static void desk_open(struct desk *d, int backward)
     for (int i = 0; i < 96; i++) d->out[i] = d->dq[i] = 5.0f;
     d->attend = ra_attend_args_default();
     d->gradient = ra_gradient_args_default();
-    d->attend.q = d->gradient.q = ra_tensor_packed(d->q);
-    d->attend.k = d->gradient.k = ra_tensor_packed(d->k);
-    d->attend.v = d->gradient.v = ra_tensor_packed(d->v);
-    d->attend.out = d->gradient.out = ra_tensor_packed(d->out);
+    d->attend.q = d->gradient.q = ra_const_tensor_packed(d->q);
+    d->attend.k = d->gradient.k = ra_const_tensor_packed(d->k);
+    d->attend.v = d->gradient.v = ra_const_tensor_packed(d->v);
+    d->attend.out = ra_tensor_packed(d->out);
+    d->gradient.out = ra_const_tensor_packed(d->out);
     d->attend.lse = d->lse;
     d->gradient.lse = d->lse;
-    d->gradient.dout = ra_tensor_packed(d->dout);
+    d->gradient.dout = ra_const_tensor_packed(d->dout);
     d->gradient.dq = ra_tensor_packed(d->dq);
     d->gradient.dk = ra_tensor_packed(d->dk);
     d->gradient.dv = ra_tensor_packed(d->dv);
@@ -810,7 +811,7 @@ static void progress_can_stop_a_long_run(void **state)
     assert_ok(ra_group_create_local(1, NULL, &group));
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(data);
+    args.q = args.k = args.v = ra_const_tensor_packed(data);
     args.out = ra_tensor_packed(out);
     args.progress = stop_at_once;
     args.context = &calls;
@@ -822,6 +823,35 @@ static void progress_can_stop_a_long_run(void **state)
     free(out);
 }
 
+/* ---- In one call ----------------------------------------------------------------------------- */
+
+/* The same bits as with a plan, and nothing is left behind. */
+static void attention_in_one_call(void **state)
+{
+    (void)state;
+    struct desk d;
+    float out[96], lse[24];
+    size_t before = ra_allocated_bytes();
+    desk_open(&d, false);
+    for (int i = 0; i < 96; i++) d.q[i] = d.k[i] = d.v[i] = sinf((float)i);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    ra_problem problem = good_problem();
+    assert_ok(ra_attention(&problem, d.q, d.k, d.v, out, lse));
+    assert_memory_equal(out, d.out, sizeof out);
+    assert_memory_equal(lse, d.lse, sizeof lse);
+    memset(out, 0, sizeof out);
+    assert_ok(ra_attention(&problem, d.q, d.k, d.v, out, NULL));
+    assert_memory_equal(out, d.out, sizeof out);
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_attention(NULL, d.q, d.k, d.v, out, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "k: no data", ra_attention(&problem, d.q, NULL, d.v, out, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "out: no data",
+                 ra_attention(&problem, d.q, d.k, d.v, NULL, NULL));
+    problem.dim = 0;
+    assert_fails(RA_ERR_ARGUMENT, "dim is 0", ra_attention(&problem, d.q, d.k, d.v, out, NULL));
+    desk_close(&d);
+    assert_int_equal(ra_allocated_bytes(), before);
+}
+
 /* ---- State ----------------------------------------------------------------------------------- */
 
 static void wrong_states_are_refused(void **state)
@@ -830,7 +860,8 @@ static void wrong_states_are_refused(void **state)
     ra_problem problem = good_problem();
     ra_state *s = KEPT;
     float data[96] = { 0 }, lse[24];
-    ra_tensor t = ra_tensor_packed(data), hollow = ra_tensor_packed(NULL);
+    ra_tensor to = ra_tensor_packed(data), nowhere = ra_tensor_packed(NULL);
+    ra_const_tensor t = ra_tensor_read(to), hollow = ra_tensor_read(nowhere);
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_create(NULL, NULL, &s));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_create(&problem, NULL, NULL));
     assert_fails(RA_ERR_ARGUMENT, "abacus", ra_state_create(&problem, "abacus", &s));
@@ -846,10 +877,10 @@ static void wrong_states_are_refused(void **state)
     assert_fails(RA_ERR_ARGUMENT, "of 12", ra_state_fold(s, &t, &t, &t, 1, INT64_MAX));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_merge(s, NULL));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_merge(NULL, s));
-    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_finish(NULL, &t, lse));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_finish(NULL, &to, lse));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_finish(s, NULL, lse));
-    assert_fails(RA_ERR_ARGUMENT, "out: no data", ra_state_finish(s, &hollow, lse));
-    assert_ok(ra_state_finish(s, &t, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "out: no data", ra_state_finish(s, &nowhere, lse));
+    assert_ok(ra_state_finish(s, &to, NULL));
     ra_state_destroy(s);
 }
 
@@ -1021,6 +1052,7 @@ int main(void)
         cmocka_unit_test(plans_that_cannot_run_say_so),
         cmocka_unit_test(progress_ends_at_one),
         cmocka_unit_test(progress_can_stop_a_long_run),
+        cmocka_unit_test(attention_in_one_call),
         cmocka_unit_test(wrong_states_are_refused),
         cmocka_unit_test(wrong_merges_are_refused),
         cmocka_unit_test(older_callers_get_defaults),

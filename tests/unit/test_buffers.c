@@ -226,13 +226,13 @@ static ra_status run_plan(ra_plan *plan, int rank, float lse[TOKENS * HEADS], bo
     float in[FLOATS];
     for (int i = 0; i < FLOATS; i++) in[i] = (float)((i * 37 + rank * 11) % 101) / 50.0f - 1.0f;
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = ra_tensor_packed(in);
+    args.q = args.k = args.v = ra_const_tensor_packed(in);
     args.out = ra_tensor_packed(result[0]);
     args.lse = lse;
     if (!backward) return ra_attend(plan, &args);
     ra_gradient_args back = ra_gradient_args_default();
-    back.q = back.k = back.v = back.dout = ra_tensor_packed(in);
-    back.out = args.out;
+    back.q = back.k = back.v = back.dout = ra_const_tensor_packed(in);
+    back.out = ra_tensor_read(args.out);
     back.lse = lse;
     back.dq = ra_tensor_packed(result[1]);
     back.dk = ra_tensor_packed(result[2]);

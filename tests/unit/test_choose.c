@@ -70,7 +70,9 @@ static void it_suits_the_problem(void **state)
      * more. */
     q = question("full", "contiguous", 8);
     q.kv_heads = 1;
-    q.options.bandwidth = 1e8;
+    ra_machine slow = ra_machine_default();
+    slow.bandwidth = 1e8;
+    q.options.machine = &slow;
     expect_choice(&q, "ring");
     /* Many KV heads on a slow network: a ring sends each of them P - 1 times. */
     q.n = 2048;
@@ -154,7 +156,7 @@ static void predictions_are_those_of_three_numbers(void **state)
 static void figures_say_where_they_come_from(void **state)
 {
     (void)state;
-    ra_machine machine = ra_machine_default();
+    ra_machine machine = ra_machine_default(), given = ra_machine_default();
     ra_stats stats = ra_stats_default();
     struct question q = question("full", "contiguous", 2);
     ra_plan *plan;
@@ -168,8 +170,9 @@ static void figures_say_where_they_come_from(void **state)
     machine.bandwidth = 3e9;
     machine.flops = 2e11;
     machine.backward_flops = 1e11;
-    q.options.machine = &machine;
-    q.options.bandwidth = 4e9;
+    q.options.measured = &machine;
+    q.options.machine = &given;
+    given.bandwidth = 4e9;
     q.options.backward = 1;
     ask(&q, "ring", 0, &plan);
     assert_string_equal(ra_plan_figures(plan),
@@ -180,7 +183,7 @@ static void figures_say_where_they_come_from(void **state)
     assert_ok(ra_plan_forecast(plan, 1, &stats));
     assert_true(fabs(stats.seconds - stats.flops / 1e11) < 1e-9);
     ra_plan_destroy(plan);
-    q.options.flops = 5e11; /* backward too, then */
+    given.flops = 5e11; /* backward too, then */
     ask(&q, "ring", 0, &plan);
     assert_ok(ra_plan_forecast(plan, 1, &stats));
     assert_true(fabs(stats.seconds - stats.flops / 5e11) < 1e-9);
@@ -236,13 +239,15 @@ static void figures_that_are_none_are_refused(void **state)
         for (int field = 0; field < 3; field++) {
             ra_problem problem = ra_problem_default();
             ra_plan_options options = ra_plan_options_default();
-            ra_machine machine = ra_machine_default();
+            ra_machine machine = ra_machine_default(), measured = ra_machine_default();
             ra_plan *plan = NULL;
             problem.q_len = 64;
             problem.q_heads = 1;
             problem.dim = 8;
             options.machine = &machine;
-            *(double *[]){ &options.latency, &options.bandwidth, &machine.flops }[field] = wrong[i];
+            options.measured = &measured;
+            *(double *[]){ &machine.latency, &machine.bandwidth,
+                           &measured.flops }[field] = wrong[i];
             test_status(RA_ERR_ARGUMENT, ra_plan_create(NULL, &problem, &options, &plan), "create",
                         __FILE__, __LINE__);
         }

@@ -99,7 +99,8 @@ static void run_backward(struct world *w)
 {
     ra_tensor tensor = ra_tensor_packed(w->numbers);
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = args.k = args.v = args.out = args.dout = args.dq = args.dk = args.dv = tensor;
+    args.q = args.k = args.v = args.out = args.dout = ra_tensor_read(tensor);
+    args.dq = args.dk = args.dv = tensor;
     args.lse = w->numbers;
     assert_ok(ra_gradient(w->plan, &args));
 }
@@ -141,7 +142,8 @@ static void run_forward(struct world *w)
 {
     ra_tensor tensor = ra_tensor_packed(w->numbers);
     ra_attend_args args = ra_attend_args_default();
-    args.q = args.k = args.v = args.out = tensor;
+    args.q = args.k = args.v = ra_tensor_read(tensor);
+    args.out = tensor;
     assert_ok(ra_attend(w->plan, &args));
 }
 

@@ -50,7 +50,8 @@ static ra_state *make_state(const struct pieces *p)
 static ra_status fold(const struct pieces *p, ra_state *state, int64_t first, int64_t keys)
 {
     const struct view *k = &p->lab.whole[TENSOR_K], *v = &p->lab.whole[TENSOR_V];
-    ra_tensor q = view_tensor(&p->lab.whole[TENSOR_Q]), kt = view_tensor(k), vt = view_tensor(v);
+    ra_const_tensor q = view_input(&p->lab.whole[TENSOR_Q]);
+    ra_const_tensor kt = view_input(k), vt = view_input(v);
     kt.data = view_row(k, 0, first, 0);
     vt.data = view_row(v, 0, first, 0);
     return ra_state_fold(state, &q, &kt, &vt, first, keys);
