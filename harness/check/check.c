@@ -307,7 +307,8 @@ static int compare_sample(struct checker *checker)
         status = machine_go_on();
     }
     /* A key alone needs the output and LSE of all queries, which no process of several has. */
-    for (int i = 0; i < SAMPLED_KEYS && t->backward && !checker->engine->joined && !status; i++) {
+    bool with_keys = t->backward && t->k_len > 0 && !checker->engine->joined;
+    for (int i = 0; i < SAMPLED_KEYS && with_keys && !status; i++) {
         int64_t key = spread(i, SAMPLED_KEYS, t->k_len), kv_head = i * 3 % t->kv_heads;
         oracle_key(&checker->oracle, i % t->batch, key, kv_head, &w.row, &w.dk, &w.dv);
         w.found.score_terms = fmax(w.found.score_terms, w.row.score_terms);

@@ -79,7 +79,8 @@ static const struct flag {
     TRIAL(
         VERB_BENCH, PROBLEM, "--tokens", "N", "n",
         "queries and keys, for every kernel (4096; fewer for scalar); decoding: 16 keys for each"),
-    TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk", "keys, where they differ from the queries"),
+    TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk",
+          "keys, where they differ from the queries; may be 0"),
     TRIAL(SIZED | VERB_BENCH, PROBLEM, "--heads", "N", "h", "query heads (8)"),
     TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),
     TRIAL(SIZED, PROBLEM, "--dim", "N", "d", "numbers per head of Q and K (64)"),

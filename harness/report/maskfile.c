@@ -48,6 +48,7 @@ int maskfile_check(const struct options *o)
     if (t->q_len > MASK_MOST || t->k_len > MASK_MOST)
         return refuse("--mask: %" PRId64 " x %" PRId64 " is too large to look at; at most %d x %d",
                       t->q_len, t->k_len, MASK_MOST, MASK_MOST);
+    if (t->k_len == 0) return refuse("--mask: there are no keys to look at");
     int status = find_heads(o, &first, &count);
     if (status) return status;
     if (count * t->q_len * t->k_len > PAIRS_MOST)

@@ -1,6 +1,7 @@
 /* report.c - the figures of a run, from what its ranks counted. */
 #include "report.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,7 +30,7 @@ void report_fill(const struct engine *engine, struct run_report *report)
     report->tokens_per_second = (double)t->batch * (double)t->q_len / report->seconds;
     report->gflops = report->flops / report->seconds * 1e-9;
     report->density = (double)report->pairs / (double)t->batch / (double)t->q_heads /
-                      (double)t->q_len / (double)t->k_len;
+                      (double)t->q_len / fmax((double)t->k_len, 1.0);
 }
 
 void report_problem_json(struct json *json, const struct trial *trial, const char *strategy,

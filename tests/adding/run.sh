@@ -31,7 +31,7 @@ expect() { # expect WHAT COMMAND...
 
 tree=$work/tree build=$work/build
 mkdir "$tree"
-(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault) | (cd "$tree" && tar xf -)
+(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault tests/bits) | (cd "$tree" && tar xf -)
 
 cp "$here/pattern_example.c" "$tree/src/pattern/sinks.c"
 echo 'RA__PATTERN(sinks)' >>"$tree/src/pattern/pattern.list"

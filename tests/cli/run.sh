@@ -173,10 +173,12 @@ done
 for value in "" 12x 1e6 0x10 nan inf " 5" 5.5 --json; do
     refused "--tokens: \"$value\" is not a whole number" run --tokens "$value"
 done
-for flag in --kv-tokens --heads --kv-heads --dim --value-dim --batch --ring --threads; do
+for flag in --heads --kv-heads --dim --value-dim --batch --ring --threads; do
     refused "$flag: 0 is out of range" run $flag 0
     refused "$flag: \"many\" is not a whole number" run $flag many
 done
+refused "--kv-tokens: -1 is out of range" run --kv-tokens=-1
+refused "--kv-tokens: \"many\" is not a whole number" run --kv-tokens many
 refused "--heads: \"8x\" is not a whole number" run --heads 8x/2
 refused "--scale: \"nan\" is not a number" run --scale nan
 refused "--scale: -1 is out of range" run --scale -1
@@ -224,6 +226,16 @@ says '"ranks": 2'
 ok run --tokens 3 --heads 1 --dim 4 --ring 8 --pattern causal
 ok run --tokens 6000 --heads 2 --dim 64 --pattern causal --ring 2 --backward
 says "verified   32 rows and 8 keys against the fp64 oracle, spread over the sequence"
+
+# An empty cache.
+ok run --tokens 8 --kv-tokens 0 --heads 2 --dim 8 --ring 2 --backward --json
+json problem verified
+says '"density": 0'
+ok plan --tokens 8 --kv-tokens 0 --heads 2 --dim 8 --ring 2 --json
+json predicted_seconds
+ok verify "causal n=8 nk=0 h=4/2 d=16 ring=3 backward" "full n=1 nk=0 h=2 d=8 bf16"
+refused "there are no keys to look at" plan --tokens 8 --kv-tokens 0 --mask mask.png
+refused "more queries (8) than keys (0)" run --tokens 8 --kv-tokens 0 --pattern prefix:4
 
 # ---- Files ------------------------------------------------------------------------------------------------------
 
