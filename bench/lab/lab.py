@@ -66,14 +66,20 @@ class ScheduleOutput(ctypes.Structure):
 
 
 class Pattern:
-    """Rows of one head, repeated for all heads and batch items. rows: (q_row, q_count, [runs])."""
+    """Rows of one head, repeated for all heads and batch items. rows: (q_row, q_count, [runs]).
+    stair: queries count in steps of 2^stair."""
 
-    def __init__(self, rows, flags=FIRST | LAST):
-        self.rows, self.flags = rows, flags
+    def __init__(self, rows, flags=FIRST | LAST, stair=0):
+        self.rows, self.flags, self.stair = rows, flags | stair << 8, stair
 
     @staticmethod
     def band(n, keys, lo=-FAR, hi=FAR, **flags):
         return Pattern([(0, n, [(0, keys, lo, hi)])], **flags)
+
+    @staticmethod
+    def blocks(n, reach):
+        """Blocks of 64 queries that see `reach` blocks of 64 keys before and after their own."""
+        return Pattern([(0, n, [(0, n, -64 * reach, 64 * reach + 63)])], stair=6)
 
     @staticmethod
     def documents(lengths, causal=False):
@@ -85,7 +91,7 @@ class Pattern:
         """Query-key pairs of one head."""
         total = 0
         for _, count, runs in self.rows:
-            i = np.arange(count, dtype=np.int64)
+            i = np.arange(count, dtype=np.int64) >> self.stair << self.stair
             for _, keys, lo, hi in runs:
                 total += int(np.maximum(0, np.minimum(keys - 1, hi + i) - np.maximum(0, lo + i) + 1)
                              .sum())
@@ -95,7 +101,7 @@ class Pattern:
         """Which key each query sees, as a dense matrix."""
         seen = torch.zeros(n, keys, dtype=torch.bool)
         for q_row, count, runs in self.rows:
-            i = torch.arange(count)[:, None]
+            i = (torch.arange(count) >> self.stair << self.stair)[:, None]
             for row, k, lo, hi in runs:
                 j = torch.arange(k)[None]
                 seen[q_row:q_row + count, row:row + k] |= (j >= lo + i) & (j <= hi + i)

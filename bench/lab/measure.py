@@ -1,6 +1,9 @@
 """Times variants against PyTorch's cuDNN, alternating in one process.
 
   usage: measure.py FOLDER [--seconds S] [--rounds R] [--cases full,causal,...] [--n N] NAME...
+         --hops P: full attention as P launches over a P-th of the keys each, with state in and out
+         --jump:   scores jump by 2^1000 at the last block of every row, so that all is replayed
+         --flex:   FlexAttention too, where the case has a mask
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data. A ratio is cuDNN's time over the variant's in the same round; printed are the rates of all
@@ -15,13 +18,20 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lab import FAR, Kernel, Pattern, Sensors, finish
+from lab import FIRST, LAST, Kernel, Pattern, Sensors, finish
 
 CASES = {
     "full": lambda n: Pattern.band(n, n),
     "causal": lambda n: Pattern.band(n, n, hi=0),
     "window": lambda n: Pattern.band(n, n, lo=-4095, hi=0),
+    "blocks": lambda n: Pattern.blocks(n, 8),
     "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
+}
+MASKS = {
+    "causal": lambda b, h, q, k: q >= k,
+    "window": lambda b, h, q, k: (q >= k) & (q - k <= 4095),
+    "blocks": lambda b, h, q, k: (q // 64 - k // 64 <= 8) & (k // 64 - q // 64 <= 8),
+    "documents": lambda b, h, q, k: q // 2048 == k // 2048,
 }
 
 
@@ -48,21 +58,52 @@ def timed(function, seconds, sensors):
 class Race:
     """One case at one size: cuDNN and variants of one dim and dtype."""
 
-    def __init__(self, case, n, batch, kernels, options):
+    def __init__(self, case, n, batch, kernels, options, hops=1, jump=False, flex=False):
         dim, dtype = kernels[0].shape.dim, kernels[0].dtype
         heads = 2048 // dim
         self.pattern = CASES[case](n)
         self.q, self.k, self.v = (torch.randn(batch, heads, n, dim, device="cuda", dtype=dtype)
                                   for _ in range(3))
+        if jump:
+            self.q[..., 0] = 64
+            self.k[:, :, :16] = 0
+            self.k[:, :, :16, 0] = 10 * dim ** 0.5
         self.out = torch.empty_like(self.q)
         self.lse = torch.empty(self.q.shape[:3], device="cuda")
         self.case, self.heads = case, heads
         self.flops = 4 * batch * heads * dim * self.pattern.pairs()
         self.cudnn_flops = (self.flops if case in ("full", "causal")
                             else 4 * batch * heads * dim * n * n)
-        self.runners = {kernel.name: self.runner(kernel, options) for kernel in kernels}
+        self.runners = {}
+        if flex and case in MASKS:
+            self.runners["flex"] = self.flex(MASKS[case], n)
+        for kernel in kernels:
+            make = self.runner if hops == 1 else self.hopper
+            self.runners[kernel.name] = make(kernel, options, hops)
 
-    def runner(self, kernel, options):
+    def flex(self, mask, n):
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        blocks = torch.compile(create_block_mask)(mask, None, None, n, n)
+        function = torch.compile(flex_attention)
+        return lambda: function(self.q, self.k, self.v, block_mask=blocks)
+
+    def hopper(self, kernel, options, hops):
+        n = self.k.shape[2] // hops
+        state = (*(torch.empty(self.q.shape[:3], device="cuda") for _ in range(2)),
+                 torch.empty(self.q.shape, device="cuda"))
+        parts = []
+        for i in range(hops):
+            flags = (FIRST if i == 0 else 0) | (LAST if i == hops - 1 else 0)
+            k, v = (x[:, :, i * n:(i + 1) * n].contiguous() for x in (self.k, self.v))
+            pattern = Pattern.band(self.q.shape[2], n, flags=flags)
+            parts.append((kernel.schedule(pattern, self.q, k, **options), k, v))
+
+        def run():
+            for schedule, k, v in parts:
+                kernel.forward(schedule, self.q, k, v, self.out, self.lse, state)
+        return run
+
+    def runner(self, kernel, options, _):
         schedule = kernel.schedule(self.pattern, self.q, self.k, **options)
         return lambda: kernel.forward(schedule, self.q, self.k, self.v, self.out, self.lse)
 
@@ -72,6 +113,7 @@ class Race:
     def run(self, seconds, rounds, sensors):
         """Per name: lists of (ms, clock, power)."""
         times = {name: [] for name in ["cudnn", *self.runners]}
+        timed(next(iter(self.runners.values())), 1, sensors)  # up to the power limit
         for _ in range(rounds):
             times["cudnn"].append(timed(self.cudnn, seconds, sensors))
             for name, function in self.runners.items():
@@ -106,7 +148,9 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--section", type=int, default=4)
     parser.add_argument("--item-cost", type=int, default=2)
-    parser.add_argument("--no-split", action="store_true")
+    for switch in ("no-split", "jump", "flex"):
+        parser.add_argument("--" + switch, action="store_true")
+    parser.add_argument("--hops", type=int, default=1)
     given = parser.parse_args()
     options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split)
     torch.manual_seed(1)
@@ -116,7 +160,8 @@ def main():
         for kind in sorted({(k.shape.dim, k.dtype == torch.float16) for k in kernels}):
             some = [k for k in kernels if (k.shape.dim, k.dtype == torch.float16) == kind]
             for case in given.cases.split(","):
-                race = Race(case, given.n, given.batch, some, options)
+                race = Race(case, given.n, given.batch, some, options, given.hops, given.jump,
+                            given.flex)
                 report(race, race.run(given.seconds, given.rounds, sensors), log)
     sensors.stop()
 

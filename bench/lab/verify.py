@@ -52,7 +52,7 @@ def compare(kernel, out, lse, want, want_lse, wide=1.0):
 def check(kernel, pattern, q, k, v, wide=1.0, **options):
     out, lse = poisoned(q)
     kernel.forward(kernel.schedule(pattern, q, k, **options), q, k, v, out, lse)
-    finish(kernel.name)
+    finish(f"{kernel.name}: {kernel.doing}")
     want, want_lse = reference(q, k, v, pattern.mask(q.shape[2], k.shape[2]))
     return compare(kernel, out, lse, want, want_lse, wide)
 
@@ -78,7 +78,16 @@ def causal_later(kernel):
 
 def window(kernel):
     return (check(kernel, Pattern.band(1500, 1500, lo=-300, hi=0), *some(kernel, 1500, 1500)) or
-            check(kernel, Pattern.band(1500, 1500, lo=-17, hi=40), *some(kernel, 1500, 1500)))
+            check(kernel, Pattern.band(1500, 1500, lo=-17, hi=40), *some(kernel, 1500, 1500)) or
+            check(kernel, Pattern([(0, 1500, [(0, 1500, -17, 40), (1500, 1500, -9, 3)])]),
+                  *some(kernel, 1500, 3000)))
+
+
+def blocks(kernel):
+    """Blocks of 64 queries; then of 16, with a band that is not aligned to them."""
+    return (check(kernel, Pattern.blocks(1500, 3), *some(kernel, 1500, 1500)) or
+            check(kernel, Pattern([(0, 1500, [(0, 1500, -100, 33)])], stair=4),
+                  *some(kernel, 1500, 1500)))
 
 
 def documents(kernel):
@@ -155,7 +164,7 @@ def hops(kernel):
         pattern = Pattern.band(1100, 400, lo=lo - 400 * hop, hi=900 - 400 * hop, flags=flags)
         kk, vv = k[:, :, part].contiguous(), v[:, :, part].contiguous()
         kernel.forward(kernel.schedule(pattern, q, kk), q, kk, vv, out, lse, state)
-    finish(kernel.name)
+    finish(f"{kernel.name}: {kernel.doing}")
     return compare(kernel, out, lse, *reference(q, k, v, Pattern.band(1100, 2000, lo=lo, hi=900)
                                                 .mask(1100, 2000)))
 
@@ -166,13 +175,13 @@ def nan_stays(kernel):
     k[:, :, 600, 3] = float("nan")
     out, lse = poisoned(q)
     kernel.forward(kernel.schedule(Pattern.band(1000, 1000, hi=0), q, k), q, k, v, out, lse)
-    finish(kernel.name)
+    finish(f"{kernel.name}: {kernel.doing}")
     rows = out.isnan().any(-1)
     good = bool(rows[:, :, 600:].all()) and not bool(rows[:, :, :600].any())
     return "" if good else f"{int(rows[:, :, :600].sum())} rows too many"
 
 
-CASES = [full, causal, causal_later, window, documents, runs, shared_out, not_shared_out, strided,
+CASES = [full, causal, causal_later, window, blocks, documents, runs, shared_out, not_shared_out, strided,
          wide_scores, jumps, large_values, hops, nan_stays]
 
 
@@ -181,6 +190,7 @@ def verify(folder, name):
     bad = []
     for case in CASES:
         torch.manual_seed(len(bad) + 11)
+        kernel.doing = case.__name__
         said = case(kernel)
         if said:
             bad.append(f"{case.__name__}: {said}")

@@ -1,7 +1,7 @@
 /* forward.cuh - exact attention forward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
  * A worker is a cluster of 1 or 2 CTAs. It takes the items of its queue (sm90.h) one after the
- * other. In a CTA, two threads of one warpgroup feed the copy engine: one brings blocks of keys and
+ * other. In a CTA, two warps of one warpgroup feed the copy engine: one brings blocks of keys and
  * values into two rings, one brings queries. The other warpgroups, the consumers, own 64 query rows
  * each and keep the running softmax (m, l, o) in registers. In a cluster every block is loaded once
  * and sent to both CTAs.
@@ -131,7 +131,9 @@ template <class F> DEVICE void shared_init(Shared<F> shared)
     barrier_init_done();
 }
 
-/* ---- producers: two threads ---- */
+/* ---- producers: two warps, whose lanes go together; the first one speaks for them ---- */
+
+DEVICE int lane_of(void) { return threadIdx.x & 31; }
 
 struct maps {
     const CUtensorMap *q, *k, *v;
@@ -157,8 +159,11 @@ template <class F> struct Producer {
     }
 };
 
-/* Keys [row, row + KEYS) of the tensor; row i of the tile sees column c of the block if
- * lo + i <= c <= hi + i and c < limit. */
+/* Bands may go in stairs: rows are rounded down to a multiple of a power of two. */
+DEVICE int stair_of(int row, int stair) { return row & -1 << stair; }
+
+/* Keys [row, row + KEYS) of the tensor; row i of the tile, rounded down to its stair, sees column c
+ * of the block if lo + i <= c <= hi + i and c < limit. */
 struct block {
     int row, lo, hi, limit;
 };
@@ -171,19 +176,33 @@ template <class F> DEVICE struct block last_block(int4 run, int *left)
     return { run.x + first, run.z - first, run.w - first, run.y - first };
 }
 
-/* What a block is to the consumers of this CTA, two bits each. */
-template <class F> DEVICE int codes_of(struct block block, int q_count, int rank, bool replay)
+/* What an item's rows are to this lane: it speaks for the consumer of the same number. */
+struct rows {
+    int first, last; /* of the consumer's rows, rounded down to their stairs */
+    bool any, replay;
+};
+
+template <class F> DEVICE struct rows rows_of(int4 who, int4 what, int rank, bool replay)
 {
-    int codes = 0;
-#pragma unroll
-    for (int i = 0; i < F::CONSUMERS; i++) {
-        const int row = (rank * F::CONSUMERS + i) * 64;
-        const bool seen = row < q_count && block.lo + row < F::KEYS && block.hi + row + 63 >= 0;
-        const bool clean = block.lo + row + 63 <= 0 && block.hi + row >= F::KEYS - 1 &&
-                           block.limit >= F::KEYS && !replay;
-        codes |= (!seen ? CODE_SKIP : clean ? CODE_CLEAN : CODE_CAREFUL) << 2 * i;
-    }
-    return codes;
+    const int row = (rank * F::CONSUMERS + lane_of()) * 64, stair = what.w >> RA__SM90_STAIR_SHIFT;
+    return { stair_of(row, stair), stair_of(row + 63, stair), row < who.w, replay };
+}
+
+/* What a block is to all consumers of this CTA: the low bits of their codes, then the high bits. */
+template <class F> DEVICE int codes_of(struct block block, struct rows rows)
+{
+    const bool seen = rows.any && block.lo + rows.first < F::KEYS && block.hi + rows.last >= 0;
+    const bool clean = block.lo + rows.last <= 0 && block.hi + rows.first >= F::KEYS - 1 &&
+                       block.limit >= F::KEYS && !rows.replay;
+    const int mask = (1 << F::CONSUMERS) - 1;
+    return (__ballot_sync(ALL_LANES, !(seen && clean)) & mask) |
+           (__ballot_sync(ALL_LANES, seen) & mask) << 8;
+}
+
+/* One consumer's code out of these. */
+DEVICE int code_of(int codes, int consumer)
+{
+    return (codes >> consumer & 1) | (codes >> (8 + consumer) & 1) << 1;
 }
 
 /* Half of a block where there are two CTAs: a share of its panels, or of its rows if it has one. */
@@ -200,20 +219,22 @@ DEVICE void load_block(uint32_t to, const CUtensorMap *map, uint32_t barrier, st
     }
 }
 
-/* The thread that loads keys and values. Values follow one block after keys: that is when they are
+/* The warp that loads keys and values. Values follow one block after keys: that is when they are
  * needed. The ring of V runs with that of K, so one place serves both. Few registers are left to
- * this thread: a block is stepped on instead of being made anew from its run. */
+ * this warp: a block is stepped on instead of being made anew from its run. */
 template <class F> struct KeyProducer : Producer<F> {
     struct ring at; /* where the next keys go */
 
     DEVICE void load_keys(struct box from, struct block block, int codes)
     {
         barrier_wait(this->shared.k_empty(at.slot), at.lap ^ 1);
-        shared_store(this->shared.entry(at.slot, at.lap),
-                     make_int4(block.lo, block.hi, block.limit, codes));
-        const uint32_t full = this->shared.k_full(at.slot);
-        barrier_expect(full, F::BLOCK_BYTES);
-        load_block<F>(this->shared.k(at.slot), this->maps.k, full, from, this->rank());
+        if (lane_of() == 0) {
+            shared_store(this->shared.entry(at.slot, at.lap),
+                         make_int4(block.lo, block.hi, block.limit, codes));
+            const uint32_t full = this->shared.k_full(at.slot);
+            barrier_expect(full, F::BLOCK_BYTES);
+            load_block<F>(this->shared.k(at.slot), this->maps.k, full, from, this->rank());
+        }
         ring_step<F::STAGES>(at);
     }
 
@@ -222,9 +243,11 @@ template <class F> struct KeyProducer : Producer<F> {
     {
         if (--to.slot < 0) to.slot = F::STAGES - 1, to.lap ^= 1;
         barrier_wait(this->shared.v_empty(to.slot), to.lap ^ 1);
-        const uint32_t full = this->shared.v_full(to.slot);
-        barrier_expect(full, F::BLOCK_BYTES);
-        load_block<F>(this->shared.v(to.slot), this->maps.v, full, from, this->rank());
+        if (lane_of() == 0) {
+            const uint32_t full = this->shared.v_full(to.slot);
+            barrier_expect(full, F::BLOCK_BYTES);
+            load_block<F>(this->shared.v(to.slot), this->maps.v, full, from, this->rank());
+        }
     }
 
     DEVICE void load_item(int index, bool replay)
@@ -234,6 +257,7 @@ template <class F> struct KeyProducer : Producer<F> {
         int run = what.x;
         const int end = run + what.y;
         if (run == end) return;
+        const struct rows rows = rows_of<F>(who, what, this->rank(), replay);
         struct box from = { 0, -1, 0, (int)((uint32_t)who.y >> 16), who.x };
         int left; /* blocks of the run after this one */
         struct block block = last_block<F>(__ldg(runs + run), &left);
@@ -242,7 +266,7 @@ template <class F> struct KeyProducer : Producer<F> {
                                   block.limit + F::KEYS };
             int codes = 0;
             if (--left < 0 && ++run < end) next = last_block<F>(__ldg(runs + run), &left);
-            if (left >= 0) codes = codes_of<F>(next, who.w, this->rank(), replay);
+            if (left >= 0) codes = codes_of<F>(next, rows);
             const struct ring before = at;
             const struct box values = from;
             from.row = block.row;
@@ -262,7 +286,7 @@ template <class F> struct KeyProducer : Producer<F> {
     }
 };
 
-/* The thread that loads queries and tells consumers about items. */
+/* The warp that loads queries and tells consumers about items. */
 template <class F> struct QueryProducer : Producer<F> {
     uint32_t lap;
 
@@ -271,6 +295,7 @@ template <class F> struct QueryProducer : Producer<F> {
     {
         for (int i = 0; i < F::CONSUMERS; i++) {
             barrier_wait(this->shared.q_empty(i), lap ^ 1);
+            if (lane_of() != 0) continue;
             shared_store(this->shared.item(i, lap), who);
             shared_store(this->shared.item(i, lap) + 16, what);
             if (what.w & ITEM_QUIT) {
@@ -297,7 +322,8 @@ template <class F> struct QueryProducer : Producer<F> {
             if (what.y) {
                 int left;
                 const int4 run = __ldg((const int4 *)this->args.runs + what.x);
-                what.y = codes_of<F>(last_block<F>(run, &left), who.w, this->rank(), replay);
+                what.y = codes_of<F>(last_block<F>(run, &left),
+                                     rows_of<F>(who, what, this->rank(), replay));
             }
             what.x = i;
             if (replay) what.w |= ITEM_REPLAY;
@@ -311,14 +337,13 @@ template <class F>
 DEVICE void produce(const ra__sm90_forward &args, Shared<F> shared, struct maps maps)
 {
     const int warp = __shfl_sync(ALL_LANES, threadIdx.x >> 5, 0);
-    const bool leader = (threadIdx.x & 31) == 0;
     KeyProducer<F> keys = { { args, shared, maps }, { 0, 0 } };
     QueryProducer<F> queries = { { args, shared, maps }, 0 };
     for (int replay = 0; replay < 2; replay++) {
-        if (warp == 0 && leader) keys.pass(replay);
-        if (warp == 1 && leader) queries.pass(replay);
+        if (warp == 0) keys.pass(replay);
+        if (warp == 1) queries.pass(replay);
         everyone_sync<F::CLUSTER>();
-        if (!shared_load(shared.failed())) break;
+        if (!uniform(shared_load(shared.failed()))) break;
     }
 }
 
@@ -333,7 +358,6 @@ template <class F> struct State {
     uint32_t q[F::Q_REGISTERS ? F::DIM / 4 : 1];
     float m0, m1, l0, l1;
     float f0, f1; /* what o is to be multiplied with */
-    bool settled; /* all rows of the warp have a reference */
 };
 
 DEVICE float quad_max(float x)
@@ -356,9 +380,9 @@ template <class F> DEVICE void issue_scores(State<F> &x, uint64_t q, uint64_t k)
 {
 #pragma unroll
     for (int step = 0; step < F::DIM / 16; step++) {
-        const int panel = step / 4, inside = step % 4 * 2;
-        const uint64_t from_k = k + panel * (F::KEYS * 128 >> 4) + inside;
-        const uint64_t from_q = q + panel * (64 * 128 >> 4) + inside;
+        const int panel = step / 4, inside = step % 4 * 32;
+        const uint64_t from_k = further(k, panel * F::KEYS * 128 + inside);
+        const uint64_t from_q = further(q, panel * 64 * 128 + inside);
         if constexpr (F::Q_REGISTERS) {
             if (step == 0) wgmma<typename F::type, false, K_MAJOR>(x.s, x.q, from_k);
             else wgmma<typename F::type, true, K_MAJOR>(x.s, x.q + 4 * step, from_k);
@@ -374,16 +398,18 @@ template <class F> DEVICE void issue_values(State<F> &x, uint64_t v)
 {
 #pragma unroll
     for (int step = 0; step < F::KEYS / 16; step++)
-        wgmma<typename F::type, true, N_MAJOR>(x.o, x.p + 4 * step, v + step * (16 * 128 >> 4));
+        wgmma<typename F::type, true, N_MAJOR>(x.o, x.p + 4 * step, further(v, step * 16 * 128));
     wgmma_commit();
 }
 
 /* -inf where a row does not see a key; `row` is the thread's first one in the tile. */
-template <class F> DEVICE void hide(State<F> &x, int4 entry, int row)
+template <class F> DEVICE void hide(State<F> &x, int4 entry, int row, int flags)
 {
-    const int from0 = entry.x + row, from1 = from0 + 8;
-    const unsigned width0 = max(0, min(entry.y + row, entry.z - 1) - from0 + 1);
-    const unsigned width1 = max(0, min(entry.y + row + 8, entry.z - 1) - from1 + 1);
+    const int stair = flags >> RA__SM90_STAIR_SHIFT;
+    const int row0 = stair_of(row, stair), row1 = stair_of(row + 8, stair);
+    const int from0 = entry.x + row0, from1 = entry.x + row1;
+    const unsigned width0 = max(0, min(entry.y + row0, entry.z - 1) - from0 + 1);
+    const unsigned width1 = max(0, min(entry.y + row1, entry.z - 1) - from1 + 1);
     const int column = 2 * (thread_in_group() & 3);
 #pragma unroll
     for (int j = 0; j < F::KEYS / 8; j++) {
@@ -437,8 +463,14 @@ template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
                                  x.m1 == -INFINITY ? 0.f : x.m1);
     x.l0 += sums.x;
     x.l1 += sums.y;
-    x.settled = __all_sync(ALL_LANES, x.m0 > -INFINITY && x.m1 > -INFINITY);
     return rescale;
+}
+
+/* While some row of the warp has seen no key yet, the next block must give it a reference. */
+template <class F> DEVICE int wary(const State<F> &x, int next)
+{
+    const bool settled = __all_sync(ALL_LANES, x.m0 > -INFINITY && x.m1 > -INFINITY);
+    return next == CODE_CLEAN && !settled ? CODE_CAREFUL : next;
 }
 
 /* Without maxima. The vote also keeps ptxas from moving the wait for P V above the exponentials. */
@@ -635,7 +667,6 @@ template <class F> struct Consumer {
     int rank, index; /* index: of the warpgroup among the consumers of the CTA */
     struct ring k, v;
     uint32_t lap; /* of the queries */
-    int dropped;  /* blocks whose keys were skipped while values of an earlier one are pending */
 
     DEVICE int tile_row(void) const { return (rank * F::CONSUMERS + index) * 64; }
     DEVICE int thread_row(void) const
@@ -667,12 +698,9 @@ template <class F> struct Consumer {
     {
         release(shared.v_empty(v.slot));
         ring_step<F::STAGES>(v);
-        for (; dropped > 0; dropped--) {
-            wait_values();
-            release(shared.v_empty(v.slot));
-            ring_step<F::STAGES>(v);
-        }
     }
+
+    DEVICE int item_flags(void) const { return shared_load(shared.item(index, lap) + 28); }
 
     DEVICE void release_queries(void) const
     {
@@ -690,11 +718,11 @@ template <class F> struct Consumer {
     }
 
     /* What the next block is to us, from the word that says it for all consumers. */
-    DEVICE int code(uint32_t word) const { return uniform(shared_load(word) >> 2 * index & 3); }
+    DEVICE int code(uint32_t word) const { return uniform(code_of(shared_load(word), index)); }
     DEVICE int code_after(uint32_t entry) const { return code(entry + 12); }
 
-    /* A block that no row sees, before the first one that some row sees. */
-    DEVICE int skip_first(void)
+    /* A block that no row sees. */
+    DEVICE int skip(void)
     {
         wait_keys();
         const int next = code_after(shared.entry(k.slot, k.lap));
@@ -706,23 +734,11 @@ template <class F> struct Consumer {
         return next;
     }
 
-    /* The same later on: values of an earlier block come first. */
-    DEVICE int skip(void)
-    {
-        wait_keys();
-        const int next = code_after(shared.entry(k.slot, k.lap));
-        take_turn();
-        pass_turn();
-        release_keys();
-        dropped++;
-        return next;
-    }
-
     DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(index), 0); }
     DEVICE uint64_t k_matrix(void) const { return matrix_at(shared.k(k.slot), 0); }
     DEVICE uint64_t v_matrix(void) const { return matrix_at(shared.v(v.slot), F::KEYS * 128); }
 
-    /* The first block: nothing to multiply with values yet. */
+    /* The first block, or the first after one that was skipped: no values are pending. */
     DEVICE int first_block(State<F> &x)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
@@ -736,10 +752,10 @@ template <class F> struct Consumer {
         wgmma_wait<0>();
         hold(x.s);
         release_keys();
-        hide<F>(x, shared_load4(entry), thread_row());
+        hide<F>(x, shared_load4(entry), thread_row(), item_flags());
         if (fold_careful<F>(x, to_log2)) scale_sums<F>(x);
         pack_weights<F>(x);
-        return next;
+        return wary<F>(x, next);
     }
 
     /* Scores of this block, values of the one before it; the softmax runs under the latter. */
@@ -757,14 +773,15 @@ template <class F> struct Consumer {
         wgmma_fence();
         issue_values<F>(x, v_matrix());
         pass_turn();
-        const int next = code_after(entry);
+        int next = code_after(entry);
         wgmma_wait<1>();
         hold(x.s);
         release_keys();
         bool rescale;
-        if (current == CODE_CAREFUL || !x.settled) {
-            hide<F>(x, shared_load4(entry), thread_row());
+        if (current == CODE_CAREFUL) {
+            hide<F>(x, shared_load4(entry), thread_row(), item_flags());
             rescale = fold_careful<F>(x, to_log2);
+            next = wary<F>(x, next);
         } else {
             rescale = fold_free<F>(x, to_log2);
         }
@@ -797,15 +814,18 @@ template <class F> struct Consumer {
             release_queries();
         }
         int next = code(shared.item(index, lap) + 20);
-        while (next == CODE_SKIP) next = skip_first();
-        const bool seen = next != CODE_END;
-        if (seen) {
+#pragma unroll 1
+        while (next != CODE_END) {
+            if (next == CODE_SKIP) {
+                next = skip();
+                continue;
+            }
             next = first_block(x);
 #pragma unroll 1
-            while (next != CODE_END) next = next == CODE_SKIP ? skip() : step(x, next);
+            while (next >= CODE_CLEAN) next = step(x, next);
+            last_values(x);
         }
         if constexpr (!F::Q_REGISTERS) release_queries();
-        if (seen) last_values(x);
     }
 
     DEVICE void start_item(State<F> &x, int flags)
@@ -822,7 +842,7 @@ template <class F> struct Consumer {
     {
         const int warp = (tile_row() >> 4) + (thread_in_group() >> 5);
         uint8_t *failed = args.failed + (size_t)item * F::WARPS + warp;
-        if (replay) return __ldcg(failed) != 0;
+        if (replay) return uniform(__ldcg(failed)) != 0;
         const bool bad = overflowed<F>(x, rows_left);
         const int lane = thread_in_group() & 31;
         if (lane == 0) __stcg(failed, (uint8_t)bad);
@@ -855,10 +875,9 @@ template <class F> struct Consumer {
     DEVICE void pass(void)
     {
         State<F> x;
-        x.settled = false;
         for (;; lap ^= 1) {
             barrier_wait(shared.q_full(index), lap);
-            const int flags = uniform(shared_load(shared.item(index, lap) + 28));
+            const int flags = uniform(item_flags());
             if (flags & ITEM_QUIT) break;
             start_item(x, flags);
             fold_item(x);
@@ -873,13 +892,13 @@ template <class F>
 DEVICE void consume(const ra__sm90_forward &args, const float &to_log2, Shared<F> shared, int rank,
                     int index)
 {
-    Consumer<F> consumer = { args, to_log2, shared, rank, index, { 0, 0 }, { 0, 0 }, 0, 0 };
+    Consumer<F> consumer = { args, to_log2, shared, rank, index, { 0, 0 }, { 0, 0 }, 0 };
     if constexpr (F::TURNS)
         if (index == F::CONSUMERS - 1) named_arrive(1, 256); /* the first turn */
     for (int replay = 0; replay < 2; replay++) {
         consumer.pass();
         everyone_sync<F::CLUSTER>();
-        if (!shared_load(shared.failed())) break;
+        if (!uniform(shared_load(shared.failed()))) break;
     }
 }
 

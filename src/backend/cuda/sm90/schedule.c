@@ -54,11 +54,11 @@ static int32_t moved(int32_t side, int32_t rows, int32_t keys)
 }
 
 /* The keys of `run` that some of rows [from, from + count) sees; count 0 where there are none. */
-static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_t count)
+static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_t count, int stair)
 {
     const int32_t lo = moved(run.lo, from, 0), hi = moved(run.hi, from, 0);
-    const int32_t first = most(0, lo);
-    const int32_t last = least(run.count - 1, hi >= RA__SM90_FAR ? hi : hi + count - 1);
+    const int32_t first = most(0, lo), climb = (count - 1) >> stair << stair;
+    const int32_t last = least(run.count - 1, hi >= RA__SM90_FAR ? hi : hi + climb);
     return (struct ra__sm90_run){ .row = run.row + first,
                                   .count = most(0, last - first + 1),
                                   .lo = moved(lo, 0, first),
@@ -78,7 +78,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
         b->tile_count++;
         for (int i = 0; i < rows->run_count; i++) {
             struct ra__sm90_run run = cut_run(b->input->runs[rows->first_run + i], from,
-                                              tile->count);
+                                              tile->count, rows->flags >> RA__SM90_STAIR_SHIFT);
             if (run.count == 0) continue;
             b->tile_runs[(*runs)++] = run;
             tile->run_count++;

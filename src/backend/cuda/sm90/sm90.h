@@ -1,13 +1,14 @@
 /* sm90.h - attention on Hopper GPUs: what the host tells the kernels, as plain C.
  *
  * Call order: ra__sm90_schedule cuts rows of queries into work items, once per plan; the caller
- * copies its arrays to the device; ra__sm90_forward launches, any number of times. Nothing here
+ * copies its arrays to the device; ra__sm90_forward_launch, any number of times. Nothing here
  * allocates device memory or waits for the device. All pointers of a launch are device pointers and
  * belong to the caller; a schedule belongs to whoever made it.
  *
  * Who sees whom is a band, counted in keys of a run and queries of a row: query i sees key j of a
  * run if lo + i <= j <= hi + i. That covers every pattern whose queries and keys have the same
- * spacing: full, causal, window, documents and blocks of any kind, dilated rows by strides. */
+ * spacing: full, causal, window, documents and blocks of any kind, dilated rows by strides. With
+ * stairs (RA__SM90_STAIR_SHIFT) it also covers blocks of queries that move along together. */
 #ifndef RA__SM90_SM90_H
 #define RA__SM90_SM90_H
 
@@ -29,6 +30,9 @@ struct ra__sm90_run {
 enum ra__sm90_flag {
     RA__SM90_FIRST = 1, /* start from empty state; otherwise from m, l, acc */
     RA__SM90_LAST = 2,  /* write out and lse; otherwise m, l, acc */
+    /* From this bit on: log2 of the stairs of the bands. Query i counts as i rounded down to a
+     * multiple of 2^stair, which divides the tile's rows: blocks of queries that see blocks. */
+    RA__SM90_STAIR_SHIFT = 8,
 };
 
 /* Queries of one head and the key runs they see, in the order in which they are folded. */
@@ -117,6 +121,18 @@ struct ra__sm90_shape {
     int part_floats; /* of one part */
     int warps;       /* that compute, in one worker */
 };
+
+enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };
+
+/* The kernel for `rows` queries per head, and how many workers run at the same time on the current
+ * device. 0 or a CUDA error: there is none for this dim, or the device is not Hopper. */
+int ra__sm90_forward_shape(int dim, int dtype, int rows, struct ra__sm90_shape *shape,
+                           int *workers);
+
+/* Launches that kernel, and the one that merges parts where there are any. Asynchronous; 0 or a
+ * CUDA error. ra__sm90_forward_shape must have been called for this device before. */
+int ra__sm90_forward_launch(const struct ra__sm90_forward *args, int dim, int dtype, int rows,
+                            void *stream);
 
 #ifdef __cplusplus
 }

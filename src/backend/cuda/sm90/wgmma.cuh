@@ -34,12 +34,18 @@ template <int N> DEVICE void hold(uint32_t (&x)[N])
 }
 
 /* A matrix in shared memory, 1024-byte aligned. `panel_bytes`: from one panel to the next, used
- * where B is N_MAJOR. Add (bytes >> 4) to step through it. */
+ * where B is N_MAJOR. */
 DEVICE uint64_t matrix_at(uint32_t address, uint32_t panel_bytes)
 {
     const uint64_t swizzle_128 = (uint64_t)1 << 62, eight_rows = 1024 >> 4;
     return (address & 0x3FFFF) >> 4 | (uint64_t)(panel_bytes >> 4) << 16 | eight_rows << 32 |
            swizzle_128;
+}
+
+/* The same matrix, some bytes further on. Addresses are in the low half: no carry. */
+DEVICE uint64_t further(uint64_t matrix, uint32_t bytes)
+{
+    return (matrix >> 32 << 32) | (uint32_t)((uint32_t)matrix + (bytes >> 4));
 }
 
 enum wgmma_major { K_MAJOR = 0, N_MAJOR = 1 };

@@ -16,8 +16,10 @@ constexpr unsigned ALL_LANES = 0xFFFFFFFF;
 
 DEVICE uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
 
-/* The same value in every lane, in a form that the compiler knows to be the same: branches on it do
- * not diverge and it may live in a uniform register. */
+/* The same value in every lane, in a form that the compiler knows to be the same. What is read from
+ * memory and then branched on must go through this, even far from the main loop: after a branch
+ * that might diverge, ptxas keeps ring positions and matrices in vector registers, and every
+ * wgmma pays for moving them. */
 DEVICE int uniform(int x) { return __reduce_max_sync(ALL_LANES, x); }
 
 /* ---- mbarriers ---- */
