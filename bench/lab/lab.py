@@ -38,7 +38,9 @@ class Column(ctypes.Structure):
 
     @staticmethod
     def of(x):
-        return Column() if x is None else Column(x.data_ptr(), x.stride(2), x.stride(1), x.stride(0))
+        if x is None:
+            return Column()
+        return Column(x.data_ptr(), x.stride(2), x.stride(1), x.stride(0))
 
 
 class Forward(ctypes.Structure):
@@ -49,6 +51,14 @@ class Forward(ctypes.Structure):
                 ("parts", c_void_p), ("failed", c_void_p)]
 
 
+class Backward(ctypes.Structure):
+    _fields_ = [(x, Tensor) for x in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")] + [
+        ("lse", Column), ("scale", ctypes.c_float), ("items", c_void_p), ("runs", c_void_p),
+        ("merges", c_void_p), ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
+        ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
+        ("parts", c_void_p)]
+
+
 class Shape(ctypes.Structure):
     _fields_ = [(x, c_int) for x in ("dim", "tile_rows", "block_keys", "cluster", "threads",
                                      "shared_bytes", "part_floats", "warps")]
@@ -56,7 +66,8 @@ class Shape(ctypes.Structure):
 
 class ScheduleInput(ctypes.Structure):
     _fields_ = [("rows", c_void_p), ("runs", c_void_p)] + [(x, c_int) for x in (
-        "row_count", "tile_rows", "block_keys", "workers", "section_heads", "item_cost", "split")]
+        "row_count", "tile_rows", "block_keys", "workers", "section_heads", "item_cost", "split",
+        "rotate")]
 
 
 class ScheduleOutput(ctypes.Structure):
@@ -115,20 +126,48 @@ class Pattern:
             for h in range(heads):
                 first = 0
                 for q_row, count, rs in self.rows:
-                    rows[at] = (b, h, h * kv_heads // heads, q_row, count, first, len(rs), self.flags)
+                    rows[at] = (b, h, h * kv_heads // heads, q_row, count, first, len(rs),
+                                self.flags)
                     first += len(rs)
                     at += 1
         return rows, runs
 
 
-class Schedule:
-    """A pattern cut into items, on the GPU."""
+    def backward_arrays(self, batch, heads, kv_heads, padded):
+        """The same with sides changed: rows of keys, runs of the queries of all heads of a group
+        that see them. Keys come in stretches that are in the same runs from end to end."""
+        edges = sorted({x for _, _, rs in self.rows for row, n, _, _ in rs for x in (row, row + n)})
+        group = heads // kv_heads
+        rows, runs = [], []
+        for first, end in zip(edges, edges[1:]):
+            at = len(runs)
+            for h in range(group):
+                for q_row, count, rs in self.rows:
+                    for row, n, lo, hi in rs:
+                        if row <= first and end <= row + n:
+                            # query i sees key j: lo + i <= j <= hi + i, so j - hi <= i <= j - lo
+                            shift = first - row
+                            runs.append((h * padded + q_row, count,
+                                         -FAR if hi >= FAR else shift - hi,
+                                         FAR if lo <= -FAR else shift - lo))
+            rows.append((first, end - first, at, len(runs) - at))
+        all_rows = np.zeros(batch * kv_heads * len(rows), dtype=ROWS)
+        for i, (b, h, row) in enumerate((b, h, row) for b in range(batch) for h in range(kv_heads)
+                                        for row in rows):
+            all_rows[i] = (b, h * group, h, *row, FIRST | LAST)
+        return all_rows, np.array(runs, dtype=RUN)
 
-    def __init__(self, kernel, pattern, batch, heads, kv_heads, section=4, item_cost=2, split=True):
-        rows, runs = pattern.arrays(batch, heads, kv_heads)
+
+class Schedule:
+    """A pattern cut into items, on the GPU. padded: of a backward kernel."""
+
+    def __init__(self, kernel, pattern, batch, heads, kv_heads, section=4, item_cost=2, split=True,
+                 padded=0, rotate=False):
+        rows, runs = (pattern.backward_arrays(batch, heads, kv_heads, padded) if padded
+                      else pattern.arrays(batch, heads, kv_heads))
         shape = kernel.shape
         given = ScheduleInput(rows.ctypes.data, runs.ctypes.data, len(rows), shape.tile_rows,
-                              shape.block_keys, kernel.workers, section, item_cost, int(split))
+                              shape.block_keys, kernel.workers, section, item_cost, int(split), int(rotate))
         made = ScheduleOutput()
         if kernel.planner.ra__sm90_schedule(ctypes.byref(given), ctypes.byref(made)):
             raise MemoryError("schedule")
@@ -153,7 +192,10 @@ class Kernel:
         self.shape = Shape()
         self.library.lab_shape(ctypes.byref(self.shape))
         self.workers = self.library.lab_workers()
-        self.library.lab_forward.argtypes = [c_void_p, c_void_p]
+        self.backward_kernel = hasattr(self.library, "lab_backward")
+        self.launch = getattr(self.library,
+                              "lab_backward" if self.backward_kernel else "lab_forward")
+        self.launch.argtypes = [c_void_p, c_void_p]
         self.dtype = torch.float16 if name.startswith("f16") else torch.bfloat16
         self.plans = {}
 
@@ -169,9 +211,27 @@ class Kernel:
                        data(schedule.items), data(schedule.runs), data(schedule.merges),
                        data(schedule.queues), schedule.workers, schedule.merge_count,
                        data(schedule.parts), data(schedule.failed))
-        error = self.library.lab_forward(ctypes.byref(args), torch.cuda.current_stream().cuda_stream)
+        self.start(args)
+
+    def start(self, args):
+        error = self.launch(ctypes.byref(args), torch.cuda.current_stream().cuda_stream)
         if error:
             raise RuntimeError(f"{self.name}: CUDA error {error}")
+
+    def padded(self, rows):
+        return -(-rows // self.shape.block_keys) * self.shape.block_keys
+
+    def backward(self, schedule, q, k, v, out, dout, lse, dq, dk, dv):
+        padded, heads = self.padded(q.shape[2]), q.shape[0] * q.shape[1]
+        if not hasattr(schedule, "sums"):
+            schedule.sums = [torch.empty(heads * padded * x, device="cuda")
+                             for x in (1, 1, q.shape[3])]
+        data = lambda x: None if x is None else x.data_ptr()
+        self.start(Backward(*(Tensor.of(x) for x in (q, k, v, out, dout, dq, dk, dv)),
+                            Column.of(lse), q.shape[3] ** -0.5, data(schedule.items),
+                            data(schedule.runs), data(schedule.merges), data(schedule.queues),
+                            schedule.workers, schedule.merge_count, padded,
+                            *(data(x) for x in schedule.sums), data(schedule.parts)))
 
 
 def finish(what, seconds=8):

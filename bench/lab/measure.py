@@ -6,9 +6,9 @@
          --flex:   FlexAttention too, where the case has a mask
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
-data. A ratio is cuDNN's time over the variant's in the same round; printed are the rates of all
-rounds together, the mean ratio and its smallest and largest value, SM clock and power. Flops are
-4 pairs dim. cuDNN has no window, document or block masks; there the ratio is to its full (no mask)
+data, forward or backward. A ratio is cuDNN's time over the variant's in the same round; printed are
+the rate over all rounds, the mean ratio with its smallest and largest value, SM clock and power.
+Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or block masks; there the ratio is to its full (no mask)
 rate per useful flop, marked with a star."""
 import argparse
 import json
@@ -74,6 +74,8 @@ class Race:
         self.flops = 4 * batch * heads * dim * self.pattern.pairs()
         self.cudnn_flops = (self.flops if case in ("full", "causal")
                             else 4 * batch * heads * dim * n * n)
+        if kernels[0].backward_kernel:
+            self.prepare_backward()
         self.runners = {}
         if flex and case in MASKS:
             self.runners["flex"] = self.flex(MASKS[case], n)
@@ -104,8 +106,30 @@ class Race:
         return run
 
     def runner(self, kernel, options, _):
+        if kernel.backward_kernel:
+            return self.backward_runner(kernel, options)
         schedule = kernel.schedule(self.pattern, self.q, self.k, **options)
         return lambda: kernel.forward(schedule, self.q, self.k, self.v, self.out, self.lse)
+
+    def backward_runner(self, kernel, options):
+        padded = kernel.padded(self.q.shape[2])
+        schedule = kernel.schedule(self.pattern, self.q, self.k, padded=padded, **options)
+        return lambda: kernel.backward(schedule, self.q, self.k, self.v, self.out, self.dout,
+                                       self.lse, *self.gradients)
+
+    def prepare_backward(self):
+        """out and lse by cuDNN, and its backward pass as the rival."""
+        causal = self.case == "causal"
+        result = torch.ops.aten._scaled_dot_product_cudnn_attention(
+            self.q, self.k, self.v, None, True, 0.0, causal, False)
+        self.out, self.lse = result[0], result[1].reshape(self.q.shape[:3]).float().contiguous()
+        self.dout = torch.randn_like(self.q)
+        self.gradients = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
+        inputs = [x.detach().requires_grad_() for x in (self.q, self.k, self.v)]
+        with torch.enable_grad():
+            out = F.scaled_dot_product_attention(*inputs, is_causal=causal)
+        self.cudnn = lambda: torch.autograd.grad(out, inputs, self.dout, retain_graph=True)
+        self.flops, self.cudnn_flops = 2.5 * self.flops, 2.5 * self.cudnn_flops
 
     def cudnn(self):
         F.scaled_dot_product_attention(self.q, self.k, self.v, is_causal=self.case == "causal")
@@ -128,7 +152,8 @@ def report(race, times, log):
         mean = lambda i: sum(x[i] for x in rows) / len(rows)
         star = "*" if race.cudnn_flops != race.flops else ""
         row = dict(case=race.case, n=race.q.shape[2], dim=race.q.shape[3], name=name,
-                   tflops=round(flops / mean(0) / 1e9, 1), ratio=round(sum(per_flop) / len(rows), 4),
+                   tflops=round(flops / mean(0) / 1e9, 1),
+                   ratio=round(sum(per_flop) / len(rows), 4),
                    least=round(min(per_flop), 4), most=round(max(per_flop), 4), ms=mean(0),
                    mhz=round(mean(1)), watts=round(mean(2)))
         log.write(json.dumps(row) + "\n")
@@ -148,17 +173,19 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--section", type=int, default=4)
     parser.add_argument("--item-cost", type=int, default=2)
-    for switch in ("no-split", "jump", "flex"):
+    for switch in ("no-split", "rotate", "jump", "flex"):
         parser.add_argument("--" + switch, action="store_true")
     parser.add_argument("--hops", type=int, default=1)
     given = parser.parse_args()
-    options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split)
+    options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split,
+                   rotate=given.rotate)
     torch.manual_seed(1)
     kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \
             open(f"{given.folder}/measured.jsonl", "a") as log:
-        for kind in sorted({(k.shape.dim, k.dtype == torch.float16) for k in kernels}):
-            some = [k for k in kernels if (k.shape.dim, k.dtype == torch.float16) == kind]
+        kind_of = lambda k: (k.backward_kernel, k.shape.dim, k.dtype == torch.float16)
+        for kind in sorted({kind_of(k) for k in kernels}):
+            some = [k for k in kernels if kind_of(k) == kind]
             for case in given.cases.split(","):
                 race = Race(case, given.n, given.batch, some, options, given.hops, given.jump,
                             given.flex)

@@ -181,21 +181,91 @@ def nan_stays(kernel):
     return "" if good else f"{int(rows[:, :, :600].sum())} rows too many"
 
 
-CASES = [full, causal, causal_later, window, blocks, documents, runs, shared_out, not_shared_out, strided,
-         wide_scores, jumps, large_values, hops, nan_stays]
+def gradients(kernel, pattern, q, k, v, wide=1.0, **options):
+    """Backward of a pattern against float64; out and lse are the reference's."""
+    mask = pattern.mask(q.shape[2], k.shape[2])
+    out, lse = reference(q, k, v, mask)
+    dout = torch.randn_like(q)
+    o, g = out.to(q.dtype), dout.double()
+    group = q.shape[1] // k.shape[1]
+    kk, vv = (x.double().repeat_interleave(group, 1) for x in (k, v))
+    scale = q.shape[3] ** -0.5
+    s = q.double() @ kk.transpose(2, 3) * scale
+    p = torch.exp(s - torch.where(lse.isinf(), 0, lse)[..., None])
+    p.masked_fill_(~mask.to(p.device), 0)
+    delta = (o.double() * g).sum(-1, keepdim=True)
+    ds = p * (g @ vv.transpose(2, 3) - delta) * scale
+    per_group = lambda x: x.unflatten(1, (-1, group)).sum(2)
+    want = (ds @ kk, per_group(ds.transpose(2, 3) @ q.double()), per_group(p.transpose(2, 3) @ g))
+    got = tuple(torch.full_like(x, float("nan")) for x in (q, k, v))
+    schedule = kernel.schedule(pattern, q, k, padded=kernel.padded(q.shape[2]), **options)
+    kernel.backward(schedule, q, k, v, o, dout, lse.float(), *got)
+    finish(f"{kernel.name}: {kernel.doing}")
+    most = 1e-3 if kernel.dtype == torch.float16 else 6e-3
+    said = []
+    for name, x, y in zip(("dq", "dk", "dv"), got, want):
+        error = float((x.double() - y).norm() / y.norm().clamp_min(1e-30))
+        if not error < most * wide:
+            said.append(f"{name} {error:.1e}, {int(x.isnan().any(-1).sum())} rows of NaN")
+    return ", ".join(said)
+
+
+def backward_full(kernel):
+    return (gradients(kernel, Pattern.band(1000, 1000), *some(kernel)) or
+            gradients(kernel, Pattern.band(1000, 1000), *some(kernel), rotate=True))
+
+
+def backward_causal(kernel):
+    return (gradients(kernel, Pattern.band(1537, 1537, hi=0), *some(kernel, 1537, 1537)) or
+            gradients(kernel, Pattern.band(700, 1200, hi=500), *some(kernel, 700, 1200)))
+
+
+def backward_window(kernel):
+    return (gradients(kernel, Pattern.band(1500, 1500, lo=-300, hi=0), *some(kernel, 1500, 1500)) or
+            gradients(kernel, Pattern.band(1500, 1500, lo=-17, hi=40), *some(kernel, 1500, 1500)))
+
+
+def backward_documents(kernel):
+    lengths = [1, 7, 100, 63, 64, 65, 700, 385, 3]
+    n = sum(lengths)
+    return (gradients(kernel, Pattern.documents(lengths), *some(kernel, n, n)) or
+            gradients(kernel, Pattern.documents(lengths, causal=True), *some(kernel, n, n)))
+
+
+def backward_shared_out(kernel):
+    """Few keys with many queries: workers share them."""
+    return (gradients(kernel, Pattern.band(9000, 300), *some(kernel, 9000, 300, 1, 2, 1)) or
+            gradients(kernel, Pattern.band(2000, 2000), *some(kernel, 2000, 2000), split=False))
+
+
+def backward_strided(kernel):
+    q, k, v = (x.transpose(1, 2).contiguous().transpose(1, 2) for x in some(kernel))
+    return gradients(kernel, Pattern.band(1000, 1000, hi=0), q, k, v)
+
+
+def backward_wide_scores(kernel):
+    q, k, v = some(kernel, 1000, 1000)
+    return gradients(kernel, Pattern.band(1000, 1000, hi=0), q * 40, k, v, wide=3)
+
+
+BACKWARD_CASES = [backward_full, backward_causal, backward_window, backward_documents,
+                  backward_shared_out, backward_strided, backward_wide_scores]
+CASES = [full, causal, causal_later, window, blocks, documents, runs, shared_out, not_shared_out,
+         strided, wide_scores, jumps, large_values, hops, nan_stays]
 
 
 def verify(folder, name):
     kernel = Kernel(folder, name)
     bad = []
-    for case in CASES:
+    cases = BACKWARD_CASES if kernel.backward_kernel else CASES
+    for case in cases:
         torch.manual_seed(len(bad) + 11)
         kernel.doing = case.__name__
         said = case(kernel)
         if said:
             bad.append(f"{case.__name__}: {said}")
     shape = kernel.shape
-    print(f"{name}: {'FAILED ' + '; '.join(bad) if bad else 'ok'} ({len(CASES)} cases, "
+    print(f"{name}: {'FAILED ' + '; '.join(bad) if bad else 'ok'} ({len(cases)} cases, "
           f"{kernel.workers} workers of {shape.threads} threads, {shape.shared_bytes} bytes)",
           flush=True)
     return not bad

@@ -25,7 +25,7 @@
 #define RA__SM90_FORWARD_CUH
 
 #include <sm90/sm90.h>
-#include <sm90/wgmma.cuh>
+#include <sm90/tile.cuh>
 
 namespace sm90
 {
@@ -103,17 +103,6 @@ template <class F> struct Shared {
     DEVICE uint32_t failed(void) const { return base + FAILED; }
 };
 
-/* A place in a ring; `lap` is the parity of the times it went round. */
-struct ring {
-    int slot;
-    uint32_t lap;
-};
-
-template <int STAGES> DEVICE void ring_step(struct ring &at)
-{
-    if (++at.slot == STAGES) at.slot = 0, at.lap ^= 1;
-}
-
 template <class F> DEVICE void shared_init(Shared<F> shared)
 {
     const int readers = 4 * F::CONSUMERS * F::CLUSTER; /* one arrival per warp */
@@ -132,8 +121,6 @@ template <class F> DEVICE void shared_init(Shared<F> shared)
 }
 
 /* ---- producers: two warps, whose lanes go together; the first one speaks for them ---- */
-
-DEVICE int lane_of(void) { return threadIdx.x & 31; }
 
 struct maps {
     const CUtensorMap *q, *k, *v;
@@ -601,43 +588,13 @@ template <class F> DEVICE void store_state(const State<F> &x, struct place to, i
     }
 }
 
-/* Lane i of a quad gives words[j] to lane j, and gets its words[i]. */
-DEVICE uint4 quad_transpose(uint4 x)
-{
-    const int lane = threadIdx.x & 3;
-    uint32_t a = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.x : x.y, 1);
-    uint32_t b = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.z : x.w, 1);
-    if (lane & 1) x.x = a, x.z = b;
-    else x.y = a, x.w = b;
-    a = __shfl_xor_sync(ALL_LANES, lane & 2 ? x.x : x.z, 2);
-    b = __shfl_xor_sync(ALL_LANES, lane & 2 ? x.y : x.w, 2);
-    if (lane & 2) x.x = a, x.y = b;
-    else x.z = a, x.w = b;
-    return x;
-}
-
-/* out = o / l, 16 bytes per lane. */
+/* out = o / l. */
 template <class F>
 DEVICE void store_out(const State<F> &x, const ra__sm90_tensor &out, int batch, int head, int row,
                       int rows_left)
 {
-    typedef typename F::type T;
-    const int lane = thread_in_group() & 3;
-    T *to = (T *)out.data + batch * out.batch_stride + head * out.head_stride +
-            row * out.row_stride + 8 * lane;
     const float f0 = x.l0 > 0 ? 1.f / x.l0 : x.l0, f1 = x.l1 > 0 ? 1.f / x.l1 : x.l1;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        const float f = i ? f1 : f0;
-#pragma unroll
-        for (int j = 0; j < F::DIM / 8; j += 4) {
-            const float *o = x.o + 4 * j + 2 * i;
-            const uint4 words = quad_transpose(
-                make_uint4(pack<T>(o[0] * f, o[1] * f), pack<T>(o[4] * f, o[5] * f),
-                           pack<T>(o[8] * f, o[9] * f), pack<T>(o[12] * f, o[13] * f)));
-            if (8 * i < rows_left) *(uint4 *)(to + 8 * i * out.row_stride + 8 * j) = words;
-        }
-    }
+    store_rows<typename F::type>(x.o, f0, f1, out, batch, head, row, rows_left);
 }
 
 DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, float m, float l)

@@ -1,51 +1,12 @@
-/* launch.cuh - the host's side of a kernel: tensor maps, attributes, launches. */
+/* launch.cuh - the host's side of the forward kernel: attributes, launches. */
 #ifndef RA__SM90_LAUNCH_CUH
 #define RA__SM90_LAUNCH_CUH
 
-#include <cuda_runtime.h>
-
 #include <sm90/forward.cuh>
+#include <sm90/maps.cuh>
 
 namespace sm90
 {
-
-/* cuTensorMapEncodeTiled of the driver, found at run time so that nothing links against it. */
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *,
-                              const cuuint64_t *, const cuuint64_t *, const cuuint32_t *,
-                              const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-inline encode_fn find_encode(void)
-{
-    static encode_fn found = NULL;
-    cudaDriverEntryPointQueryResult result;
-    void *entry = NULL;
-    if (!found && cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, 12000,
-                                                   cudaEnableDefault, &result) == cudaSuccess)
-        found = (encode_fn)entry;
-    return found;
-}
-
-/* Boxes of `rows` rows and `panels` panels of 64 columns; rows that do not exist read as zero. */
-template <class F> int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int rows, int panels)
-{
-    const cuuint64_t dims[5] = { 64, (cuuint64_t)x.rows, (cuuint64_t)F::PANELS, (cuuint64_t)x.heads,
-                                 (cuuint64_t)x.batch };
-    const cuuint64_t strides[4] = { (cuuint64_t)x.row_stride * 2, 128,
-                                    (cuuint64_t)x.head_stride * 2, (cuuint64_t)x.batch_stride * 2 };
-    const cuuint32_t box[5] = { 64, (cuuint32_t)rows, (cuuint32_t)panels, 1, 1 };
-    const cuuint32_t steps[5] = { 1, 1, 1, 1, 1 };
-    const encode_fn encode = find_encode();
-    if (!encode) return cudaErrorNotSupported;
-    const CUresult result = encode(
-        map,
-        is_bf16<typename F::type>::value ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                         : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-        5, x.data, dims, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-        CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-        CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
-}
 
 template <class F> ra__sm90_shape shape_of(void)
 {

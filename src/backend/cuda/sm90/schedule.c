@@ -65,6 +65,24 @@ static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_
                                   .hi = moved(hi, 0, first) };
 }
 
+/* The keys of a tile that sees one run in full, started elsewhere than those of other tiles. Adds
+ * the second half as another run. */
+static void rotate(struct builder *b, struct tile *tile, int *runs)
+{
+    struct ra__sm90_run *first = &b->tile_runs[tile->first_run];
+    if (tile->run_count != 1 || first->lo > -RA__SM90_FAR || first->hi < RA__SM90_FAR) return;
+    const int64_t tiles = (tile->rows->q_count - 1) / b->input->tile_rows + 1;
+    const int64_t skip = tile->from / b->input->tile_rows * tile->blocks / tiles;
+    const int32_t keys = (int32_t)skip * b->input->block_keys;
+    if (keys == 0) return;
+    struct ra__sm90_run *second = &b->tile_runs[(*runs)++];
+    *second = *first;
+    second->count = keys;
+    first->row += keys;
+    first->count -= keys;
+    tile->run_count++;
+}
+
 static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int section, int *runs)
 {
     for (int32_t from = 0; from < rows->q_count; from += b->input->tile_rows) {
@@ -84,6 +102,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
             tile->run_count++;
             tile->blocks += blocks_of(b, run.count);
         }
+        if (b->input->rotate) rotate(b, tile, runs);
     }
 }
 
@@ -95,7 +114,7 @@ static int cut_all(struct builder *b)
     for (int i = 0; i < in->row_count; i++) {
         int64_t n = (in->rows[i].q_count + in->tile_rows - 1) / in->tile_rows;
         tiles += n;
-        runs += n * in->rows[i].run_count;
+        runs += n * (in->rows[i].run_count + 1);
     }
     b->tiles = malloc((size_t)(tiles + 1) * sizeof *b->tiles);
     b->tile_runs = malloc((size_t)(runs + 1) * sizeof *b->tile_runs);

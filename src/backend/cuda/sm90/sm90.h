@@ -72,6 +72,8 @@ struct ra__sm90_schedule_input {
     int section_heads;         /* KV heads that are worked on together; what fits the L2 cache */
     int item_cost;             /* of starting and ending an item, in key blocks */
     int split;                 /* may share out the keys of a tile, so that workers end together */
+    int rotate; /* tiles that see all keys start at different ones: backward, they would otherwise
+                   add to the same dq at the same time */
 };
 
 struct ra__sm90_schedule {
@@ -113,6 +115,26 @@ struct ra__sm90_forward {
     int workers, merge_count;
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
+};
+
+/* Backward. Items and runs of a schedule change sides: an item is at most 128 keys of a KV head
+ * (q_row, q_count), a run is queries that see them: query j sees key i if lo + i <= j <= hi + i.
+ * The row of a run is h padded_rows + row for query head `head` + h: all heads of a group are runs
+ * of one item, so no two items write the same dk and dv. dq is summed in f32 in `dq_sum`, whose
+ * order is the kernel's own. */
+struct ra__sm90_backward {
+    struct ra__sm90_tensor q, k, v, out, dout, dq, dk, dv;
+    struct ra__sm90_column lse; /* natural logarithm; -inf: the row has no gradient */
+    float scale;
+    const struct ra__sm90_item *items;
+    const struct ra__sm90_run *runs;
+    const struct ra__sm90_merge *merges;
+    const int32_t *queues;
+    int workers, merge_count;
+    int padded_rows;     /* queries, rounded up to a multiple of shape.block_keys */
+    float *lse2, *delta; /* workspace: batch * heads * padded_rows each */
+    float *dq_sum;       /* batch * heads * padded_rows * dim */
+    float *parts;        /* part_count * shape.part_floats */
 };
 
 /* What a kernel asks of the host. */

@@ -1,8 +1,8 @@
 /* wgmma.cuh - products of a warpgroup: D (64 x N, f32, registers) = A (64 x 16) B (16 x N) [+ D].
  *
  * A comes from shared memory or registers, B from shared memory, both in bf16 or f16. In shared
- * memory a matrix is cut into panels of 64 columns, rows of 128 bytes, 128-byte swizzle; K is the
- * columns of A, and of B its columns (`K_MAJOR`: B holds keys) or its rows (`N_MAJOR`: values).
+ * memory a matrix is cut into panels of 64 columns, rows of 128 bytes, 128-byte swizzle. The sum
+ * runs over the columns of such a matrix (`K_MAJOR`) or over its rows (`N_MAJOR`).
  * Registers of thread t of the warpgroup, warp w = t / 32, lane = t % 32: D[4 j + 2 i + c] is row
  * 16 w + lane / 4 + 8 i, column 8 j + 2 (lane % 4) + c. Packed in pairs, D is the A of a product
  * over its columns: k-step s reads pairs 4 s to 4 s + 3.
@@ -94,16 +94,16 @@ template <> struct is_bf16<__nv_bfloat16> {
     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type " {" names "}, " a ", " b      \
     ", p, 1, 1, " major ";\n}"
 
-/* D (+)= A B^T with A and B in shared memory, both K_MAJOR. */
-#define FROM_SHARED(n, words, names, type, a, b)                                                   \
+/* D (+)= A B with both in shared memory. */
+#define FROM_SHARED(n, words, names, type, a, b, majors)                                           \
     if constexpr (ADD)                                                                             \
-        asm volatile(PRODUCT(n, type, names, a, b, "1", "0, 0")                                    \
+        asm volatile(PRODUCT(n, type, names, a, b, "1", majors)                                    \
                      : WORDS_##words("+f")                                                         \
-                     : "l"(from_a), "l"(from_b));                                                  \
+                     : "l"(from_a), "l"(from_b), "n"((int)A_MAJOR), "n"((int)B_MAJOR));            \
     else                                                                                           \
-        asm volatile(PRODUCT(n, type, names, a, b, "0", "0, 0")                                    \
+        asm volatile(PRODUCT(n, type, names, a, b, "0", majors)                                    \
                      : WORDS_##words("=f")                                                         \
-                     : "l"(from_a), "l"(from_b))
+                     : "l"(from_a), "l"(from_b), "n"((int)A_MAJOR), "n"((int)B_MAJOR))
 
 /* D (+)= A B with A in registers. */
 #define FROM_REGISTERS(n, words, names, type, a, b, major)                                         \
@@ -120,13 +120,13 @@ template <> struct is_bf16<__nv_bfloat16> {
 
 /* One width: N columns, `words` registers of D, named by `names`; then the six numbers after. */
 #define WGMMA(n, words, names, w0, w1, w2, w3, w4, w5)                                             \
-    template <class T, bool ADD>                                                                   \
+    template <class T, bool ADD, wgmma_major A_MAJOR = K_MAJOR, wgmma_major B_MAJOR = K_MAJOR>     \
     DEVICE void wgmma(float(&d)[words], uint64_t from_a, uint64_t from_b)                          \
     {                                                                                              \
         if constexpr (is_bf16<T>::value) {                                                         \
-            FROM_SHARED(n, words, names, "bf16", w0, w1);                                          \
+            FROM_SHARED(n, words, names, "bf16", w0, w1, w2 ", " w3);                              \
         } else {                                                                                   \
-            FROM_SHARED(n, words, names, "f16", w0, w1);                                           \
+            FROM_SHARED(n, words, names, "f16", w0, w1, w2 ", " w3);                               \
         }                                                                                          \
     }                                                                                              \
     template <class T, bool ADD, wgmma_major MAJOR>                                                \

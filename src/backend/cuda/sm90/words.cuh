@@ -155,6 +155,29 @@ DEVICE void load_matrices(uint32_t *to, uint32_t address)
                  : "memory");
 }
 
+/* Four 8x8 matrices out of registers, transposed. */
+DEVICE void store_matrices_transposed(uint32_t address, const uint32_t *from)
+{
+    asm volatile(
+        "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+        "r"(from[0]), "r"(from[1]), "r"(from[2]), "r"(from[3])
+        : "memory");
+}
+
+DEVICE float2 shared_load2(uint32_t address)
+{
+    float2 x;
+    asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(address));
+    return x;
+}
+
+DEVICE void shared_store4(uint32_t address, const float *x)
+{
+    asm volatile("st.shared.v4.f32 [%0], {%1,%2,%3,%4};" ::"r"(address), "f"(x[0]), "f"(x[1]),
+                 "f"(x[2]), "f"(x[3])
+                 : "memory");
+}
+
 /* ---- the copy engine (TMA) ---- */
 
 struct box {
@@ -185,6 +208,31 @@ DEVICE void copy_in_all(uint32_t to, const CUtensorMap *map, uint32_t barrier, s
                  "r"(at.batch), "h"(ranks)
                  : "memory");
 }
+
+/* Plain stretches of memory, 16-byte multiples. */
+DEVICE void copy_in_plain(uint32_t to, const void *from, int bytes, uint32_t barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                 "[%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+
+/* f32 numbers in shared memory added to memory, which is asked to stay in the L2 cache. */
+DEVICE void add_out(float *to, uint32_t from, int bytes)
+{
+    const uint64_t evict_last = 0x14F0000000000000;
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.L2::cache_hint.add.f32 "
+                 "[%0], [%1], %2, %3;\ncp.async.bulk.commit_group;" ::"l"(to),
+                 "r"(from), "r"(bytes), "l"(evict_last)
+                 : "memory");
+}
+
+DEVICE void add_out_read(void) { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+DEVICE void add_out_done(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+
+/* What this thread wrote to shared memory is there for wgmma and the copy engine. */
+DEVICE void shared_publish(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- arithmetic ---- */
 

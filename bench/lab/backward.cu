@@ -1,0 +1,21 @@
+/* backward.cu - one backward kernel of src/backend/cuda/sm90, its tile given by compile-time
+ * switches, as a shared library for lab.py. */
+#include <sm90/launch_backward.cuh>
+
+#ifndef LAB_TYPE
+#define LAB_TYPE __nv_bfloat16
+#endif
+
+typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG> Kernel;
+
+extern "C" {
+
+void lab_shape(struct ra__sm90_shape *shape) { *shape = sm90::backward_shape_of<Kernel>(); }
+
+int lab_workers(void) { return sm90::backward_workers_of<Kernel>(); }
+
+int lab_backward(const struct ra__sm90_backward *args, void *stream)
+{
+    return sm90::launch_backward<Kernel>(*args, (cudaStream_t)stream);
+}
+}

@@ -1,0 +1,52 @@
+/* launch_backward.cuh - the host's side of the backward kernel. */
+#ifndef RA__SM90_LAUNCH_BACKWARD_CUH
+#define RA__SM90_LAUNCH_BACKWARD_CUH
+
+#include <sm90/backward.cuh>
+#include <sm90/maps.cuh>
+
+namespace sm90
+{
+
+template <class F> ra__sm90_shape backward_shape_of(void)
+{
+    return {
+        F::DIM, F::KEYS, F::QUERIES, 1, F::THREADS, BackwardShared<F>::BYTES, F::PART_FLOATS, 8
+    };
+}
+
+/* How many workers run at the same time on this GPU; 0 on errors. */
+template <class F> int backward_workers_of(void)
+{
+    int per_sm = 0, device = 0, sms = 0;
+    if (cudaFuncSetAttribute(backward<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                             BackwardShared<F>::BYTES) != cudaSuccess ||
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&per_sm, backward<F>, F::THREADS,
+                                                      BackwardShared<F>::BYTES) != cudaSuccess ||
+        cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
+        return 0;
+    return per_sm * sms;
+}
+
+/* A CUDA error, or 0. backward_workers_of must have been called once for this device. */
+template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream_t stream)
+{
+    CUtensorMap q, k, v, dout;
+    int error = make_map<F>(&q, args.q, F::QUERIES, F::PANELS);
+    if (!error) error = make_map<F>(&k, args.k, F::KEYS, F::PANELS);
+    if (!error) error = make_map<F>(&v, args.v, F::KEYS, F::PANELS);
+    if (!error) error = make_map<F>(&dout, args.dout, F::QUERIES, F::PANELS);
+    if (error) return error;
+    const int heads = args.q.batch * args.q.heads, per_cta = 256 / (F::DIM / 8);
+    const int64_t rows = (int64_t)heads * args.padded_rows;
+    prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
+    backward<F><<<args.workers, F::THREADS, BackwardShared<F>::BYTES, stream>>>(
+        q, k, v, dout, args, args.scale * 1.4426950408889634f);
+    if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
+    finish<F><<<(unsigned)(rows / F::QUERIES), 256, 0, stream>>>(args);
+    return cudaGetLastError();
+}
+
+} // namespace sm90
+#endif

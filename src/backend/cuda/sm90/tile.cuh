@@ -1,0 +1,64 @@
+/* tile.cuh - what kernels share: places in rings, and rows of a warpgroup's accumulators written to
+ * memory. */
+#ifndef RA__SM90_TILE_CUH
+#define RA__SM90_TILE_CUH
+
+#include <sm90/sm90.h>
+#include <sm90/wgmma.cuh>
+
+namespace sm90
+{
+
+/* A place in a ring; `lap` is the parity of the times it went round. */
+struct ring {
+    int slot;
+    uint32_t lap;
+};
+
+template <int STAGES> DEVICE void ring_step(struct ring &at)
+{
+    if (++at.slot == STAGES) at.slot = 0, at.lap ^= 1;
+}
+
+DEVICE int lane_of(void) { return threadIdx.x & 31; }
+
+/* Lane i of a quad gives words[j] to lane j, and gets its words[i]. */
+DEVICE uint4 quad_transpose(uint4 x)
+{
+    const int lane = threadIdx.x & 3;
+    uint32_t a = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.x : x.y, 1);
+    uint32_t b = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.z : x.w, 1);
+    if (lane & 1) x.x = a, x.z = b;
+    else x.y = a, x.w = b;
+    a = __shfl_xor_sync(ALL_LANES, lane & 2 ? x.x : x.z, 2);
+    b = __shfl_xor_sync(ALL_LANES, lane & 2 ? x.y : x.w, 2);
+    if (lane & 2) x.x = a, x.y = b;
+    else x.z = a, x.w = b;
+    return x;
+}
+
+/* Two rows per thread of a 64 x 2 N tile of sums, each times its factor, in 16-bit numbers, 16
+ * bytes per lane. `row` is the thread's first one in the tensor; of its rows and the one 8 further
+ * on only those before `rows_left` are written. */
+template <class T, int N>
+DEVICE void store_rows(const float (&x)[N], float f0, float f1, const ra__sm90_tensor &to,
+                       int batch, int head, int row, int rows_left)
+{
+    T *at = (T *)to.data + batch * to.batch_stride + head * to.head_stride + row * to.row_stride +
+            8 * (thread_in_group() & 3);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float f = i ? f1 : f0;
+#pragma unroll
+        for (int j = 0; j < N / 4; j += 4) {
+            const float *o = x + 4 * j + 2 * i;
+            const uint4 words = quad_transpose(
+                make_uint4(pack<T>(o[0] * f, o[1] * f), pack<T>(o[4] * f, o[5] * f),
+                           pack<T>(o[8] * f, o[9] * f), pack<T>(o[12] * f, o[13] * f)));
+            if (8 * i < rows_left) *(uint4 *)(at + 8 * i * to.row_stride + 8 * j) = words;
+        }
+    }
+}
+
+} // namespace sm90
+#endif
