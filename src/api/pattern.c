@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "pattern/kinds.h"
 
 /* A pattern of a kind, with up to two numbers. */
 static ra_status create(const char *kind, int64_t a, int64_t b, ra_pattern **out)
@@ -43,16 +44,14 @@ ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **
                             "; both are at least 1",
                             i, branches[i].segment, branches[i].rate);
     ra_pattern *pattern;
-    RA__TRY(ra__pattern_create(ra__pattern_kind_find("dilated"), &pattern));
-    pattern->ratios = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count,
-                                      sizeof *pattern->ratios);
-    if (!pattern->ratios) {
+    RA__TRY(ra__pattern_create(&ra__pattern_dilated, &pattern));
+    ra_status status = RA_OK;
+    for (int i = 0; i < count && status == RA_OK; i++)
+        status = ra__dilated_add_branch(pattern, branches[i]);
+    if (status != RA_OK) {
         ra_pattern_destroy(pattern);
-        return ra__fail(RA_ERR_MEMORY, "pattern: %d branches", count);
+        return status;
     }
-    for (int i = 0; i < count; i++)
-        pattern->ratios[i] = (struct ra__ratio){ branches[i].segment, branches[i].rate };
-    pattern->ratio_count = count;
     *out = pattern;
     return RA_OK;
 }
@@ -74,12 +73,10 @@ ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
                                 const uint8_t *active)
 {
     if (!pattern || !active) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
-    if (pattern->kind != ra__pattern_kind_find("blocks"))
+    if (pattern->kind != &ra__pattern_blocks)
         return ra__fail(RA_ERR_ARGUMENT, "pattern %s: a bitmap is a term of blocks",
                         pattern->kind->name);
-    if (pattern->terms & RA__TERM_BITMAP)
-        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: bitmap is given twice");
-    return ra__pattern_set_bitmap(pattern, heads, blocks, active);
+    return ra__blocks_add_bitmap(pattern, heads, blocks, active);
 }
 
 ra_status ra_pattern_set_causal(ra_pattern *pattern)
@@ -154,7 +151,7 @@ ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uin
     if (head < 0 || head >= shape.q_heads)
         return ra__fail(RA_ERR_ARGUMENT, "pattern: head %d of %d", head, shape.q_heads);
     ra_pattern *pattern;
-    RA__TRY(ra__pattern_copy(given.pattern, &pattern)); /* NULL becomes full */
+    RA__TRY(ra__pattern_copy(given.pattern, NULL, &pattern)); /* NULL becomes full */
     ra_status status = ra__pattern_check(pattern, &shape, given.order);
     if (status == RA_OK) {
         bool ordered = given.order && given.order->origin;

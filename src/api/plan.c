@@ -62,13 +62,7 @@ static void charge_copies(ra_plan *plan)
 {
     ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
     int count = plan->q_layout == plan->k_layout ? 1 : 2;
-    void *copies[] = { plan->pattern,
-                       plan->pattern->bounds,
-                       plan->pattern->ratios,
-                       plan->pattern->bitmap,
-                       plan->pattern->bitmap_file,
-                       plan->pattern->drawn,
-                       plan->order,
+    void *copies[] = { plan->order,
                        plan->order ? plan->order->origin : NULL,
                        plan->terms.alibi,
                        plan->terms.see_from,
@@ -203,9 +197,9 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, rows, &plan->kernel));
     input.all_heads = input.shape.q_heads;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
-    RA__TRY(ra__pattern_copy(given.pattern, &plan->pattern));
+    RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
-    RA__TRY(ra__pattern_draw(plan->pattern, &input.shape));
+    RA__TRY(ra__pattern_prepare(plan->pattern, &plan->account, &input.shape));
     RA__TRY(copy_order(plan, given.order));
     if (plan->order && options->partition && strstr(options->partition, ";perdoc"))
         return ra__fail(RA_ERR_UNSUPPORTED,

@@ -62,7 +62,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
     RA__TRY(ra__kernel_choose(kernel, s->dtype, ra__breadth_of(s), &state->kernel));
-    RA__TRY(ra__pattern_copy(given.pattern, &state->pattern));
+    RA__TRY(ra__pattern_copy(given.pattern, NULL, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&

@@ -62,7 +62,7 @@ static ra_status make_plan(struct ra__probe *probe, const struct ra__shape *shap
                                     .ranks = 1,
                                     .backward = backward };
     RA__TRY(ra__strategy_parse(NULL, &input));
-    RA__TRY(ra__pattern_copy(NULL, &probe->pattern));
+    RA__TRY(ra__pattern_copy(NULL, NULL, &probe->pattern));
     RA__TRY(ra__layout_create(NULL, shape->q_len, 1, probe->pattern, &probe->layout));
     input.pattern = probe->pattern;
     input.q_layout = input.k_layout = probe->layout;

@@ -1,13 +1,16 @@
-/* bitmap.c - which blocks are active, from memory or from a .npy file of booleans. */
+/* bitmap.c - see bitmap.h. */
+#include "pattern/bitmap.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "pattern/pattern.h"
 
-ra_status ra__pattern_set_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
-                                 const uint8_t *active)
+ra_status ra__bitmap_set(struct ra__bitmap *bitmap, int heads, int64_t blocks,
+                         const uint8_t *active)
 {
     size_t bytes = 1;
     bool fits = heads > 0 && blocks > 0 && ra__size_mul(&bytes, heads) &&
@@ -17,11 +20,10 @@ ra_status ra__pattern_set_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
     uint8_t *copy = ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes);
     if (!copy) return ra__fail(RA_ERR_MEMORY, "bitmap: %zu bytes", bytes);
     memcpy(copy, active, bytes);
-    ra__free(pattern->bitmap);
-    pattern->bitmap = copy;
-    pattern->bitmap_heads = heads;
-    pattern->bitmap_blocks = blocks;
-    pattern->terms |= RA__TERM_BITMAP;
+    ra__free(bitmap->active);
+    bitmap->active = copy;
+    bitmap->heads = heads;
+    bitmap->blocks = blocks;
     return RA_OK;
 }
 
@@ -84,7 +86,7 @@ static ra_status read_header(FILE *file, const char *path, int64_t extents[3])
     return RA_OK;
 }
 
-static ra_status read_file(ra_pattern *pattern, FILE *file, const char *path)
+static ra_status read_file(struct ra__bitmap *bitmap, FILE *file, const char *path)
 {
     int64_t extents[3];
     RA__TRY(read_header(file, path, extents));
@@ -99,20 +101,68 @@ static ra_status read_file(ra_pattern *pattern, FILE *file, const char *path)
     ra_status status = RA_OK;
     if (fread(active, 1, bytes, file) != bytes)
         status = ra__fail(RA_ERR_ARGUMENT, "bitmap: %s ends too early", path);
-    else status = ra__pattern_set_bitmap(pattern, (int)extents[0], extents[1], active);
+    else status = ra__bitmap_set(bitmap, (int)extents[0], extents[1], active);
     ra__free(active);
     return status;
 }
 
-ra_status ra__pattern_read_bitmap(ra_pattern *pattern, struct ra__text name)
+ra_status ra__bitmap_read(struct ra__bitmap *bitmap, struct ra__text name)
 {
     char *path = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, name.length + 1, 1);
     if (!path) return ra__fail(RA_ERR_MEMORY, "bitmap: %zu bytes", name.length);
     memcpy(path, name.start, name.length);
-    pattern->bitmap_file = path; /* the pattern's from here on, whatever happens */
+    bitmap->file = path; /* the bitmap's from here on, whatever happens */
     FILE *file = fopen(path, "rb");
     if (!file) return ra__fail(RA_ERR_SYSTEM, "bitmap: %s: %s", path, strerror(errno));
-    ra_status status = read_file(pattern, file, path);
+    ra_status status = read_file(bitmap, file, path);
     fclose(file);
     return status;
+}
+
+/* ---- As a value ------------------------------------------------------------------------------ */
+
+static size_t bytes_of(const struct ra__bitmap *b)
+{
+    return (size_t)b->heads * (size_t)b->blocks * (size_t)b->blocks;
+}
+
+ra_status ra__bitmap_copy(struct ra__account *account, const struct ra__bitmap *from,
+                          struct ra__bitmap *to)
+{
+    size_t name = from->file ? strlen(from->file) + 1 : 0;
+    ra_status status = RA_OK;
+    to->active = ra__duplicate(account, from->active, bytes_of(from), &status);
+    to->heads = from->heads;
+    to->blocks = from->blocks;
+    to->file = ra__duplicate(account, from->file, name, &status);
+    return status;
+}
+
+uint64_t ra__bitmap_hash(const struct ra__bitmap *bitmap, uint64_t hash)
+{
+    int64_t numbers[] = { bitmap->heads, bitmap->blocks };
+    hash = ra__hash(hash, numbers, sizeof numbers);
+    return ra__hash(hash, bitmap->active, bytes_of(bitmap));
+}
+
+ra_status ra__bitmap_check(const struct ra__bitmap *bitmap, int64_t block,
+                           const struct ra__shape *shape)
+{
+    int64_t blocks = ra__ceil_div(shape->k_len, block);
+    RA__TRY(ra__pattern_check_same("bitmap", shape->q_len, shape->k_len));
+    if (bitmap->blocks != blocks)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "bitmap: it has %" PRId64 " blocks, but %" PRId64
+                        " positions in blocks of %" PRId64 " are %" PRId64,
+                        bitmap->blocks, shape->k_len, block, blocks);
+    if (bitmap->heads == 1 || bitmap->heads == shape->q_heads) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "bitmap: it has %d heads, but there are %d query heads",
+                    bitmap->heads, shape->q_heads);
+}
+
+void ra__bitmap_free(struct ra__bitmap *bitmap)
+{
+    ra__free(bitmap->active);
+    ra__free(bitmap->file);
+    *bitmap = (struct ra__bitmap){ .active = NULL };
 }

@@ -5,32 +5,61 @@
  * own block). A key is seen once, so the moving list leaves out what the fixed one holds: the fixed
  * one is then the same for all query blocks and the moving one repeats, which lets plans keep both
  * once. */
-#include "pattern/pattern.h"
-
 #include <inttypes.h>
 
+#include "core/hash.h"
 #include "core/philox.h"
+#include "pattern/bitmap.h"
+#include "pattern/kinds.h"
+#include "pattern/ratios.h"
+
+enum term {
+    LOCAL = 1,
+    GLOBAL = 2,
+    STRIDED = 4,
+    DILATED = 8,
+    LEVELS = 16,
+    RANDOM = 32,
+    SEED = 64,
+    BITMAP = 128
+};
+
+struct blocks {
+    unsigned terms; /* those that were given, enum term */
+    int64_t local, global, strided;
+    struct ra__ratio dilated; /* rate / reach */
+    struct ra__ratios levels; /* stride / reach */
+    double density;
+    uint64_t seed;
+    struct ra__bitmap bitmap;
+    /* Random blocks drawn once for a plan: a bit per head, query and key block; or NULL. */
+    uint64_t *drawn;
+    int64_t drawn_words, drawn_blocks; /* 64-bit words of a row; rows of a head */
+};
+
+static const struct blocks *of(const ra_pattern *pattern) { return pattern->state; }
 
 /* ---- Active blocks --------------------------------------------------------------------------- */
 
 /* What a query block is asked about. */
 struct view {
     const struct ra__look *look;
-    const ra_pattern *p;
+    const struct blocks *p;
+    int64_t size;      /* of a block */
     int64_t i, blocks; /* the query block; how many there are */
 };
 
 static bool has(const struct view *v, unsigned term) { return v->p->terms & term; }
 
-static bool draw(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_t i, int64_t j)
+static bool draw(const struct blocks *p, uint64_t limit, int64_t head, int64_t i, int64_t j)
 {
-    struct ra__philox word = ra__philox(pattern->seed, (uint32_t)j, (uint32_t)i, (uint32_t)head,
+    struct ra__philox word = ra__philox(p->seed, (uint32_t)j, (uint32_t)i, (uint32_t)head,
                                         UINT32_MAX);
     return i == j || word.word[0] < limit;
 }
 
 /* 64 of them from j on, a multiple of 64. */
-static uint64_t draw_word(const ra_pattern *pattern, uint64_t limit, int64_t head, int64_t i,
+static uint64_t draw_word(const struct blocks *p, uint64_t limit, int64_t head, int64_t i,
                           int64_t j)
 {
     enum { LANES = 64 };
@@ -41,16 +70,16 @@ static uint64_t draw_word(const ra_pattern *pattern, uint64_t limit, int64_t hea
         c2[l] = (uint32_t)head;
         c3[l] = UINT32_MAX;
     }
-    ra__philox_many(pattern->seed, c0, c1, c2, c3, LANES);
+    ra__philox_many(p->seed, c0, c1, c2, c3, LANES);
     uint64_t bits = i / 64 == j / 64 ? UINT64_C(1) << i % 64 : 0;
     for (int l = 0; l < LANES; l++) bits |= (uint64_t)(c0[l] < limit) << l;
     return bits;
 }
 
 /* The bits of a row of what was drawn. */
-static uint64_t *drawn_row(const ra_pattern *pattern, int64_t head, int64_t i)
+static uint64_t *drawn_row(const struct blocks *p, int64_t head, int64_t i)
 {
-    return pattern->drawn + (head * pattern->drawn_blocks + i) * pattern->drawn_words;
+    return p->drawn + (head * p->drawn_blocks + i) * p->drawn_words;
 }
 
 static bool random_active(const struct view *v, int64_t j)
@@ -60,23 +89,25 @@ static bool random_active(const struct view *v, int64_t j)
     return draw(v->p, ra__philox_limit(v->p->density), head, v->i, j);
 }
 
-ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape)
+/* Draws all blocks, if that takes no more memory than is good. */
+static ra_status prepare(ra_pattern *pattern, struct ra__account *account,
+                         const struct ra__shape *shape)
 {
     enum { MOST_BYTES = 1 << 26 }; /* 524,288 tokens in blocks of 64 and 8 heads */
-    if (!(pattern->terms & RA__TERM_RANDOM)) return RA_OK;
+    struct blocks *p = pattern->state;
+    if (!(p->terms & RANDOM)) return RA_OK;
     int64_t blocks = ra__ceil_div(shape->k_len, pattern->args[0]), words = (blocks + 63) / 64;
     if (blocks > (1 << 20) || words * blocks * shape->q_heads > MOST_BYTES / 8) return RA_OK;
-    pattern->drawn = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING,
-                                     (size_t)(words * blocks * shape->q_heads), sizeof(uint64_t));
-    if (!pattern->drawn)
-        return ra__fail(RA_ERR_MEMORY, "pattern: %" PRId64 " random blocks", blocks);
-    pattern->drawn_words = words;
-    pattern->drawn_blocks = blocks;
-    uint64_t limit = ra__philox_limit(pattern->density);
+    p->drawn = ra__alloc_array(account, RA__FOR_BOOKKEEPING,
+                               (size_t)(words * blocks * shape->q_heads), sizeof(uint64_t));
+    if (!p->drawn) return ra__fail(RA_ERR_MEMORY, "pattern: %" PRId64 " random blocks", blocks);
+    p->drawn_words = words;
+    p->drawn_blocks = blocks;
+    uint64_t limit = ra__philox_limit(p->density);
     for (int64_t row = 0; row < blocks * shape->q_heads; row++) {
-        uint64_t *bits = drawn_row(pattern, row / blocks, row % blocks);
+        uint64_t *bits = drawn_row(p, row / blocks, row % blocks);
         for (int64_t j = 0; j < blocks; j += 64)
-            bits[j / 64] = draw_word(pattern, limit, row / blocks, row % blocks, j) &
+            bits[j / 64] = draw_word(p, limit, row / blocks, row % blocks, j) &
                            (blocks - j < 64 ? (UINT64_C(1) << (blocks - j)) - 1 : UINT64_MAX);
     }
     return RA_OK;
@@ -84,33 +115,31 @@ ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape)
 
 static bool bitmap_active(const struct view *v, int64_t j)
 {
-    int64_t head = v->p->bitmap_heads == 1 ? 0 : v->look->heads.start;
-    return v->p->bitmap[(head * v->p->bitmap_blocks + v->i) * v->p->bitmap_blocks + j] != 0;
+    int64_t head = v->p->bitmap.heads == 1 ? 0 : v->look->heads.start;
+    return v->p->bitmap.active[(head * v->p->bitmap.blocks + v->i) * v->p->bitmap.blocks + j] != 0;
 }
 
 /* Is j in the fixed list? */
 static bool fixed_active(const struct view *v, int64_t j)
 {
-    const ra_pattern *p = v->p;
-    return (has(v, RA__TERM_GLOBAL) && (v->i < p->global || j < p->global)) ||
-           (has(v, RA__TERM_STRIDED) && j % p->strided == 0) ||
-           (has(v, RA__TERM_RANDOM) && random_active(v, j)) ||
-           (has(v, RA__TERM_BITMAP) && bitmap_active(v, j));
+    const struct blocks *p = v->p;
+    return (has(v, GLOBAL) && (v->i < p->global || j < p->global)) ||
+           (has(v, STRIDED) && j % p->strided == 0) || (has(v, RANDOM) && random_active(v, j)) ||
+           (has(v, BITMAP) && bitmap_active(v, j));
 }
 
 static bool moving_active(const struct view *v, int64_t j)
 {
-    const ra_pattern *p = v->p;
+    const struct blocks *p = v->p;
     int64_t distance = v->i > j ? v->i - j : j - v->i;
-    if (has(v, RA__TERM_LOCAL) && distance <= p->local) return true;
-    if (has(v, RA__TERM_STRIDED) && distance == 0) return true;
-    if (has(v, RA__TERM_DILATED) && distance % p->dilated.a == 0 &&
-        distance / p->dilated.a <= p->dilated.b)
+    if (has(v, LOCAL) && distance <= p->local) return true;
+    if (has(v, STRIDED) && distance == 0) return true;
+    if (has(v, DILATED) && distance % p->dilated.a == 0 && distance / p->dilated.a <= p->dilated.b)
         return true;
-    if (!has(v, RA__TERM_LEVELS)) return false;
+    if (!has(v, LEVELS)) return false;
     if (distance == 0) return true;
-    for (int k = 0; k < p->ratio_count; k++)
-        if (v->i % p->ratios[k].a == 0 && distance <= p->ratios[k].b) return true;
+    for (int k = 0; k < p->levels.count; k++)
+        if (v->i % p->levels.at[k].a == 0 && distance <= p->levels.at[k].b) return true;
     return false;
 }
 
@@ -120,7 +149,7 @@ static bool moving_active(const struct view *v, int64_t j)
 static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, bool whole,
                             struct ra__scene *scene)
 {
-    int64_t size = v->p->args[0], start = from * size;
+    int64_t size = v->size, start = from * size;
     ra_run keys = { start, 1, ra__min(to * size, v->look->k_len) - start };
     struct ra__band everywhere = { RA__FAR, RA__FAR };
     return whole ? ra__scene_add_whole(scene, keys, everywhere)
@@ -174,16 +203,16 @@ static ra_status add_drawn(const struct view *v, struct ra__scene *scene)
 /* Only multiples of the stride are worth a look where nothing else is fixed. */
 static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
 {
-    const ra_pattern *p = v->p;
-    bool scattered = has(v, RA__TERM_RANDOM | RA__TERM_BITMAP);
-    bool everything = has(v, RA__TERM_GLOBAL) && v->i < p->global;
-    int64_t first = has(v, RA__TERM_GLOBAL) ? ra__min(p->global, v->blocks) : 0;
-    bool alone = !has(v, RA__TERM_GLOBAL | RA__TERM_STRIDED | RA__TERM_BITMAP);
+    const struct blocks *p = v->p;
+    bool scattered = has(v, RANDOM | BITMAP);
+    bool everything = has(v, GLOBAL) && v->i < p->global;
+    int64_t first = has(v, GLOBAL) ? ra__min(p->global, v->blocks) : 0;
+    bool alone = !has(v, GLOBAL | STRIDED | BITMAP);
     if (everything) return add_blocks(v, 0, v->blocks, false, scene);
     if (p->drawn && alone) return add_drawn(v, scene);
     if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, false, scene);
     if (first > 0) RA__TRY(add_blocks(v, 0, first, true, scene));
-    if (!has(v, RA__TERM_STRIDED) || first == v->blocks) return RA_OK;
+    if (!has(v, STRIDED) || first == v->blocks) return RA_OK;
     int64_t start = ra__ceil_div(first, p->strided) * p->strided;
     if (start >= v->blocks) return RA_OK;
     ra_run multiples = { start, p->strided, (v->blocks - 1 - start) / p->strided + 1 };
@@ -198,33 +227,34 @@ static bool only_moving(const struct view *v, int64_t j)
 /* How far from its own block a query block sees by the moving terms. */
 static int64_t moving_reach(const struct view *v)
 {
-    const ra_pattern *p = v->p;
+    const struct blocks *p = v->p;
     int64_t reach = 0;
-    if (has(v, RA__TERM_LOCAL)) reach = ra__max(reach, p->local);
-    if (has(v, RA__TERM_DILATED))
+    if (has(v, LOCAL)) reach = ra__max(reach, p->local);
+    if (has(v, DILATED))
         reach = ra__max(reach, p->dilated.b > v->blocks / p->dilated.a
                                    ? v->blocks
                                    : p->dilated.a * p->dilated.b);
-    for (int k = 0; k < p->ratio_count && has(v, RA__TERM_LEVELS); k++)
-        if (v->i % p->ratios[k].a == 0) reach = ra__max(reach, p->ratios[k].b);
+    for (int k = 0; k < p->levels.count && has(v, LEVELS); k++)
+        if (v->i % p->levels.at[k].a == 0) reach = ra__max(reach, p->levels.at[k].b);
     return ra__min(reach, v->blocks);
 }
 
 static ra_status add_moving(const struct view *v, struct ra__scene *scene)
 {
-    bool any = has(v, RA__TERM_LOCAL | RA__TERM_STRIDED | RA__TERM_DILATED | RA__TERM_LEVELS);
-    bool everything = has(v, RA__TERM_GLOBAL) && v->i < v->p->global;
+    bool any = has(v, LOCAL | STRIDED | DILATED | LEVELS);
+    bool everything = has(v, GLOBAL) && v->i < v->p->global;
     if (!any || everything) return RA_OK;
     int64_t reach = moving_reach(v);
     int64_t from = ra__max(v->i - reach, 0), to = ra__min(v->i + reach + 1, v->blocks);
-    if (v->p->terms == RA__TERM_LOCAL) return add_blocks(v, from, to, false, scene);
+    if (v->p->terms == LOCAL) return add_blocks(v, from, to, false, scene);
     return add_active(v, only_moving, (ra_run){ from, 1, to - from }, false, scene);
 }
 
 static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
 {
     int64_t size = look->pattern->args[0];
-    struct view view = { look, look->pattern, q.start / size, ra__ceil_div(look->k_len, size) };
+    struct view view = { look, of(look->pattern), size, q.start / size,
+                         ra__ceil_div(look->k_len, size) };
     RA__TRY(add_fixed(&view, scene));
     RA__TRY(add_moving(&view, scene));
     return ra__scene_put(scene, q);
@@ -239,9 +269,10 @@ static int64_t cut(const ra_pattern *pattern, int64_t position)
 /* The moving list has the same shape again where i is the same modulo every stride. */
 static int64_t period(const ra_pattern *pattern)
 {
-    int64_t blocks = pattern->terms & RA__TERM_STRIDED ? pattern->strided : 1;
-    for (int k = 0; k < pattern->ratio_count; k++)
-        blocks = ra__common_multiple(blocks, pattern->ratios[k].a);
+    const struct blocks *p = of(pattern);
+    int64_t blocks = p->terms & STRIDED ? p->strided : 1;
+    for (int k = 0; k < p->levels.count; k++)
+        blocks = ra__common_multiple(blocks, p->levels.at[k].a);
     return blocks > RA__FAR / pattern->args[0] ? 0 : blocks * pattern->args[0];
 }
 
@@ -249,7 +280,7 @@ static int64_t period(const ra_pattern *pattern)
 
 static int head_classes(const ra_pattern *pattern, int q_heads)
 {
-    bool by_head = pattern->terms & RA__TERM_RANDOM || pattern->bitmap_heads > 1;
+    bool by_head = of(pattern)->terms & RANDOM || of(pattern)->bitmap.heads > 1;
     return by_head ? q_heads : 1;
 }
 
@@ -264,7 +295,7 @@ static ra_run head_class(const ra_pattern *pattern, int q_heads, int index)
 static ra_status refuse(const ra_pattern *pattern, struct ra__text word)
 {
     return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: \"%.*s\" is not understood; write %s",
-                    (int)ra__min((int64_t)word.length, 80), word.start, pattern->kind->syntax);
+                    ra__text_shown(word), word.start, pattern->kind->syntax);
 }
 
 static ra_status add_number(ra_pattern *pattern, struct ra__text value, struct ra__text word,
@@ -276,25 +307,27 @@ static ra_status add_number(ra_pattern *pattern, struct ra__text value, struct r
 
 static ra_status add_dilated(ra_pattern *pattern, struct ra__text value, struct ra__text word)
 {
+    struct blocks *p = pattern->state;
     struct ra__text reach = value, rate = ra__text_take(&reach, '/');
     if (rate.length == value.length) return refuse(pattern, word);
-    RA__TRY(add_number(pattern, rate, word, 1, &pattern->dilated.a));
-    return add_number(pattern, reach, word, 0, &pattern->dilated.b);
+    RA__TRY(add_number(pattern, rate, word, 1, &p->dilated.a));
+    return add_number(pattern, reach, word, 0, &p->dilated.b);
 }
 
 static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text value,
                            struct ra__text word)
 {
+    struct blocks *p = pattern->state;
     switch (term) {
-    case RA__TERM_LOCAL: return add_number(pattern, value, word, 0, &pattern->local);
-    case RA__TERM_GLOBAL: return add_number(pattern, value, word, 0, &pattern->global);
-    case RA__TERM_STRIDED: return add_number(pattern, value, word, 1, &pattern->strided);
-    case RA__TERM_DILATED: return add_dilated(pattern, value, word);
-    case RA__TERM_LEVELS: return ra__pattern_read_ratios(pattern, value, 1, 0);
-    case RA__TERM_RANDOM:
-        return ra__text_share(value, &pattern->density) ? RA_OK : refuse(pattern, word);
-    case RA__TERM_SEED: return ra__text_seed(value, &pattern->seed) ? RA_OK : refuse(pattern, word);
-    default: return ra__pattern_read_bitmap(pattern, value);
+    case LOCAL: return add_number(pattern, value, word, 0, &p->local);
+    case GLOBAL: return add_number(pattern, value, word, 0, &p->global);
+    case STRIDED: return add_number(pattern, value, word, 1, &p->strided);
+    case DILATED: return add_dilated(pattern, value, word);
+    case LEVELS:
+        return ra__ratios_read(&p->levels, pattern->kind, value, (struct ra__ratio){ 1, 0 });
+    case RANDOM: return ra__text_share(value, &p->density) ? RA_OK : refuse(pattern, word);
+    case SEED: return ra__text_seed(value, &p->seed) ? RA_OK : refuse(pattern, word);
+    default: return ra__bitmap_read(&p->bitmap, value);
     }
 }
 
@@ -302,75 +335,113 @@ static const struct {
     const char *word;
     unsigned term;
 } terms[] = {
-    { "local=", RA__TERM_LOCAL },     { "global=", RA__TERM_GLOBAL },
-    { "strided=", RA__TERM_STRIDED }, { "dilated=", RA__TERM_DILATED },
-    { "levels=", RA__TERM_LEVELS },   { "random=", RA__TERM_RANDOM },
-    { "seed=", RA__TERM_SEED },       { "bitmap=", RA__TERM_BITMAP },
+    { "local=", LOCAL },   { "global=", GLOBAL }, { "strided=", STRIDED }, { "dilated=", DILATED },
+    { "levels=", LEVELS }, { "random=", RANDOM }, { "seed=", SEED },       { "bitmap=", BITMAP },
 };
 
 /* What a term that was refused half way left behind. */
-static void forget(ra_pattern *pattern, unsigned term)
+static void forget(struct blocks *p, unsigned term)
 {
-    if (term == RA__TERM_DILATED) pattern->dilated = (struct ra__ratio){ 0, 0 };
-    if (term == RA__TERM_LEVELS) {
-        ra__free(pattern->ratios);
-        pattern->ratios = NULL;
-        pattern->ratio_count = 0;
-    }
-    if (term == RA__TERM_BITMAP) {
-        ra__free(pattern->bitmap_file);
-        pattern->bitmap_file = NULL;
-    }
+    if (term == DILATED) p->dilated = (struct ra__ratio){ 0, 0 };
+    if (term == LEVELS) ra__ratios_free(&p->levels);
+    if (term == BITMAP) ra__bitmap_free(&p->bitmap);
 }
 
 static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
 {
+    struct blocks *p = pattern->state;
     for (int i = 0; i < RA__COUNT(terms); i++) {
         struct ra__text value = word;
         if (!ra__text_starts(&value, terms[i].word)) continue;
-        if (pattern->terms & terms[i].term)
+        if (p->terms & terms[i].term)
             return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: %.*s is given twice",
                             (int)ra__text_of(terms[i].word).length - 1, terms[i].word);
         ra_status status = read_term(pattern, terms[i].term, value, word);
         if (status != RA_OK) {
-            forget(pattern, terms[i].term);
+            forget(p, terms[i].term);
             return status;
         }
-        pattern->terms |= terms[i].term;
+        p->terms |= terms[i].term;
         *known = true;
         return RA_OK;
     }
     return RA_OK;
 }
 
-static void write(const ra_pattern *p, struct ra__writer *w)
+static void write(const ra_pattern *pattern, struct ra__writer *w)
 {
-    if (p->terms & RA__TERM_LOCAL) ra__write(w, ";local=%" PRId64, p->local);
-    if (p->terms & RA__TERM_GLOBAL) ra__write(w, ";global=%" PRId64, p->global);
-    if (p->terms & RA__TERM_STRIDED) ra__write(w, ";strided=%" PRId64, p->strided);
-    if (p->terms & RA__TERM_DILATED)
+    const struct blocks *p = of(pattern);
+    if (p->terms & LOCAL) ra__write(w, ";local=%" PRId64, p->local);
+    if (p->terms & GLOBAL) ra__write(w, ";global=%" PRId64, p->global);
+    if (p->terms & STRIDED) ra__write(w, ";strided=%" PRId64, p->strided);
+    if (p->terms & DILATED)
         ra__write(w, ";dilated=%" PRId64 "/%" PRId64, p->dilated.a, p->dilated.b);
-    for (int k = 0; k < p->ratio_count; k++)
-        ra__write(w, "%s%" PRId64 "/%" PRId64, k ? "," : ";levels=", p->ratios[k].a,
-                  p->ratios[k].b);
-    if (p->terms & RA__TERM_RANDOM) {
+    ra__ratios_write(&p->levels, ";levels=", w);
+    if (p->terms & RANDOM) {
         ra__write(w, ";random=");
         ra__write_share(w, p->density);
     }
-    if (p->terms & RA__TERM_SEED) ra__write(w, ";seed=%" PRIu64, p->seed);
-    if (p->bitmap) ra__write(w, ";bitmap=%s", p->bitmap_file ? p->bitmap_file : "(memory)");
+    if (p->terms & SEED) ra__write(w, ";seed=%" PRIu64, p->seed);
+    if (p->terms & BITMAP) ra__write(w, ";bitmap=%s", p->bitmap.file ? p->bitmap.file : "(memory)");
 }
 
 static ra_status check(const ra_pattern *pattern, const struct ra__shape *shape)
 {
-    (void)shape;
+    const struct blocks *p = of(pattern);
     if (pattern->args[0] < 1)
         return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: a block has at least 1 position");
-    if (pattern->terms & RA__TERM_SEED && !(pattern->terms & RA__TERM_RANDOM))
+    if (p->terms & SEED && !(p->terms & RANDOM))
         return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: seed= is of use only with random=");
-    if (pattern->terms) return RA_OK;
+    if (p->terms & BITMAP) return ra__bitmap_check(&p->bitmap, pattern->args[0], shape);
+    if (p->terms) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: no term is given; write %s",
                     pattern->kind->syntax);
+}
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+ra_status ra__blocks_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
+                                const uint8_t *active)
+{
+    struct blocks *p = pattern->state;
+    if (p->terms & BITMAP)
+        return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: bitmap is given twice");
+    RA__TRY(ra__bitmap_set(&p->bitmap, heads, blocks, active));
+    p->terms |= BITMAP;
+    return RA_OK;
+}
+
+static ra_status clone(struct ra__account *account, const void *from, void *to)
+{
+    const struct blocks *old = from;
+    struct blocks *copy = to;
+    *copy = (struct blocks){ .terms = old->terms,
+                             .local = old->local,
+                             .global = old->global,
+                             .strided = old->strided,
+                             .dilated = old->dilated,
+                             .density = old->density,
+                             .seed = old->seed };
+    RA__TRY(ra__ratios_copy(account, &old->levels, &copy->levels));
+    return ra__bitmap_copy(account, &old->bitmap, &copy->bitmap);
+}
+
+static uint64_t hash(const void *state, uint64_t so_far)
+{
+    const struct blocks *p = state;
+    int64_t numbers[] = { (int64_t)p->terms, p->local,     p->global,       p->strided,
+                          p->dilated.a,      p->dilated.b, (int64_t)p->seed };
+    so_far = ra__hash(so_far, numbers, sizeof numbers);
+    so_far = ra__hash(so_far, &p->density, sizeof p->density);
+    return ra__bitmap_hash(&p->bitmap, ra__ratios_hash(&p->levels, so_far));
+}
+
+static void destroy(void *state)
+{
+    struct blocks *p = state;
+    ra__ratios_free(&p->levels);
+    ra__bitmap_free(&p->bitmap);
+    ra__free(p->drawn);
 }
 
 const struct ra__pattern_kind ra__pattern_blocks = {
@@ -384,6 +455,11 @@ const struct ra__pattern_kind ra__pattern_blocks = {
     .min_args = 1,
     .max_args = 1,
     .sparse = true,
+    .state_bytes = sizeof(struct blocks),
+    .clone = clone,
+    .hash = hash,
+    .destroy = destroy,
+    .prepare = prepare,
     .add = add,
     .write = write,
     .check = check,

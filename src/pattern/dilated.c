@@ -7,13 +7,27 @@
  * Queries that the same branches select form rows: a run of queries is split branch after branch
  * into those it selects and those it passes over. With rates that divide one another, the usual
  * case, this gives as many rows as there are branches; any rates give the right rows. */
-#include "pattern/pattern.h"
+#include "core/hash.h"
+#include "pattern/kinds.h"
+#include "pattern/ratios.h"
 
-#include <inttypes.h>
+enum option {
+    DEDUP = 1,
+    GROUPS = 2,
+    OFFSETS_BLOCK = 4,
+    OFFSETS_CYCLIC = 8 /* only what was said: it is the default */
+};
 
-static bool grouped(const ra_pattern *pattern) { return pattern->terms & RA__OPTION_GROUPS; }
+struct dilated {
+    struct ra__ratios branches; /* segment / rate */
+    unsigned options;           /* enum option */
+};
 
-static bool in_blocks(const ra_pattern *pattern) { return pattern->terms & RA__OPTION_BLOCK; }
+static const struct dilated *of(const ra_pattern *pattern) { return pattern->state; }
+
+static bool grouped(const ra_pattern *pattern) { return of(pattern)->options & GROUPS; }
+
+static bool in_blocks(const ra_pattern *pattern) { return of(pattern)->options & OFFSETS_BLOCK; }
 
 /* Heads side by side that have the same offset in a branch of this rate, with offsets by block. */
 static int64_t block_of_heads(int q_heads, int64_t rate) { return ra__ceil_div(q_heads, rate); }
@@ -21,7 +35,7 @@ static int64_t block_of_heads(int q_heads, int64_t rate) { return ra__ceil_div(q
 /* Where in its segment branch `index` starts to select, for the heads of a class. */
 static int64_t offset_of(const struct ra__look *look, int index)
 {
-    int64_t rate = look->pattern->ratios[index].b;
+    int64_t rate = of(look->pattern)->branches.at[index].b;
     if (grouped(look->pattern)) return index % rate;
     if (in_blocks(look->pattern)) return look->heads.start / block_of_heads(look->q_heads, rate);
     return look->heads.start % rate;
@@ -30,7 +44,7 @@ static int64_t offset_of(const struct ra__look *look, int index)
 /* What branch `index` selects of the segment that holds `position`. */
 static ra_run selection(const struct ra__look *look, int index, int64_t position)
 {
-    struct ra__ratio branch = look->pattern->ratios[index];
+    struct ra__ratio branch = of(look->pattern)->branches.at[index];
     int64_t start = position - position % branch.a, offset = offset_of(look, index);
     int64_t length = ra__min(branch.a, look->k_len - start);
     int64_t count = offset < length ? (length - offset - 1) / branch.b + 1 : 0;
@@ -60,7 +74,7 @@ static ra_status add_new(struct ra__scene *scene, ra_run keys, int first, int la
 
 static ra_status add_keys(const struct ra__look *look, ra_run keys, struct ra__scene *scene)
 {
-    bool once = look->pattern->terms & RA__OPTION_DEDUP;
+    bool once = of(look->pattern)->options & DEDUP;
     return add_new(scene, keys, 0, once ? ra__scene_count(scene) : 0);
 }
 
@@ -69,17 +83,17 @@ static ra_status add_keys(const struct ra__look *look, ra_run keys, struct ra__s
 /* Branches that count for these heads: all, or with groups the one of their group. */
 static int branch_count(const struct ra__look *look)
 {
-    return grouped(look->pattern) ? 1 : look->pattern->ratio_count;
+    return grouped(look->pattern) ? 1 : of(look->pattern)->branches.count;
 }
 
 /* The branch with the `place`-th smallest rate: splitting by those first leaves little to split. */
 static int branch_at(const struct ra__look *look, int place)
 {
-    const struct ra__ratio *ratios = look->pattern->ratios;
+    const struct ra__ratio *ratios = of(look->pattern)->branches.at;
     int found = look->head_class;
-    for (int i = 0; i < look->pattern->ratio_count && !grouped(look->pattern); i++) {
+    for (int i = 0; i < of(look->pattern)->branches.count && !grouped(look->pattern); i++) {
         int before = 0;
-        for (int k = 0; k < look->pattern->ratio_count; k++)
+        for (int k = 0; k < of(look->pattern)->branches.count; k++)
             before += ratios[k].b < ratios[i].b || (ratios[k].b == ratios[i].b && k < i);
         if (before == place) found = i;
     }
@@ -99,7 +113,8 @@ static ra_status split(const struct ra__look *look, ra_run q, int place, struct 
     RA__TRY(split(look, hit, place + 1, scene));
     ra__scene_back(scene, before);
     if (hit.count == q.count) return RA_OK;
-    int64_t rate = look->pattern->ratios[index].b, period = rate / ra__common_divisor(q.step, rate);
+    int64_t rate = of(look->pattern)->branches.at[index].b,
+            period = rate / ra__common_divisor(q.step, rate);
     int64_t selected = (hit.start - q.start) / q.step % period;
     int64_t step = period < q.count ? q.step * period : q.step;
     for (int64_t i = 0; i < period && i < q.count; i++) {
@@ -118,8 +133,8 @@ static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *sc
 static int64_t cut(const ra_pattern *pattern, int64_t position)
 {
     int64_t next = RA__FAR;
-    for (int i = 0; i < pattern->ratio_count; i++) {
-        int64_t segment = pattern->ratios[i].a;
+    for (int i = 0; i < of(pattern)->branches.count; i++) {
+        int64_t segment = of(pattern)->branches.at[i].a;
         next = ra__min(next, position - position % segment + segment);
     }
     return next;
@@ -128,8 +143,8 @@ static int64_t cut(const ra_pattern *pattern, int64_t position)
 static int64_t period(const ra_pattern *pattern)
 {
     int64_t all = 1;
-    for (int i = 0; i < pattern->ratio_count; i++)
-        all = ra__common_multiple(all, pattern->ratios[i].a);
+    for (int i = 0; i < of(pattern)->branches.count; i++)
+        all = ra__common_multiple(all, of(pattern)->branches.at[i].a);
     return all;
 }
 
@@ -139,8 +154,8 @@ static int64_t period(const ra_pattern *pattern)
 static int64_t next_block(const ra_pattern *pattern, int q_heads, int64_t head)
 {
     int64_t next = q_heads;
-    for (int i = 0; i < pattern->ratio_count; i++) {
-        int64_t block = block_of_heads(q_heads, pattern->ratios[i].b);
+    for (int i = 0; i < of(pattern)->branches.count; i++) {
+        int64_t block = block_of_heads(q_heads, of(pattern)->branches.at[i].b);
         next = ra__min(next, head - head % block + block);
     }
     return next;
@@ -150,11 +165,11 @@ static int64_t next_block(const ra_pattern *pattern, int q_heads, int64_t head)
  * block every head stands for a class, which is empty unless a block begins there. */
 static int head_classes(const ra_pattern *pattern, int q_heads)
 {
-    if (grouped(pattern)) return pattern->ratio_count;
+    if (grouped(pattern)) return of(pattern)->branches.count;
     if (in_blocks(pattern)) return next_block(pattern, q_heads, 0) == q_heads ? 1 : q_heads;
     int64_t all = 1;
-    for (int i = 0; i < pattern->ratio_count; i++)
-        all = ra__common_multiple(all, pattern->ratios[i].b);
+    for (int i = 0; i < of(pattern)->branches.count; i++)
+        all = ra__common_multiple(all, of(pattern)->branches.at[i].b);
     return (int)ra__min(all, q_heads);
 }
 
@@ -177,7 +192,8 @@ static ra_run head_class(const ra_pattern *pattern, int q_heads, int index)
 
 static ra_status read(ra_pattern *pattern, struct ra__text args)
 {
-    return ra__pattern_read_ratios(pattern, args, 1, 1);
+    struct dilated *dilated = pattern->state;
+    return ra__ratios_read(&dilated->branches, pattern->kind, args, (struct ra__ratio){ 1, 1 });
 }
 
 /* 0 where it is not an option. */
@@ -186,10 +202,10 @@ static unsigned option_of(struct ra__text word)
     static const struct {
         const char *word;
         unsigned option;
-    } options[] = { { "dedup", RA__OPTION_DEDUP },
-                    { "groups", RA__OPTION_GROUPS },
-                    { "offsets=cyclic", RA__OPTION_CYCLIC },
-                    { "offsets=block", RA__OPTION_BLOCK } };
+    } options[] = { { "dedup", DEDUP },
+                    { "groups", GROUPS },
+                    { "offsets=cyclic", OFFSETS_CYCLIC },
+                    { "offsets=block", OFFSETS_BLOCK } };
     for (int i = 0; i < RA__COUNT(options); i++)
         if (ra__text_is(word, options[i].word)) return options[i].option;
     return 0;
@@ -197,25 +213,53 @@ static unsigned option_of(struct ra__text word)
 
 static ra_status add(ra_pattern *pattern, struct ra__text word, bool *known)
 {
-    unsigned terms = pattern->terms | option_of(word);
-    if (terms & RA__OPTION_CYCLIC && terms & RA__OPTION_BLOCK)
+    struct dilated *dilated = pattern->state;
+    unsigned options = dilated->options | option_of(word);
+    if (options & OFFSETS_CYCLIC && options & OFFSETS_BLOCK)
         return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: offsets= is given twice");
-    if (terms & RA__OPTION_GROUPS && terms & RA__OPTION_BLOCK)
+    if (options & GROUPS && options & OFFSETS_BLOCK)
         return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: groups gives branch i the offset i mod "
                                          "R; offsets=block does not go with it");
     *known = option_of(word) != 0;
-    pattern->terms = terms;
+    dilated->options = options;
     return RA_OK;
 }
 
 static void write(const ra_pattern *pattern, struct ra__writer *w)
 {
-    for (int i = 0; i < pattern->ratio_count; i++)
-        ra__write(w, "%c%" PRId64 "/%" PRId64, i ? ',' : ':', pattern->ratios[i].a,
-                  pattern->ratios[i].b);
-    if (pattern->terms & RA__OPTION_DEDUP) ra__write(w, ";dedup");
-    if (pattern->terms & RA__OPTION_GROUPS) ra__write(w, ";groups");
+    ra__ratios_write(&of(pattern)->branches, ":", w);
+    if (of(pattern)->options & DEDUP) ra__write(w, ";dedup");
+    if (grouped(pattern)) ra__write(w, ";groups");
     if (in_blocks(pattern)) ra__write(w, ";offsets=block");
+}
+
+/* ---- State ----------------------------------------------------------------------------------- */
+
+ra_status ra__dilated_add_branch(ra_pattern *pattern, ra_branch branch)
+{
+    struct dilated *dilated = pattern->state;
+    return ra__ratios_add(&dilated->branches, (struct ra__ratio){ branch.segment, branch.rate });
+}
+
+static ra_status clone(struct ra__account *account, const void *from, void *to)
+{
+    const struct dilated *old = from;
+    struct dilated *copy = to;
+    copy->options = old->options;
+    return ra__ratios_copy(account, &old->branches, &copy->branches);
+}
+
+static uint64_t hash(const void *state, uint64_t so_far)
+{
+    const struct dilated *dilated = state;
+    unsigned options = dilated->options & ~(unsigned)OFFSETS_CYCLIC;
+    return ra__ratios_hash(&dilated->branches, ra__hash(so_far, &options, sizeof options));
+}
+
+static void destroy(void *state)
+{
+    struct dilated *dilated = state;
+    ra__ratios_free(&dilated->branches);
 }
 
 const struct ra__pattern_kind ra__pattern_dilated = {
@@ -226,6 +270,10 @@ const struct ra__pattern_kind ra__pattern_dilated = {
                "dilated:6/1,10/2,16/3,20/4,300/5;groups dilated:1000/3;causal "
                "dilated:12/2,20/3;offsets=block",
     .sparse = true,
+    .state_bytes = sizeof(struct dilated),
+    .clone = clone,
+    .hash = hash,
+    .destroy = destroy,
     .read = read,
     .add = add,
     .write = write,

@@ -5,8 +5,6 @@
 
 #include "pattern/pattern.h"
 
-static int shown(struct ra__text text) { return (int)ra__min((int64_t)text.length, 80); }
-
 static ra_status read_numbers(ra_pattern *pattern, struct ra__text args)
 {
     const struct ra__pattern_kind *kind = pattern->kind;
@@ -16,37 +14,12 @@ static ra_status read_numbers(ra_pattern *pattern, struct ra__text args)
         if (pattern->arg_count == kind->max_args || comma_at_end ||
             !ra__text_number(number, &pattern->args[pattern->arg_count]))
             return ra__fail(RA_ERR_ARGUMENT, "pattern %s: \"%.*s\" is not understood; write %s",
-                            kind->name, shown(rest), rest.start, kind->syntax);
+                            kind->name, ra__text_shown(rest), rest.start, kind->syntax);
         pattern->arg_count++;
     }
     if (pattern->arg_count < kind->min_args)
         return ra__fail(RA_ERR_ARGUMENT, "pattern %s: a number is missing; write %s", kind->name,
                         kind->syntax);
-    return RA_OK;
-}
-
-ra_status ra__pattern_read_ratios(ra_pattern *pattern, struct ra__text list, int64_t least_a,
-                                  int64_t least_b)
-{
-    bool more = true;
-    while (more) {
-        struct ra__text rest = list, pair = ra__text_take(&list, ',');
-        struct ra__text second = pair, first = ra__text_take(&second, '/');
-        struct ra__ratio ratio;
-        more = rest.length > pair.length;
-        if (first.length == pair.length || !ra__text_number(first, &ratio.a) ||
-            !ra__text_number(second, &ratio.b) || ratio.a < least_a || ratio.b < least_b)
-            return ra__fail(RA_ERR_ARGUMENT,
-                            "pattern %s: \"%.*s\" is not A/B with A at least %" PRId64
-                            " and B at least %" PRId64 "; write %s",
-                            pattern->kind->name, shown(pair), pair.start, least_a, least_b,
-                            pattern->kind->syntax);
-        struct ra__ratio *ratios = ra__grow(NULL, pattern->ratios, (size_t)pattern->ratio_count,
-                                            sizeof *ratios);
-        if (!ratios) return ra__fail(RA_ERR_MEMORY, "pattern: %d pairs", pattern->ratio_count);
-        pattern->ratios = ratios;
-        ratios[pattern->ratio_count++] = ratio;
-    }
     return RA_OK;
 }
 
@@ -84,7 +57,7 @@ ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word)
     return ra__fail(RA_ERR_ARGUMENT,
                     "pattern %s: \"%.*s\" is not understood; write %s, and behind it ;causal or "
                     ";docs=0,...,n",
-                    pattern->kind->name, shown(word), word.start, pattern->kind->syntax);
+                    pattern->kind->name, ra__text_shown(word), word.start, pattern->kind->syntax);
 }
 
 static const char *syntax_at(int index)

@@ -28,23 +28,34 @@ const struct ra__pattern_kind *ra__pattern_kind_find(const char *name)
     return NULL;
 }
 
-ra_status ra__pattern_create(const struct ra__pattern_kind *kind, ra_pattern **out)
+static ra_status create(const struct ra__pattern_kind *kind, struct ra__account *account,
+                        ra_pattern **out)
 {
-    ra_pattern *pattern = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *pattern);
+    ra_pattern *pattern = ra__alloc_array(account, RA__FOR_BOOKKEEPING, 1, sizeof *pattern);
     if (!pattern) return ra__fail(RA_ERR_MEMORY, "pattern: %zu bytes", sizeof *pattern);
     pattern->kind = kind;
+    if (kind->state_bytes) {
+        pattern->state = ra__alloc_array(account, RA__FOR_BOOKKEEPING, 1, kind->state_bytes);
+        if (!pattern->state) {
+            ra__free(pattern);
+            return ra__fail(RA_ERR_MEMORY, "pattern: %zu bytes", kind->state_bytes);
+        }
+    }
     *out = pattern;
     return RA_OK;
+}
+
+ra_status ra__pattern_create(const struct ra__pattern_kind *kind, ra_pattern **out)
+{
+    return create(kind, NULL, out);
 }
 
 void ra_pattern_destroy(ra_pattern *pattern)
 {
     if (!pattern) return;
+    if (pattern->state && pattern->kind->destroy) pattern->kind->destroy(pattern->state);
+    ra__free(pattern->state);
     ra__free(pattern->bounds);
-    ra__free(pattern->ratios);
-    ra__free(pattern->bitmap);
-    ra__free(pattern->bitmap_file);
-    ra__free(pattern->drawn);
     ra__free(pattern);
 }
 
@@ -69,42 +80,39 @@ ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int
 
 /* ---- Copies ---------------------------------------------------------------------------------- */
 
-static size_t bitmap_bytes(const ra_pattern *p)
-{
-    return (size_t)p->bitmap_heads * (size_t)p->bitmap_blocks * (size_t)p->bitmap_blocks;
-}
-
-/* A copy of `bytes` bytes; *failed where there is no memory for it. NULL copies to NULL. */
-static void *duplicate(const void *from, size_t bytes, bool *failed)
+void *ra__duplicate(struct ra__account *account, const void *from, size_t bytes, ra_status *status)
 {
     if (!from) return NULL;
-    void *copy = ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes);
+    void *copy = ra__alloc(account, RA__FOR_BOOKKEEPING, bytes);
     if (copy) memcpy(copy, from, bytes);
-    else *failed = true;
+    else *status = ra__fail(RA_ERR_MEMORY, "pattern: no memory for a copy");
     return copy;
 }
 
-ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
+/* Everything of a pattern but its kind, into one that is new. */
+static ra_status fill_copy(const ra_pattern *from, struct ra__account *account, ra_pattern *to)
+{
+    memcpy(to->args, from->args, sizeof to->args);
+    to->arg_count = from->arg_count;
+    to->causal = from->causal;
+    ra_status status = RA_OK;
+    to->bounds = ra__duplicate(account, from->bounds, (size_t)from->bound_count * sizeof(int64_t),
+                               &status);
+    to->bound_count = from->bound_count;
+    if (status != RA_OK) return status;
+    if (from->kind->clone) return from->kind->clone(account, from->state, to->state);
+    if (from->state) memcpy(to->state, from->state, from->kind->state_bytes);
+    return RA_OK;
+}
+
+ra_status ra__pattern_copy(const ra_pattern *pattern, struct ra__account *account, ra_pattern **out)
 {
     ra_pattern *copy;
-    RA__TRY(ra__pattern_create(pattern ? pattern->kind : &ra__pattern_full, &copy));
-    if (!pattern) {
-        *out = copy;
-        return RA_OK;
-    }
-    bool failed = false;
-    size_t name = pattern->bitmap_file ? strlen(pattern->bitmap_file) + 1 : 0;
-    *copy = *pattern;
-    copy->drawn = NULL;
-    copy->bounds = duplicate(pattern->bounds, (size_t)pattern->bound_count * sizeof(int64_t),
-                             &failed);
-    copy->ratios = duplicate(pattern->ratios, (size_t)pattern->ratio_count * sizeof *copy->ratios,
-                             &failed);
-    copy->bitmap = duplicate(pattern->bitmap, bitmap_bytes(pattern), &failed);
-    copy->bitmap_file = duplicate(pattern->bitmap_file, name, &failed);
-    if (failed) {
+    RA__TRY(create(pattern ? pattern->kind : &ra__pattern_full, account, &copy));
+    ra_status status = pattern ? fill_copy(pattern, account, copy) : RA_OK;
+    if (status != RA_OK) {
         ra_pattern_destroy(copy);
-        return ra__fail(RA_ERR_MEMORY, "pattern: no memory for a copy");
+        return status;
     }
     *out = copy;
     return RA_OK;
@@ -113,21 +121,21 @@ ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out)
 uint64_t ra__pattern_hash(const ra_pattern *p)
 {
     uint64_t hash = ra__hash(RA__HASH_START, p->kind->name, strlen(p->kind->name));
-    int64_t terms = (int64_t)p->terms & ~RA__OPTION_CYCLIC;
-    int64_t numbers[] = { p->args[0],   p->args[1],       p->causal,       terms,
-                          p->local,     p->global,        p->strided,      p->dilated.a,
-                          p->dilated.b, (int64_t)p->seed, p->bitmap_heads, p->bitmap_blocks };
+    int64_t numbers[] = { p->args[0], p->args[1], p->causal };
     hash = ra__hash(hash, numbers, sizeof numbers);
-    hash = ra__hash(hash, &p->density, sizeof p->density);
-    hash = ra__hash(hash, p->ratios, (size_t)p->ratio_count * sizeof *p->ratios);
-    hash = ra__hash(hash, p->bitmap, bitmap_bytes(p));
+    if (p->state) hash = p->kind->hash(p->state, hash);
     return ra__hash(hash, p->bounds, (size_t)p->bound_count * sizeof(int64_t));
+}
+
+ra_status ra__pattern_prepare(ra_pattern *pattern, struct ra__account *account,
+                              const struct ra__shape *shape)
+{
+    return pattern->kind->prepare ? pattern->kind->prepare(pattern, account, shape) : RA_OK;
 }
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
-/* Documents, orders and bitmaps belong to positions that queries and keys share. */
-static ra_status check_same(const char *what, int64_t q_len, int64_t k_len)
+ra_status ra__pattern_check_same(const char *what, int64_t q_len, int64_t k_len)
 {
     if (q_len == k_len) return RA_OK;
     return ra__fail(RA_ERR_UNSUPPORTED,
@@ -137,7 +145,7 @@ static ra_status check_same(const char *what, int64_t q_len, int64_t k_len)
 
 ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len)
 {
-    RA__TRY(check_same("documents", q_len, k_len));
+    RA__TRY(ra__pattern_check_same("documents", q_len, k_len));
     int64_t end = pattern->bounds[pattern->bound_count - 1];
     if (end == k_len) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT,
@@ -145,23 +153,9 @@ ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, 
                     end, k_len);
 }
 
-static ra_status check_bitmap(const ra_pattern *pattern, const struct ra__shape *shape)
-{
-    int64_t blocks = ra__ceil_div(shape->k_len, pattern->args[0]);
-    RA__TRY(check_same("bitmap", shape->q_len, shape->k_len));
-    if (pattern->bitmap_blocks != blocks)
-        return ra__fail(RA_ERR_ARGUMENT,
-                        "bitmap: it has %" PRId64 " blocks, but %" PRId64
-                        " positions in blocks of %" PRId64 " are %" PRId64,
-                        pattern->bitmap_blocks, shape->k_len, pattern->args[0], blocks);
-    if (pattern->bitmap_heads == 1 || pattern->bitmap_heads == shape->q_heads) return RA_OK;
-    return ra__fail(RA_ERR_ARGUMENT, "bitmap: it has %d heads, but there are %d query heads",
-                    pattern->bitmap_heads, shape->q_heads);
-}
-
 static ra_status check_order(const ra_order *order, const struct ra__shape *shape)
 {
-    RA__TRY(check_same("order", shape->q_len, shape->k_len));
+    RA__TRY(ra__pattern_check_same("order", shape->q_len, shape->k_len));
     if (order->length == shape->k_len) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT,
                     "order: it is for %" PRId64 " positions, but there are %" PRId64, order->length,
@@ -178,6 +172,5 @@ ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *s
                         pattern->kind->name, shape->q_len, shape->k_len);
     if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern, shape));
     if (pattern->bounds) RA__TRY(ra__pattern_check_documents(pattern, shape->q_len, shape->k_len));
-    if (pattern->bitmap) RA__TRY(check_bitmap(pattern, shape));
     return order ? check_order(order, shape) : RA_OK;
 }

@@ -74,6 +74,20 @@ struct ra__pattern_kind {
     bool more_queries;      /* q_len > k_len makes sense */
     bool sparse;            /* keys go straight to the ranks that see them, not round the ring */
 
+    /* What the kind keeps besides its numbers: so many bytes at pattern->state, all 0 in a new
+     * pattern. `clone` fills those of a copy, which start as 0, too, with memory charged to
+     * `account` (NULL: the bytes are the copy); `hash` goes on from `hash` with what tells two
+     * patterns apart, never with pointers or padding; `destroy` frees what the state points to,
+     * also after a clone that failed half way (NULL: nothing). */
+    size_t state_bytes;
+    ra_status (*clone)(struct ra__account *account, const void *from, void *to);
+    uint64_t (*hash)(const void *state, uint64_t hash);
+    void (*destroy)(void *state);
+    /* Works out once, for a plan, what rows of this shape will ask for again and again; what it
+     * keeps is not cloned. May be NULL. */
+    ra_status (*prepare)(ra_pattern *pattern, struct ra__account *account,
+                         const struct ra__shape *shape);
+
     /* Text, where numbers are not enough; each may be NULL. `read` takes what stands behind the
      * colon, `add` one word behind a semicolon and says whether it knows it, `write` appends
      * both. */
@@ -103,47 +117,14 @@ struct ra__pattern_kind {
     int64_t (*reach)(const ra_pattern *pattern, int64_t p);
 };
 
-/* Two numbers that belong together: segment / rate of a branch, stride / reach of a level. */
-struct ra__ratio {
-    int64_t a, b;
-};
-
-/* Terms of blocks and options of dilated that were given. */
-enum ra__term {
-    RA__TERM_LOCAL = 1,
-    RA__TERM_GLOBAL = 2,
-    RA__TERM_STRIDED = 4,
-    RA__TERM_DILATED = 8,
-    RA__TERM_LEVELS = 16,
-    RA__TERM_RANDOM = 32,
-    RA__TERM_SEED = 64,
-    RA__TERM_BITMAP = 128,
-    RA__OPTION_DEDUP = 256,
-    RA__OPTION_GROUPS = 512,
-    RA__OPTION_CYCLIC = 1024, /* only what was said: it is the default */
-    RA__OPTION_BLOCK = 2048
-};
-
 struct ra_pattern {
     const struct ra__pattern_kind *kind;
-    int64_t args[2]; /* 0 where not given; blocks: the block size */
+    int64_t args[2]; /* the numbers of the text; 0 where not given */
     int arg_count;
     bool causal;
     int64_t *bounds; /* documents: 0, ..., n; NULL for none */
     int64_t bound_count;
-    unsigned terms; /* enum ra__term */
-    int64_t local, global, strided;
-    struct ra__ratio dilated; /* blocks: rate / reach */
-    struct ra__ratio *ratios; /* branches of dilated, levels of blocks */
-    int ratio_count;
-    double density;
-    uint64_t seed;
-    uint8_t *bitmap; /* [heads][blocks][blocks] */
-    int bitmap_heads;
-    int64_t bitmap_blocks;
-    char *bitmap_file; /* NULL: it came from memory */
-    uint64_t *drawn;   /* random blocks drawn once, a bit per head, query and key block; or NULL */
-    int64_t drawn_words, drawn_blocks; /* 64-bit words of a row; rows of a head */
+    void *state; /* what the kind keeps, owned; NULL where it keeps nothing */
 };
 
 /* The rows of pattern.list; NULL behind the last. */
@@ -151,28 +132,29 @@ const struct ra__pattern_kind *ra__pattern_kind_at(int index);
 const struct ra__pattern_kind *ra__pattern_kind_find(const char *name);
 
 ra_status ra__pattern_create(const struct ra__pattern_kind *kind, ra_pattern **out);
-ra_status ra__pattern_copy(const ra_pattern *pattern, ra_pattern **out); /* NULL copies to full */
+/* NULL copies to full. What the copy allocates is charged to `account`, which may be NULL. */
+ra_status ra__pattern_copy(const ra_pattern *pattern, struct ra__account *account,
+                           ra_pattern **out);
 ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int64_t count);
-ra_status ra__pattern_set_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
-                                 const uint8_t *active);
-ra_status ra__pattern_read_bitmap(ra_pattern *pattern, struct ra__text file);
 ra_status ra__pattern_parse(const char *text, ra_pattern **out);
 ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word); /* behind a semicolon */
 uint64_t ra__pattern_hash(const ra_pattern *pattern);
-
-/* A list "a/b,a/b,..." into pattern->ratios; every number at least `least`. */
-ra_status ra__pattern_read_ratios(ra_pattern *pattern, struct ra__text list, int64_t least_a,
-                                  int64_t least_b);
 
 /* Does the pattern make sense for this problem? */
 ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
                             const ra_order *order);
 
+/* Refuses `what`, which belongs to positions that queries and keys share, where they are not as
+ * many. */
+ra_status ra__pattern_check_same(const char *what, int64_t q_len, int64_t k_len);
 ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, int64_t k_len);
 
-/* Draws random blocks for these lengths once and for all, if that takes no more memory than is
- * good: rows are made several times while a plan is written. Not copied with the pattern. */
-ra_status ra__pattern_draw(ra_pattern *pattern, const struct ra__shape *shape);
+/* Lets the kind prepare for rows of this shape: see `prepare`. */
+ra_status ra__pattern_prepare(ra_pattern *pattern, struct ra__account *account,
+                              const struct ra__shape *shape);
+
+/* A copy of `bytes` bytes, with *status for where there is no memory; NULL copies to NULL. */
+void *ra__duplicate(struct ra__account *account, const void *from, size_t bytes, ra_status *status);
 
 /* Calls put for each row of the queries at positions `q`, class of heads after class of heads. */
 struct ra__rows {

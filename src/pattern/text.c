@@ -11,6 +11,8 @@
 
 struct ra__text ra__text_of(const char *text) { return (struct ra__text){ text, strlen(text) }; }
 
+int ra__text_shown(struct ra__text text) { return (int)ra__min((int64_t)text.length, 80); }
+
 struct ra__text ra__text_take(struct ra__text *from, char stop)
 {
     const char *end = from->length ? memchr(from->start, stop, from->length) : NULL;

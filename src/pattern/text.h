@@ -13,6 +13,7 @@ struct ra__text {
 };
 
 struct ra__text ra__text_of(const char *text);
+int ra__text_shown(struct ra__text text); /* how much of it a sentence should repeat */
 
 /* Everything before `stop`, which is skipped; all of it where there is none. */
 struct ra__text ra__text_take(struct ra__text *from, char stop);

@@ -33,8 +33,8 @@ tree=$work/tree build=$work/build
 mkdir "$tree"
 (cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault tests/bits) | (cd "$tree" && tar xf -)
 
-cp "$here/pattern_example.c" "$tree/src/pattern/sinks.c"
-echo 'RA__PATTERN(sinks)' >>"$tree/src/pattern/pattern.list"
+cp "$here/pattern_example.c" "$tree/src/pattern/distances.c"
+echo 'RA__PATTERN(distances)' >>"$tree/src/pattern/pattern.list"
 
 # put_before PATTERN PART: the lines of the oracle's example behind "/* PART */" go into harness/oracle/mask.c.
 put_before() {
@@ -68,21 +68,21 @@ expect 'the check compiles' \
     "$cc" -std=c11 -Wall -Wextra -I"$tree/include" "$here/check.c" "$build/libringattn.a" -lm -lpthread -o "$work/check"
 
 listed() { "$build/ringattn" info | grep -q "^  [*+] $1 "; }
-expect 'info lists the pattern' listed 'sinks:N,W'
+expect 'info lists the pattern' listed 'distances:A,B,...'
 expect 'info lists the kernel' listed tiny
 expect 'info lists the transport' listed paced
 
-expect 'the pattern is right' "$work/check" sinks:4,9 - -
-expect 'the pattern is right with documents' "$work/check" 'sinks:4,9;causal;docs=0,20,53' - -
+expect 'the pattern is right' "$work/check" distances:4,9 - -
+expect 'the pattern is right with documents' "$work/check" 'distances:4,9;causal;docs=0,20,53' - -
 expect 'the kernel is right' "$work/check" - tiny -
 expect 'the transport is right' "$work/check" - - paced
-expect 'all three are right together' "$work/check" sinks:4,9 tiny paced
+expect 'all three are right together' "$work/check" distances:4,9 tiny paced
 
 expect 'verify runs the kernel' "$build/ringattn" verify 'causal n=67 h=4/2 d=16 ring=3 zigzag backward kernel=tiny'
 
-expect 'verify runs the pattern' "$build/ringattn" verify 'sinks:4,9 n=67 h=4/2 d=16 ring=3 striped backward'
+expect 'verify runs the pattern' "$build/ringattn" verify 'distances:4,9 n=67 h=4/2 d=16 ring=3 striped backward'
 expect 'verify runs the pattern under an order' \
-    "$build/ringattn" verify 'sinks:4,9;causal n=67 h=4/2 d=16 ring=3 order=hilbert backward'
+    "$build/ringattn" verify 'distances:4,9;causal n=67 h=4/2 d=16 ring=3 order=hilbert backward'
 
 # Half a megabyte takes half a second over this wire, and next to nothing otherwise.
 slow() {

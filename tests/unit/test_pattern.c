@@ -88,6 +88,43 @@ static void samples_read_and_write_the_same(void **state)
     assert_true(i >= 17);
 }
 
+/* A copy is the same pattern, stands alone, and what it takes is charged to its account. */
+static void copies_stand_alone(void **state)
+{
+    (void)state;
+    char sample[64];
+    for (int i = 0; walk_sample(i, sample, sizeof sample); i++) {
+        struct ra__account account = { { 0 } };
+        ra_pattern *pattern, *copy;
+        size_t before = ra_allocated_bytes();
+        assert_ok(ra_pattern_parse(sample, &pattern));
+        assert_ok(ra_pattern_add(pattern, "docs=0,5,9"));
+        size_t given = ra_allocated_bytes() - before;
+        assert_ok(ra__pattern_copy(pattern, &account, &copy));
+        uint64_t hash = ra__pattern_hash(pattern);
+        ra_pattern_destroy(pattern);
+        assert_true(ra__pattern_hash(copy) == hash);
+        char text[160];
+        assert_ok(ra_pattern_format(copy, text, sizeof text, NULL));
+        assert_ok(ra_pattern_parse(text, &pattern));
+        assert_true(ra__pattern_hash(pattern) == hash);
+        size_t charged = account.bytes[RA__FOR_BOOKKEEPING];
+        assert_true(charged >= sizeof *copy + copy->kind->state_bytes && charged <= given);
+        ra_pattern_destroy(pattern);
+        ra_pattern_destroy(copy);
+        assert_int_equal(account.bytes[RA__FOR_BOOKKEEPING], 0);
+        assert_int_equal(ra_allocated_bytes(), before);
+    }
+}
+
+/* What a kind keeps must count where ranks compare their patterns. */
+static void kinds_that_keep_something_hash_it(void **state)
+{
+    (void)state;
+    for (int i = 0; ra__pattern_kind_at(i); i++)
+        assert_true(!ra__pattern_kind_at(i)->state_bytes || ra__pattern_kind_at(i)->hash);
+}
+
 /* The default may be written out; it is the same pattern, and its text is the shorter one. */
 static void cyclic_offsets_are_the_default(void **state)
 {
@@ -633,6 +670,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_reads_and_writes_the_same),
         cmocka_unit_test(samples_read_and_write_the_same),
+        cmocka_unit_test(copies_stand_alone),
+        cmocka_unit_test(kinds_that_keep_something_hash_it),
         cmocka_unit_test(cyclic_offsets_are_the_default),
         cmocka_unit_test(modifiers_come_in_any_order),
         cmocka_unit_test(text_is_cut_like_snprintf),
