@@ -1,4 +1,4 @@
-/* kinds.h - what callers give to a kind of pattern that its text cannot say, or says less directly. */
+/* kinds.h - what callers give to a kind of pattern that is not text or up to two numbers. */
 #ifndef RA__PATTERN_KINDS_H
 #define RA__PATTERN_KINDS_H
 
