@@ -141,7 +141,8 @@ static int ask_all(struct forecast *forecast, const struct trial *trial, int64_t
     int result = shared_open(&shared, trial);
     forecast->threads = shared.threads;
     for (int rank = 0; rank < forecast->ranks && !result; rank++) {
-        result = library_failed(ask_rank(forecast, &shared, trial, memory, rank));
+        result = machine_go_on();
+        if (!result) result = library_failed(ask_rank(forecast, &shared, trial, memory, rank));
         if (!result) add_rank(forecast, &forecast->rank[rank]);
         shared.strategy = forecast->strategy; /* all ranks choose the same: once is enough */
     }

@@ -158,6 +158,7 @@ static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int64_t
 {
     struct ra__program *p = b->program;
     int *newest = ordinal < RA__ORDINALS ? &b->newest[ordinal] : NULL;
+    while (newest && b->newest_count <= ordinal) b->newest[b->newest_count++] = -1;
     if (newest && *newest >= 0 && extends(p, &p->rows[*newest], &row, b->found)) {
         extend(p, &p->rows[*newest], &row, b->found);
         return RA_OK;
@@ -219,7 +220,8 @@ static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct 
 {
     struct writing writing = { b, source, blind };
     step.first_row = b->program->row_count;
-    for (int i = 0; i < RA__ORDINALS; i++) b->newest[i] = -1;
+    if (source.owner != RA__ANYBODY && !b->sees[source.owner]) return RA_OK;
+    b->newest_count = 0;
     RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
     step.op = RA__OP_ATTEND;
     step.row_count = b->program->row_count - step.first_row;
@@ -255,6 +257,24 @@ ra_status ra__put_blind_rows(struct ra__builder *b)
 
 /* ---- First and last -------------------------------------------------------------------------- */
 
+/* Hops at which the row sees keys, and whose they are. */
+static void find_hops(struct ra__builder *b, const struct ra__row *row, int *first, int *last)
+{
+    struct ra__key_run keys;
+    for (int i = 0; i < row->sight_count; i++) {
+        struct ra__sight seen = { ra__row_keys(row, &row->sights[i]), row->sights[i].band, false };
+        int64_t cursor = -1;
+        int owner;
+        if (seen.keys.count == 0) continue;
+        while (ra__next_owner(b, &seen, &cursor, &owner, &keys)) {
+            int hop = (b->rank - owner + b->ranks) % b->ranks;
+            b->sees[owner] = true;
+            if (*first < 0 || hop < *first) *first = hop;
+            if (hop > *last) *last = hop;
+        }
+    }
+}
+
 static ra_status find_row_hops(void *context, const struct ra__shard_row *shard_row)
 {
     struct ra__builder *b = context;
@@ -265,21 +285,15 @@ static ra_status find_row_hops(void *context, const struct ra__shard_row *shard_
     if (last) b->last_hop = last;
     if (!first || !last) return ra__fail(RA_ERR_MEMORY, "plan: %d rows", b->row_count);
     first[count] = last[count] = -1;
-    bool gathers = b->input->strategy->gathers;
-    int hops = gathers ? 1 : b->ranks;
-    for (int hop = 0; hop < hops && first[count] < 0; hop++)
-        if (ra__row_sees(b, shard_row->row, gathers ? RA__ANYBODY : ra__peer(b, -hop)))
-            first[count] = last[count] = hop;
-    for (int hop = hops - 1; hop > first[count] && first[count] >= 0; hop--)
-        if (ra__row_sees(b, shard_row->row, ra__peer(b, -hop))) {
-            last[count] = hop;
-            break;
-        }
+    if (!b->input->strategy->gathers) find_hops(b, shard_row->row, &first[count], &last[count]);
+    else if (ra__row_sees(b, shard_row->row, RA__ANYBODY)) first[count] = last[count] = 0;
     b->row_count++;
     return RA_OK;
 }
 
 ra_status ra__find_hops(struct ra__builder *b)
 {
+    b->sees = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)b->ranks, sizeof *b->sees);
+    if (!b->sees) return ra__fail(RA_ERR_MEMORY, "plan: owners of %d blocks", b->ranks);
     return ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ find_row_hops, b });
 }

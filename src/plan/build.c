@@ -101,6 +101,7 @@ static ra_status write_programs(struct ra__builder *b)
 {
     const struct ra__plan_input *input = b->input;
     bool by_needs = b->straight || input->strategy->gathers;
+    RA__TRY(ra__find_owners(b));
     RA__TRY(by_needs ? ra__find_needs(b) : ra__find_flows(b));
     RA__TRY(ra__find_hops(b));
     RA__TRY(write_forward(b));
@@ -119,12 +120,14 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
                              .rank = plan->input.rank };
     choose_ways(&b);
     if (status == RA_OK) status = write_programs(&b);
+    ra__free(b.owners);
     ra__free(b.flows);
     ra__needs_clear(b.incoming, b.ranks);
     ra__needs_clear(b.outgoing, b.ranks);
     ra__free(b.found);
     ra__free(b.first_hop);
     ra__free(b.last_hop);
+    ra__free(b.sees);
     if (status != RA_OK) ra__plan_clear(plan);
     return status;
 }

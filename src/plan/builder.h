@@ -23,6 +23,13 @@ struct ra__needs {
     int64_t rows; /* of a slot */
 };
 
+/* A run of keys of one owner. */
+struct ra__owner_run {
+    const struct ra__shard_run *run;
+    int owner;
+    int64_t reach; /* the last position of this and earlier runs */
+};
+
 /* Ordinals that are looked after; rows of higher ones stay single. */
 enum { RA__ORDINALS = 512 };
 
@@ -35,15 +42,18 @@ struct ra__builder {
     int hops_before;  /* rounds of swaps, counted as hops, before hop 0 of what is being written */
     bool straight;    /* keys go straight to their readers, by needs; else by flows */
     bool split_heads; /* rows have the query heads of one KV head */
-    struct ra__flow *flows;     /* [owner] */
-    struct ra__needs *incoming; /* [owner]: what this rank sees of its block */
-    struct ra__needs *outgoing; /* [reader]: what it sees of this rank's own block */
-    int last_visit;             /* how many ranks on the own block travels; 0 = nobody needs it */
-    struct ra__key_run *found;  /* keys of the row being written */
+    struct ra__owner_run *owners; /* all runs of keys, by their first positions */
+    struct ra__flow *flows;       /* [owner] */
+    struct ra__needs *incoming;   /* [owner]: what this rank sees of its block */
+    struct ra__needs *outgoing;   /* [reader]: what it sees of this rank's own block */
+    int last_visit;               /* how many ranks on the own block travels; 0 = nobody needs it */
+    struct ra__key_run *found;    /* keys of the row being written */
     int found_count, found_room;
     int newest[RA__ORDINALS];  /* rows of the step being written, by ordinal; -1 = none */
+    int newest_count;          /* ordinals from here on have none */
     int *first_hop, *last_hop; /* [row of this rank]: hops at which it sees keys; -1 = none */
     int row_count;
+    bool *sees; /* [owner]: some row of this rank sees keys of its block */
 };
 
 /* rank + distance, round the ring; distance >= -ranks. */
@@ -78,6 +88,14 @@ struct ra__shard_row_sink {
     void *context;
 };
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink);
+
+/* ---- owners.c: whose blocks hold a key ---- */
+
+ra_status ra__find_owners(struct ra__builder *b);
+/* The next keys of a sight, whoever has them: false when there are no more. *cursor starts at -1.
+ * An owner comes once for each of its runs that holds some. */
+bool ra__next_owner(const struct ra__builder *b, const struct ra__sight *sight, int64_t *cursor,
+                    int *owner, struct ra__key_run *keys);
 
 /* Does the row see keys of this block, or of any? */
 enum { RA__ANYBODY = -1 };

@@ -1,52 +1,133 @@
-/* flows.c - a dense ring: which rows of a block travel from rank to rank, and how far. */
+/* flows.c - a dense ring: which rows of a block travel from rank to rank, and how far.
+ *
+ * The readers that a block of owner o still has to visit behind this rank are neighbours on the
+ * ring, from the next rank up to o - 1; those it visited before are neighbours, too. So what they
+ * see together grows by one reader from one owner to the next: it is kept as sets of positions that
+ * are added to, and planning a rank takes a time that grows with the ranks, not with their square.
+ * Sender and receiver of a message get to the same set, and so to the same rows. */
 #include "plan/builder.h"
+#include "plan/spans.h"
 
-/* Adds rows of owner's block that `reader` sees to everything they count for here. */
-static void note_rows(struct ra__builder *b, int reader, int owner, struct ra__range rows)
-{
-    struct ra__flow *flow = &b->flows[owner];
-    int there = (reader - owner + b->ranks) % b->ranks; /* the hop at which the reader is visited */
-    int here = (b->rank - owner + b->ranks) % b->ranks;
-    if (there == 0) return;
-    if (there >= here) ra__ranges_add(&flow->coming, rows.lo, rows.hi);
-    if (there > here) ra__ranges_add(&flow->onward, rows.lo, rows.hi);
-    if (there < here) ra__ranges_add(&flow->before, rows.lo, rows.hi);
-    if (there <= here) ra__ranges_add(&flow->after, rows.lo, rows.hi);
-    if (owner == b->rank && there > b->last_visit) b->last_visit = there;
-}
+/* ---- What each reader sees ------------------------------------------------------------------- */
 
-/* Notes which rows of `owner`'s block a sight touches. */
-static void note_sight(struct ra__builder *b, const struct ra__sight *sight, int reader, int owner)
-{
-    struct ra__key_run keys;
-    int64_t cursor = 0;
-    while (ra__layout_next_keys(b->input->k_layout, owner, sight, &cursor, &keys)) {
-        int64_t last = keys.row + (keys.count - 1) * keys.row_step;
-        note_rows(b, reader, owner, (struct ra__range){ keys.row, last + 1 });
-    }
-}
-
-struct reader {
-    struct ra__builder *builder;
-    int rank;
+struct seen {
+    struct ra__range *at; /* of all readers, reader after reader */
+    int64_t *first;       /* [ranks + 1]: where those of a reader start */
 };
 
 static ra_status note_row(void *context, const struct ra__shard_row *row)
 {
-    struct reader *reader = context;
-    for (int i = 0; i < row->row->sight_count; i++)
-        for (int owner = 0; owner < reader->builder->ranks; owner++)
-            note_sight(reader->builder, &row->row->sights[i], reader->rank, owner);
+    struct ra__spans *spans = context;
+    for (int i = 0; i < row->row->sight_count; i++) {
+        ra_run keys = row->row->sights[i].keys;
+        if (keys.count == 0) continue;
+        RA__TRY(ra__spans_add(spans, (struct ra__range){ keys.start, ra__run_last(keys) + 1 }));
+    }
     return RA_OK;
+}
+
+static ra_status keep(struct seen *seen, int reader, const struct ra__spans *spans)
+{
+    int64_t count = seen->first[reader];
+    for (int64_t i = 0; i < spans->count; i++) {
+        struct ra__range *grown = ra__grow(NULL, seen->at, (size_t)count, sizeof *grown);
+        if (!grown) return ra__fail(RA_ERR_MEMORY, "plan: what rank %d sees", reader);
+        seen->at = grown;
+        grown[count++] = spans->at[i];
+    }
+    seen->first[reader + 1] = count;
+    return RA_OK;
+}
+
+static ra_status find_seen(const struct ra__builder *b, struct seen *seen)
+{
+    struct ra__spans spans = { NULL, 0 };
+    ra_status status = RA_OK;
+    for (int reader = 0; reader < b->ranks && status == RA_OK; reader++) {
+        spans.count = 0;
+        status = ra__rows_of_rank(b, reader, (struct ra__shard_row_sink){ note_row, &spans });
+        if (status == RA_OK) status = keep(seen, reader, &spans);
+    }
+    ra__spans_clear(&spans);
+    return status;
+}
+
+/* ---- What neighbours see together ------------------------------------------------------------ */
+
+static ra_status add_reader(struct ra__spans *spans, const struct seen *seen, int reader)
+{
+    int64_t from = seen->first[reader];
+    return ra__spans_add_all(spans, seen->at + from, seen->first[reader + 1] - from);
+}
+
+/* Owners ahead, the nearest first: of the block of rank + k + 1 the readers rank + 1 to rank + k
+ * are still to come, and this rank before them. */
+static ra_status look_ahead(struct ra__builder *b, const struct seen *seen, struct ra__spans *later,
+                            struct ra__spans *with_own)
+{
+    const ra_layout *layout = b->input->k_layout;
+    RA__TRY(add_reader(with_own, seen, b->rank));
+    for (int k = 0; k + 1 < b->ranks; k++) {
+        int owner = ra__peer(b, k + 1);
+        b->flows[owner].onward = ra__spans_rows(later, layout, owner);
+        b->flows[owner].coming = ra__spans_rows(with_own, layout, owner);
+        RA__TRY(add_reader(later, seen, owner));
+        RA__TRY(add_reader(with_own, seen, owner));
+    }
+    b->flows[b->rank].onward = b->flows[b->rank].coming = ra__spans_rows(later, layout, b->rank);
+    return RA_OK;
+}
+
+/* Owners behind, the nearest first: the block of rank - h visited rank - h + 1 to rank - 1. */
+static ra_status look_back(struct ra__builder *b, const struct seen *seen,
+                           struct ra__spans *earlier, struct ra__spans *with_own)
+{
+    const ra_layout *layout = b->input->k_layout;
+    RA__TRY(add_reader(with_own, seen, b->rank));
+    for (int hop = 1; hop < b->ranks; hop++) {
+        int owner = ra__peer(b, -hop);
+        b->flows[owner].before = ra__spans_rows(earlier, layout, owner);
+        b->flows[owner].after = ra__spans_rows(with_own, layout, owner);
+        RA__TRY(add_reader(earlier, seen, owner));
+        RA__TRY(add_reader(with_own, seen, owner));
+    }
+    return RA_OK;
+}
+
+/* How many ranks on the own block travels: to the last one that sees any of it. */
+static int find_last_visit(const struct ra__builder *b, const struct seen *seen)
+{
+    for (int hop = b->ranks - 1; hop > 0; hop--) {
+        int reader = ra__peer(b, hop);
+        int64_t from = seen->first[reader];
+        struct ra__spans spans = { seen->at + from, seen->first[reader + 1] - from };
+        if (ra__spans_rows(&spans, b->input->k_layout, b->rank).count > 0) return hop;
+    }
+    return 0;
+}
+
+static ra_status find_flows(struct ra__builder *b, struct seen *seen)
+{
+    struct ra__spans sets[2] = { { NULL, 0 }, { NULL, 0 } };
+    RA__TRY(find_seen(b, seen));
+    b->last_visit = find_last_visit(b, seen);
+    ra_status status = look_ahead(b, seen, &sets[0], &sets[1]);
+    sets[0].count = sets[1].count = 0;
+    if (status == RA_OK && b->input->backward) status = look_back(b, seen, &sets[0], &sets[1]);
+    for (int i = 0; i < RA__COUNT(sets); i++) ra__spans_clear(&sets[i]);
+    return status;
 }
 
 ra_status ra__find_flows(struct ra__builder *b)
 {
-    b->flows = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)b->ranks, sizeof *b->flows);
-    if (!b->flows) return ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
-    for (int rank = 0; rank < b->ranks; rank++) {
-        struct reader reader = { b, rank };
-        RA__TRY(ra__rows_of_rank(b, rank, (struct ra__shard_row_sink){ note_row, &reader }));
-    }
-    return RA_OK;
+    struct seen seen = { NULL, NULL };
+    size_t ranks = (size_t)b->ranks;
+    b->flows = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks, sizeof *b->flows);
+    seen.first = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, ranks + 1, sizeof *seen.first);
+    ra_status status = b->flows && seen.first
+                           ? find_flows(b, &seen)
+                           : ra__fail(RA_ERR_MEMORY, "plan: needs of %d ranks", b->ranks);
+    ra__free(seen.at);
+    ra__free(seen.first);
+    return status;
 }

@@ -247,23 +247,27 @@ static int64_t find_run(const ra_layout *layout, int rank, int64_t from)
     return low;
 }
 
+bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__sight *sight,
+                            struct ra__key_run *out)
+{
+    ra_run keys = ra__run_intersect(sight->keys, run->at);
+    if (keys.count == 0) return false;
+    *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
+                                 .row_step = keys.count > 1 ? keys.step / run->at.step : 1,
+                                 .pos = keys.start,
+                                 .pos_step = keys.step,
+                                 .count = keys.count,
+                                 .band = sight->band };
+    return true;
+}
+
 bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
                           int64_t *cursor, struct ra__key_run *out)
 {
     int64_t last = ra__run_last(sight->keys), end = layout->first[owner + 1];
     if (*cursor == 0) *cursor = find_run(layout, owner, sight->keys.start);
-    while (*cursor < end && layout->runs[*cursor].at.start <= last) {
-        const struct ra__shard_run *run = &layout->runs[(*cursor)++];
-        ra_run keys = ra__run_intersect(sight->keys, run->at);
-        if (keys.count == 0) continue;
-        *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
-                                     .row_step = keys.count > 1 ? keys.step / run->at.step : 1,
-                                     .pos = keys.start,
-                                     .pos_step = keys.step,
-                                     .count = keys.count,
-                                     .band = sight->band };
-        return true;
-    }
+    while (*cursor < end && layout->runs[*cursor].at.start <= last)
+        if (ra__layout_keys_of_run(&layout->runs[(*cursor)++], sight, out)) return true;
     return false;
 }
 

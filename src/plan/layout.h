@@ -63,6 +63,10 @@ void ra__layout_charge(struct ra__account *account, ra_layout *layout);
 bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
                           int64_t *cursor, struct ra__key_run *out);
 
+/* The keys of a sight that lie in one run of a shard; false where there are none. */
+bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__sight *sight,
+                            struct ra__key_run *out);
+
 /* The run of `rank` that holds row `row` of its shard. */
 int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row);
 

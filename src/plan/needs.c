@@ -107,43 +107,50 @@ static ra_status add_marks(struct ra__needs *needs, const struct marks *marks)
 
 /* ---- From rows to marks ---------------------------------------------------------------------- */
 
-/* Marks what the rows of a reader see of the blocks of owners [first, first + count). */
+/* Marks what the rows of a reader see: of all blocks, or of that of `first` alone. */
 struct reading {
     const struct ra__builder *builder;
     int reader, first, count;
     struct marks *marks; /* [count] */
 };
 
-static void mark_sight(const struct reading *reading, const struct ra__row *row,
-                       const struct ra__sight *sight, int owner)
+/* Marks keys for the KV heads of a row. */
+static void mark_keys(const struct reading *reading, const struct ra__row *row, int owner,
+                      const struct ra__key_run *keys)
 {
     const struct ra__shape *shape = &reading->builder->input->shape;
     const struct marks *marks = &reading->marks[owner - reading->first];
-    int64_t group = shape->q_heads / shape->kv_heads, cursor = 0;
+    int64_t group = shape->q_heads / shape->kv_heads, done = -1;
+    if (marks->heads == 1) {
+        mark(marks, 0, keys);
+        return;
+    }
+    for (int64_t i = 0; i < row->heads.count; i++) {
+        int64_t kv_head = (row->heads.start + i * row->heads.step) / group;
+        if (kv_head != done) mark(marks, (int)kv_head, keys);
+        done = kv_head;
+    }
+}
+
+static void mark_sight(const struct reading *reading, const struct ra__row *row,
+                       const struct ra__sight *sight)
+{
+    const ra_layout *layout = reading->builder->input->k_layout;
     struct ra__sight seen = { ra__row_keys(row, sight), sight->band, false };
     struct ra__key_run keys;
-    while (seen.keys.count > 0 &&
-           ra__layout_next_keys(reading->builder->input->k_layout, owner, &seen, &cursor, &keys)) {
-        if (marks->heads == 1) {
-            mark(marks, 0, &keys);
-            continue;
-        }
-        int64_t done = -1;
-        for (int64_t i = 0; i < row->heads.count; i++) {
-            int64_t kv_head = (row->heads.start + i * row->heads.step) / group;
-            if (kv_head != done) mark(marks, (int)kv_head, &keys);
-            done = kv_head;
-        }
-    }
+    int64_t cursor = reading->count == 1 ? 0 : -1;
+    int owner = reading->first;
+    if (seen.keys.count == 0) return;
+    while (reading->count == 1 ? ra__layout_next_keys(layout, owner, &seen, &cursor, &keys)
+                               : ra__next_owner(reading->builder, &seen, &cursor, &owner, &keys))
+        if (owner != reading->reader) mark_keys(reading, row, owner, &keys);
 }
 
 static ra_status mark_row(void *context, const struct ra__shard_row *row)
 {
     const struct reading *reading = context;
     for (int i = 0; i < row->row->sight_count; i++)
-        for (int n = 0; n < reading->count; n++)
-            if (reading->first + n != reading->reader)
-                mark_sight(reading, row->row, &row->row->sights[i], reading->first + n);
+        mark_sight(reading, row->row, &row->row->sights[i]);
     return RA_OK;
 }
 

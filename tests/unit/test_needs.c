@@ -76,6 +76,7 @@ static void world_open(struct world *w, ra_pattern *pattern, const char *partiti
                                                  .rank = rank,
                                                  .straight = true,
                                                  .split_heads = by_head };
+        assert_ok(ra__find_owners(&w->builder[rank]));
         assert_ok(ra__find_needs(&w->builder[rank]));
     }
 }
@@ -83,6 +84,7 @@ static void world_open(struct world *w, ra_pattern *pattern, const char *partiti
 static void world_close(struct world *w)
 {
     for (int rank = 0; rank < w->ranks; rank++) {
+        ra__free(w->builder[rank].owners);
         ra__needs_clear(w->builder[rank].incoming, w->ranks);
         ra__needs_clear(w->builder[rank].outgoing, w->ranks);
     }
