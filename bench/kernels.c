@@ -365,7 +365,7 @@ static int prepare(struct suite *suite)
         suite->threads[suite->thread_counts++] = machine_cores();
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
         suite->kernels += is_wanted(suite, &part);
-    if (!suite->kernels) return refuse("--kernel: %s does not work here", wish->kernel);
+    if (!suite->kernels) return refuse("--kernel: %s is not usable here", wish->kernel);
     suite->todo = suite->thread_counts * suite->kernels * COUNT(dims) *
                   (COUNT(dtypes) * COUNT(patterns) + DECODE_DTYPES);
     const char *folder = suite->options->out;

@@ -13,7 +13,8 @@ static const char *const kinds[] = { "kernel",    "transport", "strategy",
                                      "partition", "pattern",   "order" };
 
 static const char dtype_why[] =
-    "synthetic data is f32 unless told otherwise: 16 bits are faster and smaller, not more exact";
+    "synthetic data is f32 unless --dtype says otherwise: 16 bits are faster and smaller, not "
+    "more exact";
 
 enum { NAME_WIDTH = 13 };
 

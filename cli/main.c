@@ -15,51 +15,50 @@ static const struct verb verbs[] = {
       .run = verb_run,
       .summary = "attention over .npy files or synthetic data",
       .about =
-          "Computes exact attention on a ring of ranks. Without --q the data is synthetic, and the "
-          "result is checked against an fp64 oracle: every row of a small problem, 32 rows spread "
-          "over a large one." },
+          "Computes exact attention on a ring of ranks. Without --q the data is synthetic, and "
+          "the result is checked against an fp64 oracle: every query of a small problem, 32 "
+          "queries spread over a large one." },
     { .name = "verify",
       .bit = VERB_VERIFY,
       .usage = "[FLAGS] [PROBLEM...]",
       .run = verb_verify,
       .summary = "checks problems against an fp64 oracle",
       .about =
-          "Without a problem it runs the built-in conformance grid on this machine. A problem is a "
-          "line such as 'causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag allgather "
-          "backward seed=7'; each quoted argument is one, and words without quotes are one "
-          "together. With the word mpi ranks are processes, and mpirun starts as many as ring= "
-          "says. "
-          "Further words: ulysses 2d:UxR auto latency= bandwidth= flops= (what auto predicts "
-          "with) order= system= scale= softcap= alibi alibi=S,S,... sinks "
+          "Without a problem it runs the built-in conformance grid on this machine. A problem "
+          "is a line such as 'causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag "
+          "allgather backward seed=7'; each quoted argument is one, and words without quotes "
+          "are one together. With the word mpi ranks are processes, and mpirun starts as many "
+          "as ring= says. Further words: ulysses 2d:UxR auto latency= bandwidth= flops= (what "
+          "auto predicts with) order= system= scale= softcap= alibi alibi=S,S,... sinks "
           "bias=add|heads|batch|mask|maskheads dropout= threads= kernel= amp= gap= "
-          "strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy file behind "
+          "strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy file after "
           "the equals sign." },
     { .name = "plan",
       .bit = VERB_PLAN,
       .usage = "[FLAGS]",
       .run = verb_plan,
       .summary = "what a run would need, without running it",
-      .about =
-          "Prints memory, bytes, work and predicted time of a run, beside those of full attention. "
-          "The prediction comes from a measurement of a moment on this machine." },
+      .about = "Prints memory, bytes, work and predicted time of a run, beside those of full "
+               "attention. The prediction comes from a short measurement on this machine." },
     { .name = "info",
       .bit = VERB_INFO,
       .usage = "[FLAGS]",
       .run = verb_info,
-      .summary = "what there is on this machine, what is chosen, and why",
+      .summary = "what is available on this machine, what is chosen, and why",
       .about = "Lists kernels, transports, strategies, partitions, patterns, orders and systems." },
 #if CLI_HAVE_BENCH
     { .name = "bench",
       .bit = VERB_BENCH,
       .usage = "SUITE [FLAGS]",
       .run = verb_bench,
-      .summary = "times kernels beside what this machine can do at most",
+      .summary = "times kernels against the ceilings of this machine",
       .about =
-          "The suite kernels measures this machine's ceilings (multiply-adds of each instruction "
-          "set, exponentials, bytes read), then every kernel that works here: dtypes, dims 64 and "
-          "128, forward and backward alone, full and causal, and one query against many keys. Each "
-          "run stands next to a sample of its ceiling, and a percentage is the median over the "
-          "runs. A kernel that is faster than its ceiling fails the benchmark." },
+          "The suite kernels measures this machine's ceilings (multiply-adds of each "
+          "instruction set, exponentials, bytes read), then every kernel that works here: "
+          "dtypes, dims 64 and 128, forward and backward alone, full and causal, and one query "
+          "against many keys. Each run is next to a sample of its ceiling, and a percentage is "
+          "the median over the runs. A kernel that is faster than its ceiling fails the "
+          "benchmark." },
 #endif
     { .name = "demo",
       .bit = VERB_DEMO,

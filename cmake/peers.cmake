@@ -1,4 +1,4 @@
-# bench/peers: ringattn and rivals as programs that take turns (bench/peers/compare). `ours` is always
+# bench/peers: ringattn and rivals as programs that run interleaved (bench/peers/compare). `ours` is always
 # built; a rival where its library is found, by itself or where tools/install-deps peers put it.
 
 set(peers ${PROJECT_SOURCE_DIR}/bench/peers)

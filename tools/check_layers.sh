@@ -1,11 +1,11 @@
 #!/bin/sh
 # Fails on an #include that goes up or sideways.
 #
-#   usage: check_layers.sh [ROOT]        checks a tree (default: the one this script lies in)
-#          check_layers.sh --self-test   sees that good includes pass and each kind of bad one does not
+#   usage: check_layers.sh [ROOT]        checks a tree (default: the one of this script)
+#          check_layers.sh --self-test   checks that good includes pass and each kind of bad one does not
 #
 # A file of src/ names others as "layer/file.h" (seen from src/), or by bare name in its own folder;
-# the public headers are open to all. A folder inside src/transport is a plug-in, and its own affair.
+# the public headers are open to all. A folder inside src/transport is a plug-in with its own rules.
 # Outside src/ only the public headers are seen: cli/ works with bench/ and harness/, bench/ with
 # harness/, examples/ with nothing. A file of harness/ names others as "harness/folder/file.h", and
 # the folders have an order of their own. Tests may look everywhere.

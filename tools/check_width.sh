@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fails on lines of C that are wider than 100 columns: clang-format leaves comments and strings alone.
 #
-#   usage: check_width.sh [ROOT]        checks a tree (default: the one this script lies in)
+#   usage: check_width.sh [ROOT]        checks a tree (default: the one of this script)
 set -eu
 cd "${1:-$(dirname "$0")/..}"
 files=$(find include src harness cli bench examples tests -type f \

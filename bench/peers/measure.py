@@ -1,4 +1,4 @@
-"""One row of the comparison: a problem, all peers in turns, and what came of it."""
+"""One row of the comparison: a problem, all peers interleaved, and the result."""
 import math
 import statistics
 import struct

@@ -11,7 +11,7 @@ except Exception as error:
     peer.absent("ort", error)
 
 DTYPES = {"f32": (numpy.float32, TensorProto.FLOAT), "f16": (numpy.float16, TensorProto.FLOAT16)}
-onnxruntime.set_default_logger_severity(4)  # a refused case is told by its exception
+onnxruntime.set_default_logger_severity(4)  # a refused case is reported by its exception
 
 
 class Model:

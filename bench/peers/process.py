@@ -1,10 +1,10 @@
-"""A peer as a process of its own, bound to the same cores and told the same number of threads as all."""
+"""A peer as a process of its own, bound to the same cores and given the same number of threads as all."""
 import json
 import os
 import subprocess
 import threading
 
-# What different libraries call the number of threads; torch takes large pages only when told to; sources
+# What different libraries call the number of threads; torch uses huge pages only if asked to; sources
 # are not cluttered with caches.
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "{threads}",

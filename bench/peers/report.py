@@ -126,4 +126,4 @@ def print_head(machine, rivals):
     for rival in rivals:
         if rival.trouble:
             print(f"  {rival.name} is absent ({rival.trouble}). {rival.advice}")
-    print("\nGFLOP/s, median (least-most); behind each rival's: ours / rival, above 1 where ours is faster\n")
+    print("\nGFLOP/s, median (min-max); after each rival: ours / rival, above 1 if ours is faster\n")

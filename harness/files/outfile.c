@@ -153,7 +153,7 @@ void outfile_undo(struct outfile *file)
 {
     if (file->placed && !file->old) unlink(file->path);
     if (file->old && rename(file->old, file->path)) {
-        fault("%s: what stood there before is %s now: %s", file->path, file->old, strerror(errno));
+        fault("%s: the previous file is now %s: %s", file->path, file->old, strerror(errno));
         free(file->old);
         file->old = NULL;
     }

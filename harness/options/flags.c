@@ -60,10 +60,10 @@ static const struct flag {
     size_t offset;   /* of the others */
 } flags[] = {
     TRIAL(SIZED, PROBLEM, "--pattern", "TEXT", "pattern",
-          "who sees whom (full): full, causal, window:L[,R], prefix:N, dilated:W/R,W/R,... with "
-          ";dedup, ;groups or ;offsets=block, blocks:B with ;local=G ;global=G ;strided=S "
-          ";dilated=R/G ;levels=S/G,S/G,... ;random=DENSITY ;seed=K ;bitmap=FILE.npy; each with "
-          ";causal and ;docs=0,a,...,n"),
+          "which keys a query sees (full): full, causal, window:L[,R], prefix:N, "
+          "dilated:W/R,W/R,... with ;dedup, ;groups or ;offsets=block, blocks:B with ;local=G "
+          ";global=G ;strided=S ;dilated=R/G ;levels=S/G,S/G,... ;random=DENSITY ;seed=K "
+          ";bitmap=FILE.npy; each with ;causal and ;docs=0,a,...,n"),
     SET(SIZED, PROBLEM, "--segment-lengths", "LIST", SETS_TEXT, segment_lengths,
         "with --dilation-rates another way to write a pattern: 2048,4096 and 1,2 are "
         "dilated:2048/1,4096/2"),
@@ -73,18 +73,18 @@ static const struct flag {
           "order in which windows, segments, blocks and ranks are laid out: sequential, hilbert, "
           "hilbert:HxW, shuffled:SEED, or a .npy file of int64 or int32 positions (sequential)"),
     TRIAL(SIZED, PROBLEM, "--system", "NAME", "system",
-          "a system by the name it is known by; stands for other flags, and what is given beside "
-          "it stays; `ringattn info --systems` lists them"),
+          "a system by name; stands for other flags, and flags given beside it win; `ringattn "
+          "info --systems` lists them"),
     TRIAL(SIZED, PROBLEM, "--tokens", "N", "n", "queries, of synthetic data (4096)"),
     TRIAL(
         VERB_BENCH, PROBLEM, "--tokens", "N", "n",
         "queries and keys, for every kernel (4096; fewer for scalar); decoding: 16 keys for each"),
     TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk",
-          "keys, where they differ from the queries; may be 0"),
+          "keys, if different from the queries; may be 0"),
     TRIAL(SIZED | VERB_BENCH, PROBLEM, "--heads", "N", "h", "query heads (8)"),
     TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),
     TRIAL(SIZED, PROBLEM, "--dim", "N", "d", "numbers per head of Q and K (64)"),
-    TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, where they differ"),
+    TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, if different"),
     TRIAL(SIZED, PROBLEM, "--batch", "N", "b", "sequences (1)"),
     TRIAL(SIZED, PROBLEM, "--dtype", "NAME", "dtype",
           "auto, f32, bf16 or f16; auto: as the files, or f32 for synthetic data on a CPU"),
@@ -93,15 +93,15 @@ static const struct flag {
     TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
     TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
     TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
-          "scores fall by slope x distance; a slope for each query head behind the equals sign, or "
-          "the standard ones, 2^(-8 (h+1) / heads)"),
+          "scores fall by slope x distance; a slope for each query head after the equals sign, "
+          "or the standard ones, 2^(-8 (h+1) / heads)"),
     FILED(SIZED, SCORES, "--sinks", "sinks",
           "one more key per query head with this logit and value 0, .npy of f32 [head]"),
     FILED(SIZED, SCORES, "--bias", "bias",
           "added to the scores, .npy of f32, or of bool or uint8 as a mask where 0 hides the key; "
           "[query, key], or with head, or with batch and head in front, each of them may be 1"),
     TRIAL(SIZED, SCORES, "--dropout", "RATE", "dropout",
-          "share of the weights that is dropped, chosen by --seed"),
+          "fraction of the weights that is dropped, chosen by --seed"),
     TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
     SET(VERB_RUN, DATA, "--q", "FILE", SETS_TEXT, q,
         "queries, .npy of f32 or f16 [batch, position, head, dim]; 3-D means batch 1"),
@@ -123,32 +123,32 @@ static const struct flag {
           "ranks (1; run with --transport mpi: all processes)"),
     TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
-          "who computes what where: ring, allgather, ulysses, 2d, 2d:UxR or auto (ring)"),
+          "how keys and values get to the queries: ring, allgather, ulysses, 2d, 2d:UxR or auto "
+          "(ring)"),
     TRIAL(SIZED, MACHINE, "--latency", "SECONDS", "latency",
           "of a round of messages, for predictions and --strategy auto (measured)"),
     TRIAL(SIZED, MACHINE, "--bandwidth", "BYTES", "bandwidth",
           "per second and rank, for predictions and --strategy auto (measured)"),
     TRIAL(SIZED, MACHINE, "--flops", "FLOPS", "flops",
           "per second and rank, for predictions and --strategy auto (measured)"),
-    TRIAL(
-        SIZED, MACHINE, "--partition", "NAME", "partition",
-        "who owns which positions: contiguous, zigzag or striped, each with ;perdoc (contiguous)"),
-    TRIAL(
-        SIZED, MACHINE, "--transport", "NAME", "transport",
-        "what carries bytes between ranks: local, threads of this process, or mpi, processes that "
-        "mpirun or srun started (local)"),
+    TRIAL(SIZED, MACHINE, "--partition", "NAME", "partition",
+          "which rank owns which positions: contiguous, zigzag or striped, each with ;perdoc "
+          "(contiguous)"),
+    TRIAL(SIZED, MACHINE, "--transport", "NAME", "transport",
+          "what sends bytes between ranks: local, threads of this process, or mpi, processes that "
+          "mpirun or srun started (local)"),
     TRIAL(SIZED, MACHINE, "--device", "NAME", "device", "auto or cpu"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--kernel", "NAME", "kernel",
-          "the kernel to use; `ringattn info` lists them (the fastest that works here)"),
+          "the kernel to use; `ringattn info` lists them (the fastest usable one)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
-          "threads of each rank (the cores shared out among the ranks)"),
-    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel", "only this one (all that work here)"),
+          "threads of each rank (the cores divided among the ranks)"),
+    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel", "only this kernel (all usable ones)"),
     TRIAL(VERB_BENCH, MACHINE, "--threads", "N", "threads",
-          "only with so many threads (1, and as many as there are cores)"),
+          "only with this many threads (1, and one per core)"),
     SET(SIZED, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
         "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small"),
     SET(SIZED | VERB_VERIFY, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
-        "how long a silent rank is waited for (60)"),
+        "a rank that sends no heartbeat for this long is lost (60)"),
     SET(VERB_RUN | VERB_VERIFY, MACHINE, "--checksum", NULL, SETS_SWITCH, wire.checksum,
         "every message carries a checksum that its receiver compares"),
     SET(VERB_RUN, MACHINE, "--warmup", "N", SETS_WHOLE, warmup,
@@ -158,22 +158,22 @@ static const struct flag {
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
-        "measure machine and links first, and tell the time they promise beside the one it took"),
+        "measure machine and links first, and print the predicted time beside the measured one"),
     SET(VERB_RUN, OUTPUT, "--trace", "FILE", SETS_TEXT, trace,
         "write a timeline for the Chrome trace viewer"),
     SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
         "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
     SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
-        "3 runs instead of 11, of 1024 tokens: a glance, not a figure"),
+        "3 runs instead of 11, of 1024 tokens: not precise"),
     SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
-        "write SUITE.jsonl and SUITE.csv into this folder, which is made if it is not there"),
+        "write SUITE.jsonl and SUITE.csv into this folder, which is created if necessary"),
     SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
         "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
     SET(VERB_PLAN, OUTPUT, "--rank", "R", SETS_WHOLE, rank, "the rank to explain (0)"),
     SET(VERB_PLAN, OUTPUT, "--mask", "FILE", SETS_TEXT, mask,
-        "write who sees whom, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
+        "write the mask, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
         "or a picture, .png or .pgm"),
     SET(VERB_PLAN, OUTPUT, "--head", "H", SETS_TEXT, head,
         "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
@@ -293,7 +293,7 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
             const char *last = i > 0 ? argv[i - 1] : "";
             const struct flag *before = find_flag(verb->bit, last, strlen(last));
             if (before && is_optional(before) && verb->bit != VERB_VERIFY)
-                return refuse("%s takes its value behind an equals sign: %s=%.60s", before->name,
+                return refuse("%s takes its value after an equals sign: %s=%.60s", before->name,
                               before->name, argv[i]);
             options->words[options->word_count++] = argv[i];
             continue;

@@ -133,9 +133,8 @@ static int set_partition(struct trial *trial, const char *what, const char *valu
 {
     const char *rest = value + strcspn(value, ";");
     if (*rest && strcmp(rest, ";perdoc"))
-        return refuse("%s: \"%.40s\" is not understood; behind the partition stands ;perdoc or "
-                      "nothing",
-                      what, rest);
+        return refuse("%s: \"%.40s\" is not understood; only ;perdoc may follow a partition", what,
+                      rest);
     return set_name(trial->partition, "partition", what, value);
 }
 
@@ -205,7 +204,8 @@ static int set_system(struct trial *trial, const char *what, const char *value)
     ra_system system = ra_system_default();
     if (ra_system_find(value, &system) != RA_OK) return refuse_named(what, "system", "");
     if (system.missing)
-        return refuse("%s: %s cannot be had here: it needs %s", what, system.name, system.missing);
+        return refuse("%s: %s is not available here: it needs %s", what, system.name,
+                      system.missing);
     trial->system = system.name;
     return EXIT_PASS;
 }

@@ -97,7 +97,8 @@ int rings_print(const struct options *options)
             largest = (double)lines[i].memory.total;
     }
     if (status) return status;
-    printf("memory of the rank that needs most; formula: shard + two travelling blocks + state\n");
+    printf("memory of the rank that needs most; formula: shard + two KV blocks in transit + "
+           "state\n");
     printf("%5s %9s %9s %9s %9s %9s  %-12s %9s %8s %9s\n", "ring", "shard", "travel",
            options->trial.backward ? "sums" : "state", "workspace", "total", "", "formula",
            "off by", "sent");

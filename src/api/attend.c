@@ -42,8 +42,8 @@ ra_status ra__check_bias(const struct ra__plan_input *input, const char *strateg
 {
     if (input->team == 1) return RA_OK;
     return ra__fail(RA_ERR_UNSUPPORTED,
-                    "bias: it stays with the queries of its rank, and strategy %s computes them "
-                    "elsewhere; ring and allgather take one",
+                    "bias: strategy %s sends queries to other ranks, and a bias stays with its "
+                    "rank; use ring or allgather",
                     strategy);
 }
 

@@ -186,8 +186,8 @@ ra_status ra_group_create_custom(int ranks, int rank, const ra_transport_callbac
     RA__TRY(take_options(given, &options));
     if (options.checksum)
         return ra__fail(RA_ERR_UNSUPPORTED,
-                        "transport custom: checksums are for transports that see to the bytes; "
-                        "callbacks can carry their own");
+                        "transport custom: checksums are not supported; callbacks can send "
+                        "their own");
     /* The link comes last: a group that could not be made has not closed the caller's transport. */
     struct ra__rank member = { .rank = rank, .ranks = ranks, .transport = &ra__transport_custom };
     struct ra__place alone = { rank, ranks, 1, 0 };

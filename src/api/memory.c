@@ -9,7 +9,7 @@ ra_status ra_allocator_set(const ra_allocator *given)
         return ra__fail(RA_ERR_ARGUMENT, "allocator: alloc and free must both be given");
     if (ra__allocator_replace(given ? &allocator : NULL)) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT,
-                    "allocator: %zu bytes are still held; destroy every handle first",
+                    "allocator: %zu bytes are still allocated; destroy every handle first",
                     ra__allocated_bytes());
 }
 

@@ -38,7 +38,8 @@ static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
     bool same = shape->q_len == shape->k_len && !options->kv_layout;
     if (options->layout && !options->kv_layout && !same)
         return ra__fail(RA_ERR_ARGUMENT,
-                        "plan: kv_layout is missing; there are other keys than queries");
+                        "plan: kv_layout is missing; the number of keys differs from that of "
+                        "queries");
     if (options->kv_layout && !options->layout)
         return ra__fail(RA_ERR_ARGUMENT, "plan: kv_layout is given without layout");
     if (options->layout && options->partition)
@@ -203,8 +204,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(copy_order(plan, given.order));
     if (plan->order && options->partition && strstr(options->partition, ";perdoc"))
         return ra__fail(RA_ERR_UNSUPPORTED,
-                        "plan: ;perdoc under an order: documents go by original positions, a "
-                        "partition by the order");
+                        "plan: ;perdoc under an order: documents use original positions, a "
+                        "partition uses the order");
     RA__TRY(make_terms(plan, &given, &input.shape));
     RA__TRY(make_layouts(plan, &input.shape, options, input.ranks));
     charge_copies(plan);

@@ -34,7 +34,7 @@ static ra_status give(const ra_system *row, ra_system *out)
 ra_status ra_system_at(int index, ra_system *out)
 {
     if (index < 0 || index >= RA__COUNT(systems))
-        return ra__fail(RA_ERR_ARGUMENT, "system: there is no row %d", index);
+        return ra__fail(RA_ERR_ARGUMENT, "system: there is no entry %d", index);
     return give(&systems[index], out);
 }
 

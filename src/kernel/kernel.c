@@ -91,7 +91,7 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth r
         return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
                         name, kernel->needs);
     if (!ra__kernel_takes(kernel, dtype))
-        return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' takes %s, not %s", name,
+        return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' supports %s, not %s", name,
                         name_dtypes(kernel->dtypes).text, name_dtypes(1u << dtype).text);
     *out = kernel;
     return RA_OK;

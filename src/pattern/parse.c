@@ -55,7 +55,7 @@ ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word)
         return read_documents(pattern, list);
     }
     return ra__fail(RA_ERR_ARGUMENT,
-                    "pattern %s: \"%.*s\" is not understood; write %s, and behind it ;causal or "
+                    "pattern %s: \"%.*s\" is not understood; write %s, followed by ;causal or "
                     ";docs=0,...,n",
                     pattern->kind->name, ra__text_shown(word), word.start, pattern->kind->syntax);
 }
@@ -81,7 +81,7 @@ static ra_status fill(ra_pattern *pattern, bool colon, struct ra__text args, str
 {
     const struct ra__pattern_kind *kind = pattern->kind;
     if (colon && args.length == 0)
-        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: nothing stands behind the colon; write %s",
+        return ra__fail(RA_ERR_ARGUMENT, "pattern %s: nothing follows the colon; write %s",
                         kind->name, kind->syntax);
     RA__TRY(kind->read ? kind->read(pattern, args) : read_numbers(pattern, args));
     while (more) {

@@ -66,7 +66,7 @@ ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int
     for (int64_t i = 1; i < count; i++)
         if (bounds[i] < bounds[i - 1])
             return ra__fail(RA_ERR_ARGUMENT,
-                            "documents: bound %" PRId64 " comes behind %" PRId64
+                            "documents: bound %" PRId64 " comes after %" PRId64
                             "; bounds must not fall",
                             bounds[i], bounds[i - 1]);
     int64_t *copy = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count, sizeof *copy);

@@ -20,7 +20,7 @@ static int64_t reach(const ra_pattern *pattern, int64_t p)
 const struct ra__pattern_kind ra__pattern_prefix = {
     .name = "prefix",
     .syntax = "prefix:N",
-    .summary = "the first N keys for every query, causal behind them",
+    .summary = "the first N keys for every query, causal after them",
     .samples = "prefix:9",
     .min_args = 1,
     .max_args = 1,

@@ -36,7 +36,7 @@ mkdir "$tree"
 cp "$here/pattern_example.c" "$tree/src/pattern/distances.c"
 echo 'RA__PATTERN(distances)' >>"$tree/src/pattern/pattern.list"
 
-# put_before PATTERN PART: the lines of the oracle's example behind "/* PART */" go into harness/oracle/mask.c.
+# put_before PATTERN PART: the lines of the oracle's example after "/* PART */" go into harness/oracle/mask.c.
 put_before() {
     awk -v mark="/* $2 */" '$0 == mark { on = 1; next } /^\/\*/ { on = 0 } on' "$here/oracle_example.inc" >"$work/part"
     awk -v lines="$work/part" -v pattern="$1" '
@@ -115,7 +115,7 @@ fi
 
 # ---- The page ----
 
-# quoted FILE: the code block behind "<!-- FILE -->" of the page is that file, or lines of it in order.
+# quoted FILE: the code block after "<!-- FILE -->" of the page is that file, or lines of it in order.
 quoted() {
     awk -v mark="<!-- $1 -->" '$0 == mark { on = 1; next } on && /^```c$/ { code = 1; next }
         code && /^```$/ { exit } code' "$root/docs/ADDING.md" >"$work/quote"

@@ -205,7 +205,7 @@ if command -v mpicc.$family >/dev/null; then
     expect 3 "rank [01] has another library version (.*9.9.9" $a --tokens 64 : \
         -np 1 env RINGATTN_PLUGINS="$dir/other" "$build/ringattn" $run --tokens 64
 fi
-echo "ranks that disagree are told about what"
+echo "ranks that disagree are named with the difference"
 
 # A block that changes on its way is found by its checksum, at any hop; without one the result is wrong.
 flip="env LD_PRELOAD=$build/tests/mpi/libflip.so RINGATTN_TEST_FLIP"

@@ -34,7 +34,7 @@ same --pattern causal --partition striped
 same --pattern causal --partition zigzag --order hilbert --dtype bf16
 same --pattern dilated:16/1,32/2 --strategy allgather --dtype f16
 
-# The figures of all ranks, told by the first process only.
+# The figures of all ranks, printed by the first process only.
 launch 3 "$build/ringattn" run --tokens 90 --heads 2 --dim 16 --transport mpi --json >said
 [ "$(grep -c '"version"' said)" -eq 1 ] || fail "not one report"
 grep -q '"flops_per_rank": \[345600, 345600, 345600\]' said || { cat said; fail "work of ranks"; }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # A ring over hosts that have nothing in common but a network: network namespaces with links of a given rate,
-# by tools/virtual-hosts. Results are right, what travels is hidden or told, and a link that is cut ends the
+# by tools/virtual-hosts. Results are right, communication is hidden or reported, and a link that is cut ends the
 # run on both sides of the cut.
 # usage: hosts.sh BUILD LAUNCHER
 # RINGATTN_LONG=1: more problems, more rates, and the link cut ten times at random moments.
@@ -20,7 +20,7 @@ cd "$dir"
 export RINGATTN_PLUGINS="$build" RINGATTN_THREADS=1
 ringattn=$build/ringattn timeout=2 long=${RINGATTN_LONG:-0}
 
-# field NAME < JSON: what is behind a name, up to the end of the line or list.
+# field NAME < JSON: the value of a name, up to the end of the line or list.
 field() { sed -n "s/.*\"$1\": *\[\{0,1\}\([^]]*[^],]\).*/\1/p"; }
 
 # ---- Right ---------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ launch 4 "$ringattn" verify "causal n=307 h=4/2 d=16 ring=4 2d:2x2 zigzag backwa
     { cat said; fail "2d over 3 hosts"; }
 echo "$(($# + 1)) problems over 3 hosts agree with the oracle"
 
-# ---- Hidden or told ------------------------------------------------------------------------------
+# ---- Hidden or reported ------------------------------------------------------------------------------
 
 # run_at RATE BITS: two ranks over links of that rate; adds a line to `shares`.
 run_at()

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Plug-ins are found where they are said to be, and those that cannot be used are told by name.
+# Plug-ins are found where they are said to be, and those that cannot be used are reported by name.
 # usage: plugin.sh BUILD CC
 set -eu
 build=$1 cc=$2
@@ -20,7 +20,7 @@ says()
     esac
 }
 
-# refuses WORDS WHERE: who asks for it is told the same, and the program goes on without it.
+# refuses WORDS WHERE: a caller that asks for it gets the same sentence, and the program goes on without it.
 refuses()
 {
     says "- mpi" "$2"

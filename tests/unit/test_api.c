@@ -84,7 +84,7 @@ static void kernels_take_the_dtypes_they_say(void **state)
             if (!strcmp(ra_plan_kernel(plan), kernel.name))
                 known = kernel.chosen && kernel.dtypes >> t & 1;
             if (kernel.dtypes >> t & 1) continue;
-            snprintf(sentence, sizeof sentence, "'%s' takes ", kernel.name);
+            snprintf(sentence, sizeof sentence, "'%s' supports ", kernel.name);
             assert_fails(RA_ERR_UNSUPPORTED, sentence,
                          ra_plan_create(NULL, &problem, &options, &plan));
             snprintf(sentence, sizeof sentence, ", not %s", names[t]);

@@ -169,7 +169,7 @@ static void the_allocator_stays_while_memory_is_held(void **state)
     ra_allocator other = ra_allocator_default();
     counter_install(&counter);
     assert_ok(ra_pattern_full(&pattern));
-    assert_fails(RA_ERR_ARGUMENT, "bytes are still held", ra_allocator_set(NULL));
+    assert_fails(RA_ERR_ARGUMENT, "bytes are still allocated", ra_allocator_set(NULL));
     char bytes[32];
     snprintf(bytes, sizeof bytes, "%zu", ra_allocated_bytes());
     assert_non_null(strstr(ra_last_error(), bytes));
