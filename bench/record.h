@@ -1,5 +1,5 @@
-/* record.h - what a benchmark found out, one row at a time: for people as it comes, and as JSON
- * lines and CSV when all is done. */
+/* record.h - the results of a benchmark, one line at a time: human-readable as they come, and as
+ * JSON lines and CSV at the end. */
 #ifndef BENCH_RECORD_H
 #define BENCH_RECORD_H
 

@@ -1,4 +1,4 @@
-/* verbs.h - the functions behind the verbs; main.c has the table. */
+/* verbs.h - the functions of the verbs; main.c has the table. */
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H
 

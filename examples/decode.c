@@ -1,9 +1,8 @@
-/* decode.c - token by token against a cache of keys and values that no rank holds whole.
- *
- * Four ranks share the cache in blocks of 16 positions, dealt out in turn. For each new token
- * the rank whose block it falls into appends its key and value; then every rank folds the blocks
- * it has into a running softmax, ra_state_reduce() adds these up, and all ranks hold the same
- * result. A row of the softmax travels, never the cache. */
+/* decode.c - token by token against a cache of keys and values that no rank has as a whole. Four
+ * ranks share the cache in blocks of 16 positions, in rotation. For each new token the rank that
+ * owns its block appends the key and value; then every rank folds its blocks into a running
+ * softmax, ra_state_reduce() merges these, and all ranks have the same result. Only the state of
+ * the query is sent, never the cache. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -18,7 +17,7 @@ static float q_at(int t, int i) { return 4.0f * sinf(0.7f * (float)t + 1.1f * (f
 static float k_at(int t, int i) { return cosf(0.3f * (float)t * (float)(i % 7) + (float)i); }
 static float v_at(int t, int i) { return sinf(0.01f * (float)t + (float)i); }
 
-/* The cache of one rank: block behind block. */
+/* The cache of one rank: one block after the other. */
 struct cache {
     float k[MINE * K_ROW], v[MINE * K_ROW];
     int keys;

@@ -1,6 +1,6 @@
-/* mpi.c - processes as ranks: mpirun -np 4 examples/mpi. Each holds its part of a causal sequence,
- * dealt in zigzag order so that all have the same work; nobody holds the whole. At the end every
- * process computes its first row by itself and compares. */
+/* mpi.c - processes as ranks: mpirun -np 4 examples/mpi. Each has its part of a causal sequence, in
+ * zigzag order so that all have the same work; no process has the whole. At the end every process
+ * computes its first query by itself and compares. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

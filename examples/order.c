@@ -1,6 +1,6 @@
 /* order.c - what a Hilbert order buys on a grid, counted.
  *
- * The tokens of a picture lie on a grid, row after row. `blocks:B;local=g` lets a query see its own
+ * The tokens of a picture are on a grid, row after row. `blocks:B;local=g` lets a query see its own
  * block of B tokens and g blocks to each side: the same number of pairs in every order. What an
  * order changes is who these keys are. For each grid and pattern, printed for row by row against
  * Hilbert:
@@ -60,7 +60,7 @@ static void close_grid(struct grid *grid)
     free(grid->index);
 }
 
-/* The position that lies so far from another one; -1 outside the grid. */
+/* The position at this distance from another one; -1 outside the grid. */
 static int neighbour(const struct grid *grid, int position, struct offset by)
 {
     int row = position / grid->columns + by.down, column = position % grid->columns + by.right;

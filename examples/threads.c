@@ -1,6 +1,5 @@
-/* threads.c - the caller's own threads as ranks. Each of four holds a quarter of a causal sequence,
- * dealt in zigzag order so that all have the same work, and together they get what one rank
- * gets. */
+/* threads.c - the caller's own threads as ranks. Each of four has a quarter of a causal sequence,
+ * in zigzag order so that all have the same work, and together they get the result of one rank. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,7 +11,7 @@ enum { RANKS = 4, TOKENS = 1021, HEADS = 2, DIM = 32, ROW = HEADS * DIM };
 
 static float q[TOKENS * ROW], k[TOKENS * ROW], v[TOKENS * ROW];
 static float ring[TOKENS * ROW], single[TOKENS * ROW];
-static float shards[4][TOKENS * ROW]; /* q, k, v and the result, rank behind rank */
+static float shards[4][TOKENS * ROW]; /* q, k, v and the result, one rank after the other */
 
 struct rank {
     pthread_t thread;

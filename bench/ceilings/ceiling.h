@@ -15,7 +15,7 @@ struct ceiling {
     const char *name;
     const char *summary;
     const char *unit;     /* of a thousand million per second: "GFLOP/s", "Gexp/s", "GB/s" */
-    const char *needs;    /* the CPU features it needs, for people */
+    const char *needs;    /* the CPU features it needs, human-readable */
     bool (*usable)(void); /* NULL: the compiler had no word for it */
     size_t bytes; /* a thread reads, again and again; 0 = none, CEILING_MEMORY = all there are */
 
@@ -27,7 +27,7 @@ struct ceiling {
 #define CEILING_MEMORY SIZE_MAX
 enum { CEILING_LINE = 1024 };
 
-/* The rows of ceiling.list; NULL behind the last. */
+/* The entries of ceiling.list; NULL after the last. */
 const struct ceiling *ceiling_at(int index);
 const struct ceiling *ceiling_find(const char *name); /* NULL if there is none */
 

@@ -73,7 +73,7 @@ static inline float power_of_two(float x)
     return p * scale.value;
 }
 
-/* Turns the first `seen` of `keys` scores into weights and the rest into 0. */
+/* Replaces the first `seen` of `keys` scores by weights and the others by 0. */
 static void softmax(float *scores, int64_t seen, int64_t keys)
 {
     float most = scores[0], sum = 0.0f;

@@ -186,8 +186,8 @@ static bool compile(struct job *job)
 
 /* ---- The peer -------------------------------------------------------------------------------- */
 
-/* A oneDNN built for SYCL computes on an OpenCL device; that of the CPU lies beside the library and
- * is found only when named. */
+/* A oneDNN built for SYCL computes on an OpenCL device; the one for the CPU is beside the library
+ * and is found only if named. */
 static void name_opencl_device(void)
 {
     Dl_info library;

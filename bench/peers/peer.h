@@ -1,4 +1,4 @@
-/* peer.h - a program that computes attention when told to, so that rivals can be timed in turn.
+/* peer.h - a program that computes attention on request, so that rivals can be timed interleaved.
  *
  * Each rival written in C is one file that ends in one `struct peer` and hands it to peer_main(),
  * which speaks with `compare` over standard input and output: a command per line, a JSON object per

@@ -1,4 +1,4 @@
-/* count.c - the program behind `make perf`; run.sh calls it and compares.
+/* count.c - the program of `make perf`; run.sh calls it and compares.
  *
  *   count compiler          what it was compiled with: counts of two compilers are not compared
  *   count run               runs every job inside perf_measured(), for callgrind, and prints its

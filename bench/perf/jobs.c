@@ -49,7 +49,7 @@ static const struct work other_work[] = {
     { "plan", "causal;docs=0,100,1000,4096 n=4096 h=8 d=64 ring=4 zigzag;perdoc", run_plan },
 };
 
-/* The name of the n-th kernel that works here; NULL behind the last. */
+/* The name of the n-th kernel that works here; NULL after the last. */
 static const char *usable_kernel(int n)
 {
     ra_part part = ra_part_default();
@@ -58,7 +58,7 @@ static const char *usable_kernel(int n)
     return NULL;
 }
 
-/* Which work on which kernel; NULL behind the last. Plans name the plain kernel, which is the same
+/* Which work on which kernel; NULL after the last. Plans name the scalar kernel, which is the same
  * everywhere. */
 static const struct work *find_work(int index, const char **kernel)
 {

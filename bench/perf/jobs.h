@@ -13,8 +13,8 @@ struct job {
     bool open;
 };
 
-/* Makes job number `index` ready, from 0. `*more` is false behind the last one. A kernel may have
- * no word for a dtype: the job then is not open, and there is nothing to run. Returns an exit
+/* Prepares job number `index`, from 0. `*more` is false after the last one. A kernel may not
+ * support a dtype: then the job is not open, and there is nothing to run. Returns an exit
  * status. */
 int job_open(struct job *job, int index, bool *more);
 void job_close(struct job *job);

@@ -1,5 +1,5 @@
 /* step.c - counts instructions by single-stepping: with the trap flag set, the CPU raises SIGTRAP
- * behind every instruction, and a handler counts. Needs no debugger and no permission. */
+ * after every instruction, and a handler counts. Needs no debugger and no permission. */
 #include "step.h"
 
 #if defined(__x86_64__) && defined(__linux__)

@@ -1,4 +1,4 @@
-/* tally.c - the errors of one tensor, and the rule they are held against. */
+/* tally.c - the errors of one tensor, and the bound they are compared with. */
 #include "tally.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
-/* tally.h - the errors of one tensor, and the rule they are held against.
+/* tally.h - the errors of one tensor, and the bound they are compared with.
  *
  * max|got - exact| <= 2 max|naive - exact| + small, where `naive` is the plain evaluation in the
  * trial's dtype and its maximum is taken over the tensor. `small` belongs to each value: what
- * single roundings can do where the naive sum was lucky. One of the result, u |exact|, and two
- * in f32 of the terms of every sum, 2^-24 (2 + 2 s) (sum of |terms|), for a score whose |terms|
- * add up to s moves its weight by the same fraction as itself. Rows that see nothing must be
- * exactly 0, with LSE = -inf. A naive value far from the exact one would make the rule blind, so
+ * single roundings can do if the naive sum was lucky. One rounding of the result, u |exact|, and
+ * two in f32 of the terms of every sum, 2^-24 (2 + 2 s) (sum of |terms|), because a score whose
+ * |terms| add up to s changes its weight by the same fraction. Queries that see nothing must be
+ * exactly 0, with LSE = -inf. A naive value far from the exact one would make the rule useless, so
  * that fails too. */
 #ifndef HARNESS_TALLY_H
 #define HARNESS_TALLY_H

@@ -1,5 +1,4 @@
-/* verdict.c - everything that can be held against one trial: the oracle, and the truth rules around
- * it. */
+/* verdict.c - every check of one trial: the oracle, and the truth rules around it. */
 #include "verdict.h"
 
 #include <inttypes.h>

@@ -55,8 +55,8 @@ void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int6
 float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,
                  int64_t key);
 
-/* Which positions a shard holds: those at the indices of `runs`, one behind the other. `origin` is
- * the original position of every index; NULL where they are the same. */
+/* Which positions a shard has: those at the indices of `runs`, one run after the other. `origin` is
+ * the original position of every index; NULL if they are the same. */
 struct shard {
     const ra_run *runs;
     int64_t run_count;

@@ -36,7 +36,7 @@ static const char *skip_space(const char *at)
     return at;
 }
 
-/* Moves behind `word`; NULL if something else stands there. */
+/* Moves past `word`; NULL if the text does not start with it. */
 static const char *expect(const char *at, const char *word)
 {
     if (!at) return NULL;
@@ -257,7 +257,7 @@ static int read_open(struct reading *r, struct npy *out)
     struct stat info;
     int status = refuse_name(r);
     if (status) return status;
-    /* Not blocking: a pipe that nobody writes to is refused below like everything irregular. */
+    /* Not blocking: a pipe without a writer is refused below like every irregular file. */
     r->descriptor = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->descriptor < 0 || fstat(r->descriptor, &info))
         return refuse("%s: cannot open %s: %s", r->flag, r->path, strerror(errno));

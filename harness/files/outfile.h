@@ -20,9 +20,9 @@ int outfile_check(const char *flag, const char *path);
 bool outfile_same(const char *a, const char *b);
 
 /* Several processes may write one file: the first of them opens it, the others name it by that
- * one's process id. Whoever discards it removes it, for the first may be gone; so it claims its
- * files before it commits them: under a third name that nobody else touches, or a failure if one
- * has been removed. */
+ * one's process id. Any process may discard and remove it, because the first may be gone. So a
+ * process claims its files before it commits them: under a third name that no other process
+ * touches, or it fails if one has been removed. */
 int outfile_open(struct outfile *file, const char *path);
 int outfile_name(struct outfile *file, const char *path, long process);
 int outfile_finish(struct outfile *file); /* all bytes on disk, still under the other name */

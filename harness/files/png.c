@@ -1,8 +1,8 @@
 /* png.c - grey pictures as .png and .pgm.
  *
  * A PNG is a signature and chunks (length, name, bytes, CRC-32); the pixels are one zlib stream,
- * here of stored blocks, over lines that each start with the byte 0 (no filter), with an Adler-32
- * behind them. */
+ * here of stored blocks, over lines that each start with the byte 0 (no filter), followed by an
+ * Adler-32. */
 #include "png.h"
 
 #define STORED_MOST 65535u /* bytes of a stored block */

@@ -47,8 +47,8 @@ static bool fit_dtype(char **text)
     static const ra_dtype values[GRID_DTYPES] = { RA_F32, RA_BF16, RA_F16 };
     unsigned taken = kernel_dtypes(*text);
     int now = 0, fit = GRID_DTYPES - 1;
-    const char *rest = *text + strlen(*text); /* behind the dtype, with a space before */
-    size_t before = strlen(*text);            /* up to the dtype, without one behind */
+    const char *rest = *text + strlen(*text); /* after the dtype, with a leading space */
+    size_t before = strlen(*text);            /* up to the dtype, without a trailing space */
     for (const char *word = *text; *word;) {
         size_t length = strcspn(word, " ");
         for (int t = 0; t < GRID_DTYPES; t++)
@@ -276,7 +276,7 @@ static void add_documents(struct grid_lists *lists)
                  large[p], p ? "" : ";perdoc");
 }
 
-/* Scores of +-200, and blocks of keys whose scores lie 200 apart. */
+/* Scores of +-200, and blocks of keys whose scores are 200 apart. */
 static void add_scores(struct grid_lists *lists)
 {
     static const int rings[] = { 1, 2, 4, 8 };

@@ -9,8 +9,8 @@
 
 /* ---- What a case has besides its subject ----------------------------------------------------- */
 
-/* One of `count`: as good as random, and the same in every run. `salt` tells the questions of one
- * case from each other. */
+/* One of `count`: as good as random, and the same in every run. `salt` distinguishes the draws of
+ * one case. */
 static int pick(const struct grid_lists *lists, int salt, int count)
 {
     uint32_t x = ((uint32_t)lists->turn * 16u + (uint32_t)salt + 1u) * 2654435761u;

@@ -250,13 +250,13 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     return EXIT_PASS;
 }
 
-/* "[=LIST]": its value stands behind an equals sign or nowhere. */
+/* "[=LIST]": its value follows an equals sign, or there is none. */
 static bool is_optional(const struct flag *flag)
 {
     return flag->argument && *flag->argument == '[';
 }
 
-/* One flag, with its value behind "=" or in the next argument. Sets how many arguments it took. */
+/* One flag, with its value after "=" or in the next argument. Sets how many arguments it took. */
 static int read_flag(const struct verb *verb, int argc, char **argv, struct options *options,
                      int *took)
 {

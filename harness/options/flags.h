@@ -37,13 +37,13 @@ struct options {
 struct verb {
     const char *name;
     enum verb_bit bit;
-    const char *usage;   /* behind the name */
+    const char *usage;   /* after the name */
     const char *summary; /* one line, for the list of verbs */
     const char *about;   /* a paragraph, for its own help */
     int (*run)(struct options *options);
 };
 
-/* Reads argv behind the verb. The options need options_clear() also after a failure. `*help` is set
+/* Reads argv after the verb. The options need options_clear() also after a failure. `*help` is set
  * if help was asked for instead. */
 int flags_parse(const struct verb *verb, int argc, char **argv, struct options *options,
                 bool *help);

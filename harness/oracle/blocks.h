@@ -27,7 +27,7 @@ struct blocks {
     int64_t bitmap_heads, bitmap_side;
 };
 
-/* Reads the block size and moves behind it. */
+/* Reads the block size and moves past it. */
 int blocks_open(struct blocks *blocks, const char **at);
 void blocks_close(struct blocks *blocks);
 

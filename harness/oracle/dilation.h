@@ -14,7 +14,7 @@ struct dilation {
     bool block;  /* a branch of rate r gives blocks of ceil(heads / r) heads one offset each */
 };
 
-/* Reads "2048/1,4096/2" and moves behind it. */
+/* Reads "2048/1,4096/2" and moves past it. */
 int dilation_open(struct dilation *dilation, const char **at);
 void dilation_close(struct dilation *dilation);
 

@@ -106,7 +106,7 @@ static int read_rule(struct mask *mask, const char **at, bool *understood)
     return EXIT_PASS;
 }
 
-/* What stands behind a ';'. */
+/* What follows a ';'. */
 static int read_option(struct mask *mask, const char **at, bool *understood)
 {
     *understood = true;

@@ -12,7 +12,7 @@
 
 struct mask {
     const struct mask_rule *rule; /* a row of the table in mask.c */
-    int64_t args[2];              /* the numbers behind the colon; 0 where not given */
+    int64_t args[2];              /* the numbers after the colon; 0 if not given */
     struct dilation dilation;
     struct blocks blocks;
     bool causal;     /* ;causal */

@@ -157,8 +157,8 @@ struct score {
     float naive_bend;
 };
 
-/* t + bias - slope |p - j|, where t is scale q.k, bent by the softcap. A tanh near 1 is off by a
- * rounding of 1, so the sizes behind a score count the cap as well. */
+/* t + bias - slope |p - j|, where t is scale q.k, with the softcap applied. A tanh near 1 is off by
+ * a rounding of 1, so the sizes of a score's terms include the cap. */
 static struct score score_of(const struct oracle *o, struct place at, int64_t key,
                              struct number product)
 {

@@ -1,8 +1,8 @@
-/* oracle.h - attention in double precision, straight from its definition, one query row at a time.
+/* oracle.h - attention in double precision, directly from its definition, one query row at a time.
  *
- * Beside the exact value of every number stand the same sum in the plain arithmetic of the
- * trial's dtype (`naive`), and the sum of the sizes of its terms: the two things an error bound
- * is made of. No code is shared with the library. */
+ * Beside the exact value of every number there are the same sum in the plain arithmetic of the
+ * trial's dtype (`naive`), and the sum of the sizes of its terms: an error bound is made of these
+ * two. No code is shared with the library. */
 #ifndef HARNESS_ORACLE_H
 #define HARNESS_ORACLE_H
 
@@ -47,7 +47,7 @@ struct number {
 struct oracle_row {
     int64_t seen;       /* keys this row sees and no bias hides */
     int64_t pairs;      /* keys the pattern shows it, each as often as it counts */
-    double score_terms; /* largest sum of sizes behind a score */
+    double score_terms; /* largest sum of sizes of the terms of a score */
     double lse;         /* -inf where nothing is seen */
     float naive_lse;
     struct triple out; /* value_dim */

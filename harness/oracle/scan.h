@@ -7,7 +7,7 @@
 
 #define SCAN_FAR ((int64_t)1 << 60) /* further than any position, and safe to add to one */
 
-/* Moves behind `word` if it stands there. */
+/* Moves past `word` if the text starts with it. */
 bool scan_word(const char **at, const char *word);
 
 /* A whole number, SCAN_FAR at most; and one with a fraction. */

@@ -40,7 +40,7 @@ int alibi_slopes(const char *text, int64_t heads, float **out)
         char *end = NULL;
         slopes[h] = *text ? strtof(text, &end)
                           : (float)exp2(-8.0 * (double)(h + 1) / (double)heads);
-        if (end) text = *end ? end + 1 : "0"; /* behind the last one nothing is read any more */
+        if (end) text = *end ? end + 1 : "0"; /* nothing is read after the last one */
     }
     *out = slopes;
     return EXIT_PASS;

@@ -8,8 +8,8 @@
 /* True, with the row, if there is a part of that kind whose name is the first `length` letters. */
 bool parts_find(const char *kind, const char *name, size_t length, ra_part *out);
 
-/* EXIT_PASS if it exists and works here; otherwise a sentence that names it. Names of parts that a
- * later version brings are told from unknown ones. */
+/* EXIT_PASS if it exists and is usable; otherwise a sentence that names it. Names of parts that a
+ * later version has are distinguished from unknown ones. */
 int parts_check(const char *kind, const char *what, const char *name);
 
 /* True for a name of that kind which this version knows of but does not have. */

@@ -70,7 +70,7 @@ int trial_copy(const struct trial *from, struct trial *to)
 
 /* ---- Fields, one by one ---------------------------------------------------------------------- */
 
-/* The library's sentence behind the flag or word that caused it, without the library's own name for
+/* The library's sentence after the flag or word that caused it, without the library's own name for
  * that: not "--order: order: ...". */
 static int refuse_named(const char *what, const char *kind, const char *more)
 {
@@ -156,8 +156,8 @@ static int set_kernel(struct trial *trial, const char *what, const char *value)
     return set_name(trial->kernel, "kernel", what, value);
 }
 
-/* A name, or a file of positions; files are looked at when the number of tokens is known. One
- * token suits every order, so the library tells right names from wrong ones. */
+/* A name, or a file of positions; files are read when the number of tokens is known. One token is
+ * valid for every order, so the library can check the name. */
 static int set_order(struct trial *trial, const char *what, const char *value)
 {
     ra_order *order;

@@ -11,7 +11,7 @@
 
 enum trial_strides {
     STRIDES_PACKED,
-    STRIDES_PADDED, /* gaps behind every head and every position */
+    STRIDES_PADDED, /* gaps after every head and every position */
     STRIDES_HEADS   /* [batch, head, position, dim] in memory */
 };
 
@@ -46,7 +46,7 @@ struct trial {
     double bandwidth; /* bytes per second */
     double flops;     /* per second and rank */
     const ra_machine *measured; /* borrowed; NULL = nothing was */
-    double gap;                 /* scores of neighbouring quarters of the keys lie this far apart */
+    double gap;                 /* scores of neighbouring quarters of the keys are this far apart */
     char partition[24], strategy[24], transport[24],
         kernel[24]; /* kernel "" = the library's choice */
     enum trial_strides strides;

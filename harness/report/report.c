@@ -52,7 +52,7 @@ void report_problem_json(struct json *json, const struct trial *trial, const cha
     free(problem);
 }
 
-/* A line that may be too long for one, behind its word, and the end of it. */
+/* A long line after its word, wrapped, and the end of it. */
 static void print_line(const char *word, struct string *line)
 {
     int indent = (int)strlen(word);

@@ -24,10 +24,10 @@ void report_fill(const struct engine *engine, struct run_report *report);
 void report_problem_json(struct json *json, const struct trial *trial, const char *strategy,
                          const char *why);
 
-/* The strategy that auto has chosen, and why: a line behind a word. */
+/* The strategy that auto has chosen, and why: a line after a word. */
 void report_strategy(const char *word, const char *strategy, const char *why);
 
-/* The time a forecast promises, and with which figures: a line behind a word, and members. */
+/* The predicted time, and the figures it was predicted with: a line after a word, and members. */
 void report_prediction(const char *word, const struct forecast *forecast);
 void report_prediction_json(struct json *json, const struct forecast *forecast);
 

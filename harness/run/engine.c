@@ -366,7 +366,7 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     if (!status) status = open_layouts(engine);
     if (!status) status = open_ranks(engine);
     if (!status) status = open_dsinks(engine);
-    if (engine->joined) status = world_agree(status); /* nobody waits for one that does not come */
+    if (engine->joined) status = world_agree(status); /* no rank waits for one that does not come */
     if (!status) status = open_groups(engine);
     double seconds;
     if (!status) status = run_body(engine, body_prepare, &seconds);
@@ -516,7 +516,7 @@ void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch,
     int64_t local;
     const struct view *view = engine_find(engine, tensor, position, &local);
     if (view) view_read(view, batch, local, head, to);
-    else to[0] = NAN; /* nobody owns it: no check may pass */
+    else to[0] = NAN; /* no rank owns it: no check may pass */
 }
 
 int engine_gather(const struct engine *engine, enum tensor tensor, const void **data, void **memory)

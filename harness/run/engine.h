@@ -78,8 +78,7 @@ int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
 void engine_close(struct engine *engine); /* accepts a half-opened one */
 
-/* The shard and the place in it where an original position lies; NULL where that is another
- * process's. */
+/* The shard and the index in it of an original position; NULL if it belongs to another process. */
 const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
                                int64_t *local);
 

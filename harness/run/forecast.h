@@ -33,8 +33,8 @@ int forecast_threads(const struct trial *trial, int *threads);
 /* The plan of one rank, without a group: it can be asked, not run. */
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);
 
-/* Sets whether the library supports the trial: a kernel may have no word for a dtype. Other
- * failures come up again, and are told, when it is run. */
+/* Sets whether the library supports the trial: a kernel may not support a dtype. Other failures
+ * occur again, and are reported, when it is run. */
 int forecast_serves(const struct trial *trial, bool *serves);
 
 /* Asks every rank; a budget too small is refused with the bytes needed. `memory` 0 = no limit. */

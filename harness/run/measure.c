@@ -39,7 +39,7 @@ static int measure_here(const struct measuring *measuring, int ranks, ra_group_o
     if (status == RA_OK) status = ra_group_run(groups, count, body, (void *)measuring);
     for (int i = 0; i < count; i++) ra_group_destroy(groups[i]);
     free(groups);
-    /* Those that do not run at once take turns. */
+    /* Ranks that do not run at the same time are measured in turn. */
     measuring->machine->flops *= (double)count / ranks;
     measuring->machine->backward_flops *= (double)count / ranks;
     return library_failed(status);

@@ -10,12 +10,12 @@
 #include "harness/base/half.h"
 #include "harness/world/world.h"
 
-/* Positions that lie side by side in the file and in the shard. */
+/* Positions that are adjacent in the file and in the shard. */
 struct stretch {
     int64_t position, local, count;
 };
 
-/* The place of a walk over the stretches of a shard. */
+/* The place of a walk over the ranges of a shard. */
 struct walk {
     const struct shard *shard;
     int64_t run, index, local;
@@ -36,7 +36,7 @@ static void step(struct walk *walk)
     walk->index = 0;
 }
 
-/* The next stretch of at most so many positions; false behind the last. */
+/* The next range of at most this many positions; false after the last. */
 static bool next(struct walk *walk, int64_t most, struct stretch *out)
 {
     while (walk->run < walk->shard->run_count && !walk->shard->runs[walk->run].count) walk->run++;

@@ -1,5 +1,5 @@
 /* shardfile.h - the part of a rank in a .npy file of a whole tensor: read and written by offset, so
- * that nobody holds the whole. */
+ * that no process has the whole tensor. */
 #ifndef HARNESS_SHARDFILE_H
 #define HARNESS_SHARDFILE_H
 

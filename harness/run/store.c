@@ -143,8 +143,8 @@ static int write_all(const struct engine *engine, const struct target *targets,
  * Only the first process itself, dead between claim and last agreement, leaves files: whole
  * ones. */
 
-/* The first process makes all files, of their full length, and tells where in them values begin;
- * those that are no tensors it writes. */
+/* The first process creates all files, at their full length, and reports where values start; those
+ * that are not tensors it writes. */
 static int make_files(const struct engine *engine, const struct target *targets,
                       struct outfile *files, size_t offsets[FILES])
 {
@@ -186,7 +186,7 @@ static int write_parts(const struct engine *engine, const struct target *targets
     return status;
 }
 
-/* What the first process says; all it says is for everybody. */
+/* The message of the first process to all others. */
 static int hear_first(const void *mine, void *said, size_t bytes)
 {
     char *all = malloc((size_t)world_size() * bytes);

@@ -38,7 +38,7 @@ void trace_add(struct trace *trace, const ra_trace_event *event)
 
 /* ---- From other processes -------------------------------------------------------------------- */
 
-enum { BATCH = 32 }; /* events told at a time: nobody but the first holds those of all */
+enum { BATCH = 32 }; /* events sent at a time: only the first process has those of all */
 
 struct batch {
     size_t count, left; /* left: those still to come, these included */
@@ -60,7 +60,7 @@ static struct batch batch_at(const struct trace *trace, size_t own, size_t from,
     return batch;
 }
 
-/* The first process keeps what another told; its own events are there already. */
+/* The first process keeps what another sent; its own events are there already. */
 static void keep_batch(struct trace *trace, const struct batch *batch)
 {
     for (size_t i = 0; i < batch->count; i++) keep(trace, &batch->events[i]);
@@ -68,8 +68,8 @@ static void keep_batch(struct trace *trace, const struct batch *batch)
     if (batch->doubt > trace->doubt) trace->doubt = batch->doubt;
 }
 
-/* Tells some of the first `own` events, this process's, from `from` on; *more if somebody has
- * others. */
+/* Sends some of the first `own` events, this process's, from `from` on; *more if any process has
+ * more. */
 static int tell_batch(struct trace *trace, size_t own, size_t from, const struct clocks *clocks,
                       struct batch *all, bool *more)
 {

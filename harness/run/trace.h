@@ -7,7 +7,7 @@
 #include "harness/base/complain.h"
 #include "harness/files/outfile.h"
 
-/* A ra_trace_event that can be told to another process. */
+/* A ra_trace_event that can be sent to another process. */
 struct trace_event {
     char name[16];
     int rank, hop, block;

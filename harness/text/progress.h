@@ -1,7 +1,7 @@
-/* progress.h - one line on the terminal: how far, and how long it will still take.
+/* progress.h - one line on the terminal: progress, and the time left.
  *
- * Any number of threads report; whoever comes after a tenth of a second draws. Silent where
- * stderr is not a terminal. */
+ * Any number of threads report; the first one after a tenth of a second draws. Silent if stderr is
+ * not a terminal. */
 #ifndef HARNESS_PROGRESS_H
 #define HARNESS_PROGRESS_H
 

@@ -1,4 +1,4 @@
-/* text.c - numbers for people: sizes, times, counts, bars; lines of words; and a string that
+/* text.c - human-readable numbers: sizes, times, counts, bars; lines of words; and a string that
  * grows. */
 #include "text.h"
 

@@ -1,4 +1,4 @@
-/* text.h - numbers for people: sizes, times, counts, bars; lines of words; and a string that
+/* text.h - human-readable numbers: sizes, times, counts, bars; lines of words; and a string that
  * grows. */
 #ifndef HARNESS_TEXT_H
 #define HARNESS_TEXT_H

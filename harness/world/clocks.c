@@ -1,8 +1,8 @@
-/* clocks.c - how far the clocks of the processes of the world are apart.
+/* clocks.c - how far apart the clocks of the processes of the world are.
  *
- * Nobody leaves a meeting before all have come. So this process came before the first one left, and
- * left after the first one came: two bounds on the difference of their clocks. Several meetings
- * narrow them. */
+ * No process leaves a barrier before all have entered it. So this process entered before the first
+ * one left, and left after the first one entered: two bounds on the difference of their clocks.
+ * Several barriers narrow them. */
 #include "clocks.h"
 
 #include <math.h>
@@ -13,7 +13,8 @@
 
 enum { MEETINGS = 32 };
 
-/* What a process tells at a meeting: by its own clock, when it came, and left the one before. */
+/* What a process sends at a barrier: by its own clock, when it entered, and when it left the one
+ * before. */
 struct visit {
     double came, left_last;
 };

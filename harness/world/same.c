@@ -1,4 +1,4 @@
-/* same.c - see same.h. Everybody tells a number for each flag, 0 where it was not given. */
+/* same.c - see same.h. Every process sends a number for each flag, 0 if it was not given. */
 #include "same.h"
 
 #include <inttypes.h>
@@ -16,7 +16,7 @@ static uint64_t number_of(const char *text)
     return text && *text ? hash | 1 : 0;
 }
 
-/* Inputs may lie in different places on different machines; outputs are one file that all write. */
+/* Inputs may be in different places on different machines; outputs are one file that all write. */
 #define SAME_LIST(X)                                                                               \
     X("verb", number_of(verb))                                                                     \
     X("--backward", o->trial.backward)                                                             \

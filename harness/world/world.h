@@ -15,7 +15,7 @@
  * stdout. */
 int world_open(struct trial *trial, struct wire wire);
 
-/* Ends the world; with the exit status of a failure the others are told to give up. */
+/* Ends the world; with the exit status of a failure the others are told to stop. */
 void world_close(int status);
 
 /* Does a trial run on the processes of the world? */

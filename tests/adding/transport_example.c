@@ -48,7 +48,7 @@ static ra_status paced_post(void *opaque, struct ra__round *round)
     return wire->post(link->inner, round);
 }
 
-/* Shows life while it waits for the wire: a rank that sleeps in silence would be taken for lost. */
+/* Sends heartbeats while it waits: a rank that sleeps without them would be taken for lost. */
 static ra_status paced_wait(void *opaque, struct ra__round *round)
 {
     struct link *link = opaque;

@@ -1,5 +1,5 @@
 /* test_calls.c - ranks that call the library in different ways: one whose arguments are refused,
- * and ranks that run different plans. Nobody may wait in vain, and nobody may get a result. */
+ * and ranks that run different plans. No rank may wait for ever, and none may get a result. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -60,7 +60,7 @@ static ra_status cross(const struct scene *scene, int rank, ra_plan *one, ra_pla
     return attend(rank == 1 && scene->cross_plans ? other : one, memory, refused);
 }
 
-/* Returns RA_OK whatever happened, so that it is not ra_group_run() that tells the others. */
+/* Returns RA_OK whatever happened, so that ra_group_run() does not inform the others. */
 static ra_status body(ra_group *group, void *context)
 {
     struct scene *scene = context;

@@ -108,8 +108,8 @@ static void set_fault(struct mailbox_rank *rank, enum site site, int call)
     if (site == AT_POLL) rank->fail_at_poll = call;
 }
 
-/* The first call fails on rank 1, or the second, ... : its caller hears its words, the others
- * that it failed, and its abort callback was told why. */
+/* The first call fails on rank 1, or the second, ...: its caller gets its sentence, the others that
+ * it failed, and its abort callback gets the reason. */
 static void expect_error_is_told(enum site site, int call, const char *words)
 {
     struct post_office office;
@@ -128,7 +128,8 @@ static void expect_error_is_told(enum site site, int call, const char *words)
     assert_int_equal(office.ranks[1].aborts, 1);
     assert_string_equal(office.ranks[1].told, crew->at[1].sentence);
     for (int rank = 0; rank < 3; rank++) {
-        /* Letters lie in the box, so rank 0 may have all it needs of rank 1 when that one fails. */
+        /* Messages are stored in the box, so rank 0 may have all it needs of rank 1 when that one
+         * fails. */
         bool may_be_done = rank == 0 && call > 1 && crew->at[rank].status == RA_OK;
         if (rank != 1 && !may_be_done) crew_expect(crew, rank, RA_ERR_PEER, sentence);
         if (crew->at[rank].seconds > QUICKLY) crew_fail(crew, "too late");

@@ -79,8 +79,8 @@ static struct faulty count_calls(const struct crew_case *is, int rank, bool forw
     return calls;
 }
 
-/* Fails at every post and every wait in turn. If that is in the forward run everybody hears of it;
- * towards the end of the backward run some need nothing of this rank any more. */
+/* Fails at every post and every wait in turn. In the forward run all ranks hear of it; towards the
+ * end of the backward run some need nothing of this rank any more. */
 static void walk_calls(const struct crew_case *is, int broken)
 {
     struct faulty calls = count_calls(is, broken, false), forward = count_calls(is, broken, true);
@@ -102,7 +102,7 @@ static void a_failure_at_each_call_is_told(void **state)
             walk_calls(&(struct crew_case){ .ranks = ranks, .strategy = "allgather" }, broken);
             walk_calls(&(struct crew_case){ .ranks = ranks, .strategy = "2d", .q_heads = 2 },
                        broken);
-            /* Keys straight to their readers, and everybody reads from everybody. */
+            /* Keys go directly to their readers, and every rank reads from every other. */
             walk_calls(&(struct crew_case){ .ranks = ranks, .pattern = "dilated:37/2" }, broken);
         }
 }
@@ -140,7 +140,7 @@ static void expect_aborted(const struct crew *crew)
     }
 }
 
-/* The ranks run the same problem over and over until somebody on another thread ends it. */
+/* The ranks run the same problem over and over until another thread ends it. */
 static void an_abort_ends_all_ranks(void **state)
 {
     (void)state;
@@ -314,7 +314,7 @@ static void another_size_is_an_error(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* The n-th send of a tag meets the n-th receive of it, whoever comes first and whatever lies
+/* The n-th send of a tag matches the n-th receive of it, whichever is posted first and whatever is
  * between. */
 static void messages_meet_in_order(void **state)
 {
@@ -347,8 +347,8 @@ static void messages_meet_in_order(void **state)
     local->close(links[1]);
 }
 
-/* What changes between post and delivery is found by whoever delivers, with both sums; without
- * checksums it arrives. */
+/* Bytes that change between post and delivery are found by the rank that delivers, with both
+ * checksums; without checksums they arrive. */
 static void changed_bytes_are_an_error(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_memory.c - an allocator that fails at the n-th call, for every n: the whole of the API
- * ends in RA_ERR_MEMORY, holds no byte afterwards, and nobody waits for a rank that could not go
+/* test_memory.c - an allocator that fails at the n-th call, for every n: the whole API ends in
+ * RA_ERR_MEMORY, has no memory allocated afterwards, and no rank waits for one that could not go
  * on. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* test_stall.c - a rank that falls silent ends all others within the timeout, with a sentence that
- * names rank, peer and hop; a rank that works for long and shows life ends nobody. */
+/* test_stall.c - a rank that stops ends all others within the timeout, with a sentence that names
+ * rank, peer and hop; a rank that works for long and sends heartbeats ends no other. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,7 +38,7 @@ static struct faulty count_calls(const struct crew_case *is, int rank)
     return faulty;
 }
 
-/* Does the sentence say that somebody waited at this hop? */
+/* Does the sentence say that a rank waited at this hop? */
 static bool names_hop(const char *sentence, int hop)
 {
     char words[32];
@@ -99,8 +99,7 @@ static void expect_stall_is_noticed(const struct crew_case *is, int silent,
     crew_close(&crew);
 }
 
-/* The silent rank stops before each post, and before each wait but the last, for which nobody
- * waits. */
+/* The rank stops before each post, and before each wait but the last, for which no rank waits. */
 static void walk_hops(const struct crew_case *is, int silent)
 {
     struct faulty calls = count_calls(is, silent);
@@ -155,7 +154,7 @@ static void a_rank_that_never_comes_is_noticed(void **state)
         }
 }
 
-/* One rank calls ra_attend, the other two go on to ra_gradient: nobody waits for ever. */
+/* One rank calls ra_attend, the other two go on to ra_gradient: no rank waits for ever. */
 static void ranks_that_do_different_things_end(void **state)
 {
     (void)state;

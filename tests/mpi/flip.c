@@ -2,7 +2,7 @@
  * message of one rank with the exponent of one of its numbers changed. The sender's own memory
  * stays as it is.
  *
- *     RINGATTN_TEST_FLIP=RANK,N     RANK = -1: nobody; N counts from 1 */
+ *     RINGATTN_TEST_FLIP=RANK,N     RANK = -1: none; N counts from 1 */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
     if (wanted) sscanf(wanted, "%d,%d", &victim, &which);
     if (count >= LARGE && ++large == which && rank == victim) copy = malloc((size_t)count);
     if (!copy) return PMPI_Isend(data, count, type, to, tag, comm, request);
-    memcpy(copy, data, (size_t)count); /* bytes; stays, for nobody here knows when it has left */
+    /* bytes; kept, because it is not known here when they have been sent */
+    memcpy(copy, data, (size_t)count);
     copy[count / 8 * 4 + 3] ^= 0x40;
     return PMPI_Isend(copy, count, type, to, tag, comm, request);
 }

@@ -202,15 +202,15 @@ static void a_share_leaves_what_mpi_holds(void **state)
     if (self == 1) assert_true(held < all[0] || held >= all[0] + sizeof all);
 }
 
-/* Rank 0 shows life in a call and leaves it. That it rests must be told even while its sign of life
- * is under way, or rank 1, who works on, takes it for lost. */
+/* Rank 0 sends a heartbeat in a call and leaves it. That it is idle must be reported even while its
+ * heartbeat is under way; otherwise rank 1, which works on, takes it for lost. */
 static void a_rest_is_told_behind_a_late_sign_of_life(void **state)
 {
     int mine = 0, all[RANKS];
     ra_group *group = join();
     ra_status status = RA_OK;
     (void)state;
-    nap(TIMEOUT / 3); /* a sign of life is due */
+    nap(TIMEOUT / 3); /* a heartbeat is due */
     late.notes = self == 0;
     assert_ok(ra_group_share(group, &mine, all, sizeof mine));
     if (self == 0) nap(3 * TIMEOUT);

@@ -1,5 +1,5 @@
-/* link.c - the mpi transport by itself, three processes: what is sent arrives, and what goes wrong
- * is told to all with names. Run by a launcher; every process checks its own side. */
+/* link.c - the mpi transport by itself, three processes: what is sent arrives, and faults are
+ * reported to all ranks with names. Run by a launcher; every process checks its own side. */
 #include "support/test.h"
 
 #include <pthread.h>
@@ -163,7 +163,7 @@ static void shares_are_in_the_order_of_ranks(void **state)
     for (int i = 0; i < RANKS; i++) assert_true(all[i][0] == i && all[i][1] == i * i);
 }
 
-/* Who is done waits for those who still work, as long as they show life. */
+/* A rank that is done waits for those that still work, as long as they send heartbeats. */
 static void long_work_is_waited_for(void **state)
 {
     char byte = 1;
@@ -294,7 +294,7 @@ static void *abort_soon(void *context)
     return NULL;
 }
 
-/* Another thread may abort; the rank's own thread tells the others. */
+/* Another thread may abort; the rank's own thread informs the others. */
 static void an_abort_reaches_all(void **state)
 {
     char byte;

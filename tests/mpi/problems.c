@@ -3,7 +3,7 @@
  *
  *     usage: problems RANKS STEP        every STEP-th of them, from the RANKS-th on
  *
- * Dtypes, orders, sizes and directions take turns, so that a walk over several rank counts meets
+ * Dtypes, orders, sizes and directions rotate, so that a walk over several rank counts meets
  * them all. STEP = 1 leaves nothing out: all of them backward too, every shape of teams, and
  * documents. */
 #include <stdio.h>

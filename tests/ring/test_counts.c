@@ -92,7 +92,8 @@ static void causal_contiguous_ring(void **state)
                 bool is_last = rank == ranks - 1;
                 snprintf(problem, sizeof problem, "causal n=%d %s ring=%d", lengths[l], SHAPE,
                          ranks);
-                /* A rank sends its own block and those before it; nobody is behind the last. */
+                /* A rank sends its own block and those before it; there is no rank after the
+                 * last. */
                 expect_bytes(problem, rank, 0,
                              is_last ? 0 : cut(lengths[l], ranks, rank + 1) * ROW);
                 expect_hops(problem, rank, 0, is_last ? ranks - 1 : rank + 1);
@@ -249,7 +250,7 @@ struct census {
     struct trial trial;
     int ranks;
     int team, teams;     /* ranks that swap heads, and how many such teams; 1 and ranks otherwise */
-    bool ring, straight; /* straight: keys go to their readers, not from neighbour to neighbour */
+    bool ring, straight; /* direct: keys go to their readers, not from neighbour to neighbour */
     int owner[2][MOST_N];                         /* of each index; queries, keys */
     int64_t count[2][MOST_RANKS];                 /* positions of each rank */
     bool need[MOST_RANKS][MOST_KV_HEADS][MOST_N]; /* [reader][KV head][key] */
@@ -398,7 +399,7 @@ static int places_on(const struct census *c, int rank, int h)
 
 static int before(const struct census *c, int rank, int h) { return places_on(c, rank, -h); }
 
-/* Keys of `owner`, KV heads apart, that its visitors `from` to `to` (places behind it on the ring)
+/* Keys of `owner`, KV heads apart, that the ranks at distance `from` to `to` after it on the ring
  * need. */
 static int64_t census_cells(const struct census *c, int owner, int from, int to)
 {
@@ -414,7 +415,7 @@ static int64_t census_cells(const struct census *c, int owner, int from, int to)
     return cells;
 }
 
-/* A block goes on while anyone behind needs some of it, with the rows they need; gradients
+/* A block is forwarded while any later rank needs some of it, with the tokens they need; gradients
  * follow. */
 static int64_t passed_cells(const struct census *c, int rank, bool gradients)
 {
@@ -494,8 +495,8 @@ static bool census_meets(const struct census *c, int rank, int h)
            (census_cells(c, rank, h, h) || census_cells(c, before(c, rank, h), h, h));
 }
 
-/* Rounds with messages where keys go straight: gradients of a hop leave two rounds after its keys,
- * or in waves of their own. */
+/* Rounds with messages if keys go directly: gradients of a hop leave two rounds after its keys, or
+ * in rounds of their own. */
 static int64_t straight_hops(const struct census *c, int rank, bool backward)
 {
     int64_t hops = 0;
@@ -609,7 +610,7 @@ static void other_numbers_of_keys(void **state)
             }
 }
 
-/* Any combination: all that go straight to their readers. */
+/* Any combination of those that go directly to their readers. */
 static void bytes_of_problems_by_dice(void **state)
 {
     (void)state;

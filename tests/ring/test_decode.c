@@ -1,6 +1,6 @@
-/* test_decode.c - few queries at the end of many keys that lie on several ranks: by plans, and
- * token by token with states that the ranks fold and add up. Both give what one pass over the whole
- * sequence gives for the same rows. */
+/* test_decode.c - few queries at the end of many keys that are distributed over ranks: by plans,
+ * and token by token with states that the ranks fold and merge. Both give what one pass over the
+ * whole sequence gives for the same queries. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -37,7 +37,7 @@ static void take_queries(const struct lab *from, struct lab *to)
                    (size_t)q->dim * (q->dtype == RA_F32 ? 4 : 2));
 }
 
-/* How far two outputs may lie apart, with values up to 1: each is rounded, and its weights may
+/* How far two outputs may be apart, with values up to 1: each is rounded, and its weights may
  * be. */
 static double apart(const struct lab *lab)
 {
@@ -148,8 +148,8 @@ static void one_query_of_many_kv_heads(void **state)
     expect_forget();
 }
 
-/* So many keys that they are split into stretches. Against the oracle; rings, partitions,
- * strategies, dtypes and terms take turns. */
+/* So many keys that they are split. Against the oracle; rings, partitions, strategies, dtypes and
+ * terms in rotation. */
 static void many_keys_are_split(void **state)
 {
     (void)state;
@@ -176,8 +176,7 @@ static void many_keys_are_split(void **state)
     expect_forget();
 }
 
-/* Stretches follow from the problem: neither threads nor ranks that have all keys at hand change a
- * bit. */
+/* Key splits follow from the problem: neither threads nor ranks that have all keys change a bit. */
 static void stretches_do_not_know_threads_or_ranks(void **state)
 {
     (void)state;
@@ -222,7 +221,7 @@ static ra_const_tensor rows_from(const struct view *view, int64_t position)
     return t;
 }
 
-/* Own stretches of keys, then the sum over the ranks. */
+/* Ranges of own keys, then the sum over the ranks. */
 static ra_status fold_token(ra_group *group, void *context)
 {
     struct cache *c = context;

@@ -105,7 +105,7 @@ static void through_allgather(void **state)
     check_gradient("full;docs=0,2,2,6 n=6 h=1 d=4 ring=2 zigzag allgather");
 }
 
-/* The first queries lie before all keys: no output, no gradient, and their dLSE counts nowhere. */
+/* The first queries are before all keys: no output, no gradient, and their dLSE has no effect. */
 static void of_rows_that_see_nothing(void **state)
 {
     (void)state;

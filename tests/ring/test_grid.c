@@ -15,17 +15,17 @@ struct point {
     const ra_part *kernel;
     const char *partition, *strategy; /* partition NULL: a layout of our own */
     int ranks;
-    int turn; /* counts points; dtype, threads and strides take turns by it */
+    int turn; /* counts points; dtype, threads and strides rotate by it */
 };
 
-/* How many of first, first + step, ... lie below `end`. */
+/* How many of first, first + step, ... are below `end`. */
 static int64_t steps_below(int64_t first, int64_t step, int64_t end)
 {
     return first < end ? (end - first - 1) / step + 1 : 0;
 }
 
-/* Runs that interleave and come out of order: the outer thirds are dealt to all ranks but the last,
- * which owns the middle. */
+/* Runs that interleave and come out of order: the outer thirds are distributed over all ranks but
+ * the last, which owns the middle. */
 static ra_layout *odd_layout(int64_t length, int ranks)
 {
     ra_run runs[2 * 8 + 1];
@@ -245,8 +245,8 @@ static void a_scale_of_its_own(void **state)
     expect_forget();
 }
 
-/* Documents of three, dealt to the ranks by query but not by key: a rank needs rows here and there
- * of every block, more stretches than a message list keeps apart. */
+/* Documents of three, distributed over the ranks by query but not by key: a rank needs tokens here
+ * and there of every block, more ranges than a message list keeps apart. */
 static void scattered_needs(void **state)
 {
     (void)state;

@@ -389,7 +389,7 @@ static void a_budget_is_kept_or_refused(void **state)
     counter_remove(&counter);
 }
 
-/* `total` is what a budget is held against: one byte less is refused, and the sentence names it. */
+/* `total` is compared with a budget: one byte less is refused, and the sentence names it. */
 static void a_budget_is_held_against_the_total(void **state)
 {
     (void)state;
@@ -512,7 +512,7 @@ static ra_pool pool_of(const struct lab *lab, int rank)
     return pool;
 }
 
-/* Bytes of a plan that can lie in the pool: all but shards and bookkeeping. */
+/* Bytes of a plan that can be in the pool: all but shards and bookkeeping. */
 static size_t pooled(const struct lab *lab, int rank)
 {
     const ra_memory *m = &lab->rank[rank].memory;
@@ -575,7 +575,7 @@ static void plans_of_a_group_share_their_buffers(void **state)
     check_pair("full n=90 h=4/2 d=8 bf16 ring=2", "full n=90 h=2 d=16 dv=4 ring=2 sinks bias=add");
 }
 
-/* The figures: the same plan again costs nothing, and what nobody holds can be given back. */
+/* The figures: the same plan again costs nothing, and idle buffers can be freed. */
 static void the_pool_counts(void **state)
 {
     (void)state;

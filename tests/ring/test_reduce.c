@@ -13,7 +13,7 @@
 
 enum { MOST = 5, CHUNK = 4, HEADS = 4, KV_HEADS = 2, DIM = 8, WIDTH = 5, ROOM = 4096 };
 
-/* A decode step: few queries, keys dealt out in chunks. */
+/* A decode step: few queries, keys distributed in chunks. */
 struct step {
     const char *pattern;
     int ranks;
@@ -174,7 +174,7 @@ static void all_ranks_get_the_sum(void **state)
         check_step("full", 1, 37, custom);
         check_step("full", 3, 5, custom);      /* most ranks have no keys */
         check_step("causal", 9, 5, custom);    /* some queries see nothing */
-        check_step("window:6", 2, 60, custom); /* keys of some ranks are seen by nobody */
+        check_step("window:6", 2, 60, custom); /* no query sees the keys of some ranks */
         check_step("full", 0, 8, custom);
     }
 }
@@ -230,7 +230,7 @@ static void folding_allocates_nothing(void **state)
     }
 }
 
-/* A plan of the same group before, between and after: nobody takes another's messages. */
+/* A plan of the same group before, between and after: no message is taken for another. */
 static ra_status among_plans(ra_group *group, void *context)
 {
     float in[16] = { 0 }, out[16];
@@ -303,7 +303,7 @@ static void other_shapes_are_named(void **state)
     }
 }
 
-/* A rank that cannot even begin tells the others, who would wait for it in vain. */
+/* A rank that cannot even begin informs the others, which would wait for it in vain. */
 static void a_rank_without_a_state_ends_it_for_all(void **state)
 {
     (void)state;

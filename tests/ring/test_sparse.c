@@ -78,7 +78,7 @@ struct branch {
     int64_t segment, rate;
 };
 
-/* How many of offset, offset + rate, ... lie in [from, to) of a segment. */
+/* How many of offset, offset + rate, ... are in [from, to) of a segment. */
 static int64_t selected(int64_t offset, int64_t rate, int64_t from, int64_t to)
 {
     int64_t below_to = to > offset ? (to - offset - 1) / rate + 1 : 0;
@@ -407,7 +407,7 @@ static void pairs_of_bitmaps(void **state)
 #define WIDTHS "d=8 dv=12 bf16"
 enum { CELL = 20 * 2, CELL_GRADIENT = 20 * 4 };
 
-/* Every segment inside a shard: nobody sends anything, and no buffer waits for it. */
+/* Every segment inside a shard: no rank sends anything, and there is no buffer for it. */
 static void segments_inside_shards_send_nothing(void **state)
 {
     (void)state;

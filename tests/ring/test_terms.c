@@ -1,7 +1,7 @@
-/* test_terms.c - score terms round rings: softcap, ALiBi, bias, sinks and dropout must not notice
- * who computes a row, in which order its keys arrive, or where they lie. Against the oracle, and
- * directly: what was dropped is read off the output, sinks follow from the result without them, and
- * a bias can say what a pattern or ALiBi says. */
+/* test_terms.c - score terms in rings: softcap, ALiBi, bias, sinks and dropout must not depend on
+ * which rank computes a row, in which order its keys arrive, or where they are stored. Against the
+ * oracle, and directly: what was dropped is read off the output, sinks follow from the result
+ * without them, and a bias can express a pattern or ALiBi. */
 #include "support/expect.h"
 #include "support/walk.h"
 

@@ -28,7 +28,7 @@ static void check_bits(const char *problem)
     lab_close(&alone);
 }
 
-/* Every pattern; shapes, rings, partitions and strategies take turns. */
+/* Every pattern; shapes, rings, partitions and strategies in rotation. */
 static void every_pattern_has_the_same_bits(void **state)
 {
     (void)state;

@@ -238,7 +238,7 @@ static void scores_of_200(void **state)
     expect_forget();
 }
 
-/* Every hop brings keys whose scores lie 200 above or below those of the last one. */
+/* Every hop brings keys whose scores are 200 above or below those of the last one. */
 static void gaps_of_200_between_hops(void **state)
 {
     (void)state;

@@ -17,7 +17,7 @@ void counter_install(struct counter *counter);
 /* Back to the C library; everything must have been given back. */
 void counter_remove(struct counter *counter);
 
-/* Forgets calls and largest; peak starts again from what is held. */
+/* Resets calls and largest; peak starts again from what is allocated. */
 void counter_reset(struct counter *counter);
 
 #endif

@@ -1,4 +1,4 @@
-/* dice.h - problems thrown by dice, the same in every run: combinations nobody thought of. */
+/* dice.h - random problems, the same in every run: combinations that no list contains. */
 #ifndef TESTS_SUPPORT_DICE_H
 #define TESTS_SUPPORT_DICE_H
 

@@ -1,8 +1,8 @@
 /* expect.h - what the fp64 oracle says of a trial, kept so that every kernel, ring, partition and
- * strategy is held against one evaluation.
+ * strategy is compared with one evaluation.
  *
  * The rule, per tensor: max|got - exact| <= 2 max|naive - exact| + small, where naive is the plain
- * evaluation in the trial's dtype and small is a few roundings of the sums behind a number. */
+ * evaluation in the trial's dtype and small is a few roundings of the sums of a number. */
 #ifndef TESTS_SUPPORT_EXPECT_H
 #define TESTS_SUPPORT_EXPECT_H
 
@@ -12,7 +12,7 @@ struct expect {
     char *key;                   /* the problem, without what must not matter */
     double *exact[TENSOR_COUNT]; /* out, lse, dq, dk, dv; in global order, packed */
     double bound[TENSOR_COUNT];
-    double score_terms; /* largest sum of sizes behind a score */
+    double score_terms; /* largest sum of sizes of the terms of a score */
     int64_t pairs;      /* over heads and batch */
 };
 
@@ -20,9 +20,9 @@ struct expect {
 void expect_open(struct expect *expect, const struct lab *lab);
 void expect_close(struct expect *expect);
 
-/* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf
- * where nothing is seen, and the pairs are right. Gradients of sinks are held against the lab's own
- * out and LSE. */
+/* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf for
+ * queries that see nothing, and the pairs are right. Gradients of sinks are compared with the lab's
+ * own out and LSE. */
 void expect_match(const struct expect *expect, const struct lab *lab);
 
 /* The two above, for a lab whose inputs are its trial's own; remembers the last few problems. */

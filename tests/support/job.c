@@ -11,7 +11,7 @@ static const char *const dtype_names[] = { "f32", "bf16", "f16" };
 
 struct job_kind job_kinds[64], job_kernels[32], job_exact[32];
 
-/* The rows of kernel.list, and behind them what only tests have. */
+/* The entries of kernel.list, then those that only tests have. */
 static const struct ra__kernel *row_at(int index)
 {
 #if RA__HAVE_AMX
@@ -143,9 +143,9 @@ static void make_terms(struct job_world *w)
     if (terms & JOB_ORDER) make_order(w);
 }
 
-enum { GUARD = 4096 }; /* bytes behind a workspace that stay as they are */
+enum { GUARD = 4096 }; /* guard bytes after a workspace */
 
-/* No larger than the job needs, full of NaN, should somebody read what nobody wrote. */
+/* No larger than the job needs, full of NaN, in case something is read that was never written. */
 static void make_workspace(struct job_world *w)
 {
     const struct ra__kernel *kernel = w->plan.kernel;
@@ -438,7 +438,7 @@ double job_unit_of(ra_dtype dtype)
 
 /* A weight is off, relative, by what its score is off. Among some ten thousand scores the largest
  * are 4 times their usual size, and six roundings of 2^-24 are of that size: two of the factor, one
- * of the score in log2 units, three of the LSE. The sum behind a score rounds `dim` times more, at
+ * of the score in log2 units, three of the LSE. The sum of a score rounds `dim` times more, at
  * random: sqrt(dim) / 3 of the usual size, six times that at worst. Terms round a few times
  * more. */
 double job_slack(const struct job_world *w)

@@ -50,7 +50,7 @@ struct job_kind {
     ra_dtype dtype;
 };
 
-/* What tests walk; a kernel of NULL is behind the last. Filled by job_find_kinds(). */
+/* What tests walk; ends with a kernel of NULL. Filled by job_find_kinds(). */
 extern struct job_kind job_kinds[64];   /* every kernel, every dtype that it takes */
 extern struct job_kind job_kernels[32]; /* every kernel once, f32 where it takes that */
 extern struct job_kind job_exact[32];   /* those that take f32 and leave weights as they are */
@@ -81,9 +81,9 @@ struct job_world {
     struct ra__shape shape;
     struct ra__terms terms;
     struct ra__bias bias;
-    int batch, head;                     /* where in the whole problem the job lies */
+    int batch, head;                     /* where in the whole problem the job is */
     int64_t key_rows, rows;              /* rows = q_count x heads */
-    int64_t places;                      /* positions that queries and keys are at: all lie below */
+    int64_t places;                      /* an upper bound of the positions of queries and keys */
     float *alibi, *sinks;                /* [JOB_MOST_HEADS] */
     float *addends;                      /* [rows][places] */
     unsigned char *shown;                /* [rows][places] */
@@ -98,7 +98,7 @@ struct job_world {
     int64_t want_pairs;
     double reach; /* the same with terms, about */
     void *workspace;
-    size_t workspace_bytes; /* behind them nobody may write */
+    size_t workspace_bytes; /* nothing may write after them */
     char name[200];
 };
 
@@ -166,7 +166,7 @@ int64_t job_run_backward(struct job_world *w);
 /* Forward for `count` queries and `heads` heads only. */
 void job_run_piece(struct job_world *w, int64_t from, int64_t count, int head, int heads);
 
-/* What a forward wrote, to hold against what another one writes; in worlds without gaps. */
+/* The output of a forward, to be compared with that of another one; in worlds without gaps. */
 struct job_bits {
     char *out;
     float *lse;

@@ -1,4 +1,4 @@
-/* job_reference.c - attention in double, straight from its definition, over the pairs of a job. It
+/* job_reference.c - attention in double, directly from its definition, over the pairs of a job. It
  * shares no arithmetic with the library, its random numbers included. */
 #include "support/job.h"
 

@@ -7,9 +7,8 @@
  *     lab_stop()      destroys plans and group; the numbers stay
  *     lab_close()
  *
- * Any failure prints the problem string, to be pasted behind `ringattn verify`. Every run is held
- * against its forecast, outputs are poisoned before, and gaps between strides must stay
- * untouched. */
+ * Any failure prints the problem string, to be pasted after `ringattn verify`. Every run is compared
+ * with its forecast, outputs are poisoned before, and gaps between strides must stay untouched. */
 #ifndef TESTS_SUPPORT_LAB_H
 #define TESTS_SUPPORT_LAB_H
 
@@ -22,7 +21,7 @@
 struct lab_rank {
     ra_plan *plan;
     int64_t counts[2];     /* positions: queries, keys */
-    int64_t *positions[2]; /* where the rows of the shards lie in original order */
+    int64_t *positions[2]; /* where the tokens of the shards are in original order */
     void *bias;            /* rows of this rank's queries, or NULL */
     float *dsinks;         /* [q_heads], of this rank's queries */
     struct view shards[TENSOR_COUNT];

@@ -1,5 +1,5 @@
-/* mailbox.h - a custom transport for tests: letters in one box in this process, by the public
- * callbacks only. It can be told to fail at a call, and counts what is asked of it. */
+/* mailbox.h - a custom transport for tests: messages in one box in this process, by the public
+ * callbacks only. It can be told to fail at a call, and counts its calls. */
 #ifndef TESTS_SUPPORT_MAILBOX_H
 #define TESTS_SUPPORT_MAILBOX_H
 

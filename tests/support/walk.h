@@ -4,23 +4,23 @@
 
 #include "support/test.h"
 
-/* The index-th row of a kind ("kernel", ...); false behind the last. */
+/* The index-th entry of a kind ("kernel", ...); false after the last. */
 bool walk_part(const char *kind, int index, ra_part *part);
 
 /* The same, but only rows this machine can use and that stand for themselves. */
 bool walk_usable(const char *kind, int index, ra_part *part);
 
-/* One of these, by turns. */
+/* One of these, in rotation. */
 void walk_turn(const char *kind, int turn, ra_part *part);
 
-/* The index-th pair of a kernel this machine can use and a dtype that it takes, as problems write
- * it; false behind the last. */
+/* The index-th pair of a kernel this machine can use and a dtype that it supports, as problems
+ * write it; false after the last. */
 bool walk_kernel(int index, ra_part *kernel, const char **dtype);
 
-/* One of the dtypes that a kernel takes, by turns; f32 comes first. */
+/* One of the dtypes that a kernel supports, in rotation; f32 comes first. */
 const char *walk_dtype(const ra_part *kernel, int turn);
 
-/* The index-th sample over all patterns; false behind the last. */
+/* The index-th sample over all patterns; false after the last. */
 bool walk_sample(int index, char *text, size_t capacity);
 
 /* The same over all orders, each good for up to 128 positions. */

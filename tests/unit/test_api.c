@@ -399,7 +399,7 @@ static void wrong_joins_are_refused(void **state)
     assert_ptr_equal(group, KEPT);
 }
 
-/* What the ranks told one another is there in the order of ranks, also that of this one. */
+/* What the ranks sent one another is there in the order of ranks, including that of this rank. */
 static ra_status share_squares(ra_group *group, void *context)
 {
     enum { MOST = 4 };
@@ -659,7 +659,7 @@ static void wrong_questions_to_plans_are_refused(void **state)
     ra_plan_destroy(plan);
 }
 
-/* Before any run there is nothing to tell: zeros, whatever the struct held. */
+/* Before any run there is nothing to report: zeros, whatever the struct held. */
 static void a_plan_that_never_ran_tells_zeros(void **state)
 {
     (void)state;
@@ -900,7 +900,7 @@ static void wrong_merges_are_refused(void **state)
 
 /* ---- Structs of other versions --------------------------------------------------------------- */
 
-/* An older caller: fields behind its size hold anything and must not be looked at. */
+/* An older caller: fields after its size hold anything and must not be read. */
 static void older_callers_get_defaults(void **state)
 {
     (void)state;

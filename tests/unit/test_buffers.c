@@ -240,7 +240,7 @@ static ra_status run_plan(ra_plan *plan, int rank, float lse[TOKENS * HEADS], bo
     return ra_gradient(plan, &back);
 }
 
-/* Two plans, their forwards and backwards in turns. */
+/* Two plans, their forwards and backwards interleaved. */
 static ra_status take_turns(ra_group *group, void *context)
 {
     struct job *job = context;

@@ -63,7 +63,7 @@ static void it_suits_the_problem(void **state)
     /* Balanced, and all of it hidden: the ring needs least memory. */
     q = question("causal", "zigzag", 8);
     expect_choice(&q, "ring");
-    /* Sparse rows go straight to who sees them. */
+    /* Sparse tokens go directly to the ranks that see them. */
     q = question("window:64", "contiguous", 8);
     expect_choice(&q, "ring");
     /* A slow network: a ring of many query heads and one KV head sends few bytes, all others
@@ -79,7 +79,7 @@ static void it_suits_the_problem(void **state)
     q.kv_heads = 8;
     q.ranks = 8;
     expect_choice(&q, "ulysses");
-    /* Nobody is left idle. */
+    /* No rank is left idle. */
     q.q_heads = q.kv_heads = 1;
     expect_choice(&q, "ring");
     q.ranks = 1;

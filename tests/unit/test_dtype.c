@@ -99,7 +99,7 @@ static void narrowing_keeps_infinities_and_nan(void **state)
     assert_int_equal(ra__to_f16(-INFINITY), 0xfc00);
     assert_true(isnan(ra__from_bf16(ra__to_bf16(NAN))));
     assert_true(isnan(ra__from_f16(ra__to_f16(NAN))));
-    /* A NaN whose mantissa lies in the bits that are cut off must not become infinity. */
+    /* A NaN whose mantissa is in the truncated bits must not become infinity. */
     float low_nan = ra__f32_from_bits(0x7f800001u);
     assert_true(isnan(ra__from_bf16(ra__to_bf16(low_nan))));
     assert_true(isnan(ra__from_f16(ra__to_f16(low_nan))));

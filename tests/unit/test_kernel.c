@@ -37,8 +37,8 @@ static void every_dtype_and_dim(void **state)
                                           .magnitude = 3.0f });
 }
 
-/* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that
- * nobody sees, and an empty one. */
+/* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that no
+ * query sees, and an empty one. */
 static const struct ra__key_run many_runs[] = {
     { 0, 1, 37, 1, 200, { 64, 64 } },   { 5, 3, 11, 4, 70, JOB_FULL },
     { 200, 1, 0, 1, 1, JOB_FULL },      { 1, 2, 300, 1, 90, JOB_CAUSAL },
@@ -84,8 +84,8 @@ static void as_many_rows_as_a_kernel_takes(void **state)
     }
 }
 
-/* Some kernels keep several blocks packed while one part of the rows after the other works on them.
- * Under causal the first parts see fewer blocks than the last; the window moves on behind them. */
+/* Some kernels keep several blocks packed while one row block after the other works on them. Under
+ * causal the first row blocks see fewer key blocks than the last. */
 static const struct ra__key_run block_runs[] = { { 0, 1, 90, 1, 1500, JOB_CAUSAL },
                                                  { 7, 2, 40, 1, 600, { 300, 5 } } };
 
@@ -154,7 +154,8 @@ static void odd_lanes_and_odd_counts(void **state)
         }
 }
 
-/* Scores that a scale turns round, makes all the same, or that differ in their last digits only. */
+/* A scale that reverses the order of scores, makes all the same, or scores that differ in their
+ * last digits only. */
 static void any_scale(void **state)
 {
     (void)state;
@@ -273,7 +274,7 @@ static void large_scores(void **state)
                                       .magnitude = 200.0f });
 }
 
-/* Runs lie 200 above or below one another: weights vanish, or replace all that was summed. */
+/* Runs are 200 above or below one another: weights vanish, or replace all that was summed. */
 static void gaps_of_200_between_runs(void **state)
 {
     (void)state;
@@ -502,7 +503,7 @@ static void outputs_are_narrowed_as_dtype_h_does(void **state)
 static void rows_that_see_nothing(void **state)
 {
     (void)state;
-    /* Queries 0 to 9: the first four lie before every key. */
+    /* Queries 0 to 9: the first four are before every key. */
     const struct ra__key_run runs[] = { { 0, 1, 4, 1, 100, JOB_CAUSAL },
                                         { 0, 1, 5, 1, 40, { 0, 0 } } };
     for (const struct job_kind *on = job_kinds; on->kernel; on++) {

@@ -1,5 +1,5 @@
-/* test_needs.c - what travels when keys go straight to their readers: exactly the rows that
- * somebody there sees, for the KV heads that need them; owner and reader find the same pieces. */
+/* test_needs.c - what is sent when keys go directly to their readers: exactly the tokens that the
+ * reader sees, for the KV heads that need them; owner and reader find the same pieces. */
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -115,8 +115,8 @@ static void find_needed(const struct world *w)
         }
 }
 
-/* Pieces lie one behind the other, by KV head and by first row, and no row is in two; expands them
- * to marks. `reach` is what a search goes by. */
+/* Pieces are stored one after the other, by KV head and by first token, and no token is in two;
+ * expands them to marks. `reach` is the key of a search. */
 static void expand(const struct world *w, const struct ra__needs *needs, bool by_head,
                    bool marks[MOST_HEADS][MOST_N])
 {

@@ -137,7 +137,7 @@ static void every_sample_of_the_table_is_a_permutation(void **state)
     }
 }
 
-/* Long thin grids lie in squares of 2^40 cells and more, which nobody could walk through. */
+/* Long thin grids are in squares of 2^40 cells and more, too large to walk through. */
 static void a_million_tokens(void **state)
 {
     (void)state;

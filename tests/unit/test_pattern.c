@@ -401,7 +401,7 @@ static void lengths_that_make_no_sense_are_refused(void **state)
     ra_pattern_destroy(pattern);
 }
 
-/* What can be written down, but not used: refused when somebody asks, with a sentence. */
+/* What can be written down, but not used: refused when it is asked for, with a sentence. */
 static void patterns_that_are_not_complete_are_refused(void **state)
 {
     (void)state;
@@ -573,7 +573,7 @@ static void small_cases_by_hand(void **state)
 
 /* ---- Rows of runs ---------------------------------------------------------------------------- */
 
-/* Collects rows: each query of each head comes once, sights are clipped to what somebody sees. */
+/* Collects rows: each query of each head comes once, tiles are clipped to visible keys. */
 struct collector {
     ra_run q;
     int64_t k_len;

@@ -1,4 +1,4 @@
-/* test_team.c - teams: who has which heads, and where the rows of members lie. */
+/* test_team.c - teams: which member has which heads, and where the tokens of members are stored. */
 #include "support/walk.h"
 
 #include "plan/team.h"
@@ -70,7 +70,7 @@ static void check_units(const struct ra__team *team, const ra_layout *home, int 
     assert_int_equal(rows, team->q.layout->count[team_index]);
 }
 
-/* Keys are found in a layout whose runs interleave: all that a sight holds, each once. */
+/* Keys are found in a layout whose runs interleave: all keys of a tile, each once. */
 static void check_search(const ra_layout *layout, int owner, int64_t n, ra_run keys)
 {
     struct ra__sight sight = { keys, { RA__FAR, RA__FAR }, false };

@@ -63,8 +63,8 @@ static void every_dtype_and_dim(void **state)
                                               .run_count = 1 });
 }
 
-/* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that
- * nobody sees, and an empty one. */
+/* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that no
+ * query sees, and an empty one. */
 static const struct ra__key_run many_runs[] = {
     { 0, 1, 37, 1, 200, { 64, 64 } },   { 5, 3, 11, 4, 70, JOB_FULL },
     { 200, 1, 0, 1, 1, JOB_FULL },      { 1, 2, 300, 1, 90, JOB_CAUSAL },
@@ -231,8 +231,8 @@ static void the_gradients_are_derivatives(void **state)
 
 /* ---- The tangent ----------------------------------------------------------------------------- */
 
-/* A cap so large that LSE, which is exact to a fixed number of digits behind the point, shows all
- * digits of the tangent. */
+/* A softcap so large that LSE, which is exact to a fixed number of decimals, shows all digits of
+ * the tangent. */
 #define HIGH_CAP 0x1p60f
 
 static void set_cap(struct job_world *w, float cap) { w->terms.softcap = w->shape.scale = cap; }

@@ -230,7 +230,7 @@ static void state_is_carried_from_job_to_job(void **state)
 
 /* ---- Several KV heads ------------------------------------------------------------------------ */
 
-/* One query of several KV heads whose keys and values lie side by side. */
+/* One query of several KV heads whose keys and values are adjacent. */
 enum {
     KV_HEADS = 5,
     MOST_GROUP = 6,
