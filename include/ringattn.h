@@ -198,7 +198,7 @@ RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pat
  * "levels=S/G,S/G,...", "random=DENSITY", "seed=K", "bitmap=FILE.npy". */
 RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
 
-/* Adds one word of those behind a semicolon in ra_pattern_parse(): a term of blocks, "causal",
+/* Adds one of the words after a semicolon in ra_pattern_parse(): a term of blocks, "causal",
  * "docs=...", or an option of dilated: "dedup" (a key counts once), "groups" (each of k head groups
  * has one branch), "offsets=block" (head j of H has the offset floor(j / ceil(H / rate)), as in
  * torchscale, instead of "offsets=cyclic", j mod rate). */
@@ -219,7 +219,7 @@ RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bo
 /* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128",
  * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups",
  * "dilated:...;offsets=block", "blocks:64;local=4;global=1" and every other term, each with
- * ";causal" and ";docs=0,120,1248,4232" behind it. */
+ * ";causal" and ";docs=0,120,1248,4232" after it. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 
 /* Writes the text of a pattern, which parses back to the same pattern. A bitmap from memory has no
@@ -708,7 +708,7 @@ static inline ra_system ra_system_default(void)
     return s;
 }
 
-/* From 0; RA_ERR_ARGUMENT behind the last one. */
+/* From 0; RA_ERR_ARGUMENT after the last one. */
 RA_API ra_status ra_system_at(int index, ra_system *out);
 /* By name, in any case. */
 RA_API ra_status ra_system_find(const char *name, ra_system *out);

@@ -1,11 +1,11 @@
-/* dilated.c - LongNet's dilated attention. A branch (w, r) cuts positions into segments of w; head
- * j selects every r-th position of a segment from an offset on, for queries and keys alike, and
- * selected queries see the selected keys of their segment. Branches add up to one multiset of keys.
- * The offset of head j is j mod r, as in the paper (cyclic), or the number of its block of
+/* dilated.c - LongNet's dilated attention. A branch (w, r) splits positions into segments of w;
+ * head j selects every r-th position of a segment from an offset on, for queries and keys alike,
+ * and selected queries see the selected keys of their segment. Branches add up to one multiset of
+ * keys. The offset of head j is j mod r, as in the paper (cyclic), or the number of its block of
  * ceil(heads / r) heads, as in Microsoft's torchscale (block).
  *
- * Queries that the same branches select form rows: a run of queries is split branch after branch
- * into those it selects and those it passes over. With rates that divide one another, the usual
+ * Queries that the same branches select form rows: a run of queries is split branch by branch into
+ * those that are selected and those that are not. With rates that divide one another, the usual
  * case, this gives as many rows as there are branches; any rates give the right rows. */
 #include "core/hash.h"
 #include "pattern/kinds.h"
@@ -29,10 +29,10 @@ static bool grouped(const ra_pattern *pattern) { return of(pattern)->options & G
 
 static bool in_blocks(const ra_pattern *pattern) { return of(pattern)->options & OFFSETS_BLOCK; }
 
-/* Heads side by side that have the same offset in a branch of this rate, with offsets by block. */
+/* Adjacent heads that have the same offset in a branch of this rate, with offsets by block. */
 static int64_t block_of_heads(int q_heads, int64_t rate) { return ra__ceil_div(q_heads, rate); }
 
-/* Where in its segment branch `index` starts to select, for the heads of a class. */
+/* The offset of branch `index` in its segment, for the heads of a class. */
 static int64_t offset_of(const struct ra__look *look, int index)
 {
     int64_t rate = of(look->pattern)->branches.at[index].b;
@@ -55,7 +55,7 @@ static ra_run selection(const struct ra__look *look, int index, int64_t position
 
 static const struct ra__band everywhere = { RA__FAR, RA__FAR };
 
-/* Adds the keys of `keys` that none of the sights from `first` to `last` - 1 holds. */
+/* Adds the keys of `keys` that are in none of the tiles from `first` to `last` - 1. */
 static ra_status add_new(struct ra__scene *scene, ra_run keys, int first, int last)
 {
     if (keys.count == 0) return RA_OK;
@@ -80,7 +80,7 @@ static ra_status add_keys(const struct ra__look *look, ra_run keys, struct ra__s
 
 /* ---- Queries --------------------------------------------------------------------------------- */
 
-/* Branches that count for these heads: all, or with groups the one of their group. */
+/* The branches of these heads: all, or with groups the one of their group. */
 static int branch_count(const struct ra__look *look)
 {
     return grouped(look->pattern) ? 1 : of(look->pattern)->branches.count;
@@ -100,8 +100,8 @@ static int branch_at(const struct ra__look *look, int place)
     return found;
 }
 
-/* Splits q by the branches from `place` on and puts the rows. The segments of q are the same for
- * all its queries, so what a branch selects of it is every period-th query. */
+/* Splits q by the branches from `place` on and writes the rows. The segments of q are the same for
+ * all its queries, so a branch selects every period-th query of it. */
 static ra_status split(const struct ra__look *look, ra_run q, int place, struct ra__scene *scene)
 {
     if (place == branch_count(look)) return ra__scene_put(scene, q);
@@ -161,8 +161,8 @@ static int64_t next_block(const ra_pattern *pattern, int q_heads, int64_t head)
     return next;
 }
 
-/* Heads have the same offsets in all branches where they agree modulo every rate. With offsets by
- * block every head stands for a class, which is empty unless a block begins there. */
+/* Heads have the same offsets in all branches if they agree modulo every rate. With offsets by
+ * block every head is a class, which is empty unless a block begins there. */
 static int head_classes(const ra_pattern *pattern, int q_heads)
 {
     if (grouped(pattern)) return of(pattern)->branches.count;
@@ -173,7 +173,7 @@ static int head_classes(const ra_pattern *pattern, int q_heads)
     return (int)ra__min(all, q_heads);
 }
 
-/* Groups are as equal as can be, the larger ones first. */
+/* Groups are as equal as possible, the larger ones first. */
 static ra_run head_class(const ra_pattern *pattern, int q_heads, int index)
 {
     int classes = head_classes(pattern, q_heads);
@@ -196,7 +196,7 @@ static ra_status read(ra_pattern *pattern, struct ra__text args)
     return ra__ratios_read(&dilated->branches, pattern->kind, args, (struct ra__ratio){ 1, 1 });
 }
 
-/* 0 where it is not an option. */
+/* 0 if it is not an option. */
 static unsigned option_of(struct ra__text word)
 {
     static const struct {

@@ -1,27 +1,29 @@
 /* hilbert.c - positions as cells of a grid, visited along the Hilbert curve of the smallest
  * power-of-two square that holds the grid. The curve starts at row 0, column 0 and ends in the top
- * right corner; cells outside the grid, or behind the last position, are skipped. */
+ * right corner; cells outside the grid, or after the last position, are skipped. */
 #include <inttypes.h>
 
 #include "pattern/order.h"
 
 struct walk {
     int64_t rows, columns; /* of the grid; below 2^31, so that a position is below 2^62 */
-    int64_t length, count; /* positions there are, and listed so far */
+    int64_t length, count; /* number of positions, and listed so far */
     int32_t *origin;
 };
 
-/* How a square lies on the curve: each bit undoes itself, and their order does not matter. */
+/* The orientation of a square on the curve: each bit is its own inverse, and their order does not
+ * matter. */
 enum { TRANSPOSED = 1, TURNED = 2 }; /* rows and columns swapped; both counted from the far end */
 
-/* The quarters of a square as the curve visits them: down on the left, up on the right. The curve
- * inside the first and the last is laid so that it begins and ends where its neighbours are. */
+/* The quarters of a square as the curve visits them: down on the left, up on the right. In the
+ * first and the last quarter the curve is oriented so that it begins and ends next to its
+ * neighbours. */
 static const struct {
     int row, column, lies;
 } quarters[4] = { { 0, 0, TRANSPOSED }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, TRANSPOSED | TURNED } };
 
-/* Lists the cells of a square. One without a position ends here, so a long thin grid costs no more
- * than its cells times the levels above them. */
+/* Lists the cells of a square. A square without a position ends here, so a long thin grid costs no
+ * more than its cells times the levels above them. */
 static void visit(struct walk *walk, int64_t row, int64_t column, int64_t side, int lies)
 {
     if (row >= walk->rows || column >= walk->columns) return;
@@ -55,7 +57,7 @@ static bool take_grid(const char *text, int64_t *rows, int64_t *columns)
     return take_side(&text, rows) && *text++ == 'x' && take_side(&text, columns) && !*text;
 }
 
-/* The smallest power of two that is not below any of the two. */
+/* The smallest power of two that is not below either of the two. */
 static int64_t power_of_two(int64_t a, int64_t b)
 {
     int64_t side = 1;

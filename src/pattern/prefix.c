@@ -1,4 +1,4 @@
-/* prefix.c - every query sees the first N keys; behind them it is causal. */
+/* prefix.c - every query sees the first N keys; after them it is causal. */
 #include "pattern/pattern.h"
 
 static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)

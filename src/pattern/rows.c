@@ -1,9 +1,9 @@
-/* rows.c - the rows of a pattern: its kind's sights, with the modifiers applied. */
+/* rows.c - the rows of a pattern: the tiles of its kind, with the modifiers applied. */
 #include <inttypes.h>
 
 #include "pattern/pattern.h"
 
-/* Sights as the kind adds them, and as they are handed on. Few of them need no memory: folding keys
+/* Tiles as the kind adds them, and as they are passed on. A few tiles need no memory: folding keys
  * into a state then allocates nothing. */
 enum { FEW = 48 };
 struct list {
@@ -88,8 +88,8 @@ ra_status ra__scene_put(struct ra__scene *scene, ra_run q)
     return scene->sink.put(scene->sink.context, &row);
 }
 
-/* The document that holds `position`: the last one that starts at or before it, so that empty ones
- * are passed over. */
+/* The document of `position`: the last one that starts at or before it, so that empty ones are
+ * skipped. */
 static int64_t document_of(const ra_pattern *pattern, int64_t position)
 {
     int64_t low = 0, high = pattern->bound_count - 1;
@@ -101,7 +101,7 @@ static int64_t document_of(const ra_pattern *pattern, int64_t position)
     return low;
 }
 
-/* Queries between two cuts of the kind; documents cut them further. */
+/* Queries between two boundaries of the kind; documents split them further. */
 static ra_status see_between(struct ra__scene *scene, ra_run q)
 {
     const ra_pattern *pattern = scene->look->pattern;
@@ -124,8 +124,8 @@ static ra_status see_between(struct ra__scene *scene, ra_run q)
     return RA_OK;
 }
 
-/* Stretch after stretch of one period, and each of them in all periods before the next: rows that
- * are the same but for a constant advance come one behind the other. */
+/* One interval of the period after the other, and each of them in all periods before the next: rows
+ * that differ by a constant advance follow each other. */
 static ra_status see_stretches(struct ra__scene *scene, ra_run q)
 {
     const ra_pattern *pattern = scene->look->pattern;

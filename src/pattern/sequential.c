@@ -1,4 +1,4 @@
-/* sequential.c - positions as they come. */
+/* sequential.c - positions unchanged. */
 #include "pattern/order.h"
 
 const struct ra__order_kind ra__order_sequential = {

@@ -1,5 +1,5 @@
-/* shuffled.c - positions in no order at all, the same for the same seed: what locality is worth can
- * be seen by comparison. */
+/* shuffled.c - positions in random order, the same for the same seed: for comparison, to see what
+ * locality is worth. */
 #include "core/philox.h"
 #include "pattern/order.h"
 #include "pattern/text.h"

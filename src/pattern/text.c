@@ -63,9 +63,9 @@ bool ra__text_seed(struct ra__text text, uint64_t *seed)
     return true;
 }
 
-/* Powers of ten up to this one are whole numbers in double. Up to 15 digits are, too, so that one
- * division of the two rounds right; a long double is good for the 17 digits that tell any two
- * doubles apart. */
+/* Powers of ten up to this one are exact in double. So are up to 15 digits, so one division of the
+ * two rounds correctly; a long double is enough for the 17 digits that distinguish any two
+ * doubles. */
 enum { MOST_PLACES = 22 };
 #define MOST_DIGITS INT64_C(100000000000000000) /* 18 of them */
 
@@ -76,8 +76,8 @@ static long double power_of_ten(int exponent)
     return power;
 }
 
-/* Digits with at most one point; how many stand behind it goes to *places. Digits that no double
- * can hold are passed over. */
+/* Digits with at most one point; the number of digits after it is written to *places. Digits beyond
+ * the precision of a double are skipped. */
 static bool read_decimal(struct ra__text text, int64_t *digits, int *places)
 {
     bool point = false, any = false;
@@ -105,7 +105,8 @@ bool ra__text_share(struct ra__text text, double *share)
     struct ra__text behind = text, before = ra__text_take(&behind, 'e');
     bool has_exponent = before.length < text.length;
     if (!read_decimal(before, &digits, &places)) return false;
-    if (has_exponent && !ra__text_starts(&behind, "-")) return false; /* a share needs no other */
+    /* a fraction needs no other */
+    if (has_exponent && !ra__text_starts(&behind, "-")) return false;
     if (has_exponent && (!ra__text_number(behind, &exponent) || exponent > MOST_PLACES))
         return false;
     double value = (double)((long double)digits / power_of_ten(places + (int)exponent));

@@ -1,4 +1,4 @@
-/* text.h - pieces of a pattern's text, read without copies, and text written piece by piece. */
+/* text.h - parts of a pattern's text, read without copies, and text that is written in parts. */
 #ifndef RA__PATTERN_TEXT_H
 #define RA__PATTERN_TEXT_H
 
@@ -15,7 +15,7 @@ struct ra__text {
 struct ra__text ra__text_of(const char *text);
 int ra__text_shown(struct ra__text text); /* how much of it a sentence should repeat */
 
-/* Everything before `stop`, which is skipped; all of it where there is none. */
+/* Everything before `stop`, which is skipped; all of it if there is none. */
 struct ra__text ra__text_take(struct ra__text *from, char stop);
 bool ra__text_is(struct ra__text text, const char *word);
 bool ra__text_starts(struct ra__text *text, const char *word); /* and skips the word */
@@ -27,13 +27,13 @@ bool ra__text_seed(struct ra__text text, uint64_t *seed);
 /* From 0 to 1, like 0.25 or 1e-3; written and read the same under every locale. */
 bool ra__text_share(struct ra__text text, double *share);
 
-/* snprintf that goes on where the last call ended. */
+/* snprintf that continues after the last call. */
 struct ra__writer {
     char *text;
     size_t capacity, used;
 };
 __attribute__((format(printf, 2, 3))) void ra__write(struct ra__writer *writer, const char *format,
                                                      ...);
-void ra__write_share(struct ra__writer *writer, double share); /* one that was read */
+void ra__write_share(struct ra__writer *writer, double share); /* a fraction that was read */
 
 #endif

@@ -7,8 +7,9 @@
  *     lab_stop()      destroys plans and group; the numbers stay
  *     lab_close()
  *
- * Any failure prints the problem string, to be pasted after `ringattn verify`. Every run is compared
- * with its forecast, outputs are poisoned before, and gaps between strides must stay untouched. */
+ * Any failure prints the problem string, to be pasted after `ringattn verify`. Every run is
+ * compared with its forecast, outputs are poisoned before, and gaps between strides must stay
+ * untouched. */
 #ifndef TESTS_SUPPORT_LAB_H
 #define TESTS_SUPPORT_LAB_H
 

@@ -62,7 +62,7 @@ static void runs_are_clipped(void **state)
             }
 }
 
-/* Every key of a run is in one range, at the index it had. */
+/* Every key of a run lies in one stretch, in the row it had. */
 static void stretches_hold_each_key_once(void **state)
 {
     (void)state;
