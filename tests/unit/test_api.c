@@ -346,7 +346,7 @@ static void wrong_custom_groups_are_refused(void **state)
                  ra_group_create_custom(0, 0, &calls, NULL, &group));
     ra_group_options options = ra_group_options_default();
     options.checksum = 1;
-    assert_fails(RA_ERR_UNSUPPORTED, "transport custom: checksums are for",
+    assert_fails(RA_ERR_UNSUPPORTED, "transport custom: checksums are not supported",
                  ra_group_create_custom(2, 0, &calls, &options, &group));
     calls.size = 0;
     assert_fails(RA_ERR_ARGUMENT, "size is not set",
