@@ -31,7 +31,7 @@ ra_status ra__bitmap_set(struct ra__bitmap *bitmap, int heads, int64_t blocks,
  *     {'descr': '|b1', 'fortran_order': False, 'shape': (8, 64, 64), }
  * and the numbers. ---- */
 
-/* The text behind 'key': in a header; NULL if it is not there. */
+/* The text after 'key': in a header; NULL if it is not there. */
 static const char *value_of(const char *header, const char *key)
 {
     const char *at = strstr(header, key);

@@ -1,10 +1,10 @@
-/* blocks.c - block-sparse attention: query block i sees key block j where any given term says so.
+/* blocks.c - block-sparse attention: query block i sees key block j if any given term makes the
+ * pair active.
  *
- * The key blocks of a query block are two lists of intervals: those that stay where they are
- * (global, strided, random, bitmap) and those that move along with i (local, dilated, levels, the
- * own block). A key is seen once, so the moving list leaves out what the fixed one holds: the fixed
- * one is then the same for all query blocks and the moving one repeats, which lets plans keep both
- * once. */
+ * The key blocks of a query block are two lists of intervals: fixed ones (global, strided, random,
+ * bitmap) and ones that move with i (local, dilated, levels, the block itself). A key is visible
+ * once, so the moving list leaves out what is in the fixed one. The fixed list is then the same for
+ * all query blocks and the moving one repeats, so plans store both once. */
 #include <inttypes.h>
 
 #include "core/hash.h"
@@ -41,7 +41,7 @@ static const struct blocks *of(const ra_pattern *pattern) { return pattern->stat
 
 /* ---- Active blocks --------------------------------------------------------------------------- */
 
-/* What a query block is asked about. */
+/* The query block that is being written. */
 struct view {
     const struct ra__look *look;
     const struct blocks *p;
@@ -58,7 +58,7 @@ static bool draw(const struct blocks *p, uint64_t limit, int64_t head, int64_t i
     return i == j || word.word[0] < limit;
 }
 
-/* 64 of them from j on, a multiple of 64. */
+/* 64 key blocks from j on, a multiple of 64. */
 static uint64_t draw_word(const struct blocks *p, uint64_t limit, int64_t head, int64_t i,
                           int64_t j)
 {
@@ -76,7 +76,7 @@ static uint64_t draw_word(const struct blocks *p, uint64_t limit, int64_t head, 
     return bits;
 }
 
-/* The bits of a row of what was drawn. */
+/* The bits of one row of drawn blocks. */
 static uint64_t *drawn_row(const struct blocks *p, int64_t head, int64_t i)
 {
     return p->drawn + (head * p->drawn_blocks + i) * p->drawn_words;
@@ -145,7 +145,7 @@ static bool moving_active(const struct view *v, int64_t j)
 
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
-/* Key blocks [from, to) as one sight, whole where it is one of all query blocks. */
+/* Key blocks [from, to) as one tile, not clipped if all query blocks have it. */
 static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, bool whole,
                             struct ra__scene *scene)
 {
@@ -156,11 +156,11 @@ static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, bool
                  : ra__scene_add(scene, keys, everywhere);
 }
 
-/* The stretches of candidates for which `active` holds, one sight each. */
+/* The ranges of candidates that are active, one tile each. */
 static ra_status add_active(const struct view *v, bool (*active)(const struct view *, int64_t),
                             ra_run candidates, bool whole, struct ra__scene *scene)
 {
-    int64_t open = -1, end = -1; /* the stretch under way */
+    int64_t open = -1, end = -1; /* the current range */
     for (int64_t n = 0; n < candidates.count; n++) {
         int64_t j = candidates.start + n * candidates.step;
         if (!active(v, j)) continue;
@@ -175,7 +175,7 @@ static ra_status add_active(const struct view *v, bool (*active)(const struct vi
     return open >= 0 ? add_blocks(v, open, end, whole, scene) : RA_OK;
 }
 
-/* The next drawn block from j on; v->blocks where there is none. */
+/* The next drawn block from j on; v->blocks if there is none. */
 static int64_t next_drawn(const struct view *v, int64_t j)
 {
     const uint64_t *bits = drawn_row(v->p, v->look->heads.start, v->i);
@@ -189,7 +189,7 @@ static int64_t next_drawn(const struct view *v, int64_t j)
     return j + __builtin_ctzll(word);
 }
 
-/* Where nothing but random blocks is fixed: from one to the next. */
+/* If only random blocks are fixed: from one to the next. */
 static ra_status add_drawn(const struct view *v, struct ra__scene *scene)
 {
     for (int64_t from = next_drawn(v, 0), to; from < v->blocks; from = next_drawn(v, to)) {
@@ -200,7 +200,7 @@ static ra_status add_drawn(const struct view *v, struct ra__scene *scene)
     return RA_OK;
 }
 
-/* Only multiples of the stride are worth a look where nothing else is fixed. */
+/* If nothing else is fixed, only multiples of the stride need to be tested. */
 static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
 {
     const struct blocks *p = v->p;
@@ -224,7 +224,7 @@ static bool only_moving(const struct view *v, int64_t j)
     return moving_active(v, j) && !fixed_active(v, j);
 }
 
-/* How far from its own block a query block sees by the moving terms. */
+/* The half-width of the moving terms around a query block. */
 static int64_t moving_reach(const struct view *v)
 {
     const struct blocks *p = v->p;
@@ -266,7 +266,7 @@ static int64_t cut(const ra_pattern *pattern, int64_t position)
     return position - position % size + size;
 }
 
-/* The moving list has the same shape again where i is the same modulo every stride. */
+/* The moving list has the same shape again if i is the same modulo every stride. */
 static int64_t period(const ra_pattern *pattern)
 {
     const struct blocks *p = of(pattern);
@@ -339,7 +339,7 @@ static const struct {
     { "levels=", LEVELS }, { "random=", RANDOM }, { "seed=", SEED },       { "bitmap=", BITMAP },
 };
 
-/* What a term that was refused half way left behind. */
+/* Undoes a term that was refused half way. */
 static void forget(struct blocks *p, unsigned term)
 {
     if (term == DILATED) p->dilated = (struct ra__ratio){ 0, 0 };

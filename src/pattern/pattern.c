@@ -1,4 +1,5 @@
-/* pattern.c - the table of kinds, and patterns as values: made, copied, compared, checked. */
+/* pattern.c - the table of kinds, and patterns as values: creating, copying, comparing,
+ * checking. */
 #include "pattern/pattern.h"
 
 #include <inttypes.h>
