@@ -6,7 +6,15 @@
 #define LAB_TYPE __nv_bfloat16
 #endif
 
-typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG> Kernel;
+#ifndef LAB_ORDERED
+#define LAB_ORDERED 0
+#endif
+
+#ifndef LAB_STAGING
+#define LAB_STAGING 1
+#endif
+
+typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG, LAB_ORDERED, LAB_STAGING> Kernel;
 
 extern "C" {
 

@@ -33,6 +33,6 @@ build()
     echo "$name: $used"
 }
 export -f build
-gcc -std=c11 -O2 -fPIC -shared -I"$root/src/backend/cuda" "$root/src/backend/cuda/sm90/schedule.c" \
+gcc -std=c11 -O2 -fPIC -shared -I"$root/src/backend/cuda" "$root"/src/backend/cuda/sm90/*.c \
     -o "$out/schedule.so" || exit 1
 grep -vE '^ *(#|$)' "$list" | xargs -P "$(nproc)" -I{} bash -c 'build {}'

@@ -56,7 +56,7 @@ class Backward(ctypes.Structure):
         ("lse", Column), ("scale", ctypes.c_float), ("items", c_void_p), ("runs", c_void_p),
         ("merges", c_void_p), ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
         ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
-        ("parts", c_void_p)]
+        ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p)]
 
 
 class Shape(ctypes.Structure):
@@ -67,13 +67,29 @@ class Shape(ctypes.Structure):
 class ScheduleInput(ctypes.Structure):
     _fields_ = [("rows", c_void_p), ("runs", c_void_p)] + [(x, c_int) for x in (
         "row_count", "tile_rows", "block_keys", "workers", "section_heads", "item_cost", "split",
-        "rotate")]
+        "spread", "rotate")]
 
 
 class ScheduleOutput(ctypes.Structure):
     _fields_ = [("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p)] + [(x, c_int) for x in (
                     "item_count", "run_count", "merge_count", "part_count", "workers")]
+
+
+class OrderInput(ctypes.Structure):
+    _fields_ = [("schedule", c_void_p)] + [(x, c_int) for x in (
+        "batch", "heads", "padded_rows", "block_queries", "item_cost")]
+
+
+class OrderOutput(ctypes.Structure):
+    _fields_ = [("ranks", c_void_p), ("starts", c_void_p)]
+
+
+def copied(pointer, size):
+    """Bytes of host memory, on the GPU."""
+    if not size:
+        return None
+    return torch.frombuffer(bytearray(ctypes.string_at(pointer, size)), dtype=torch.uint8).cuda()
 
 
 class Pattern:
@@ -162,26 +178,43 @@ class Schedule:
     """A pattern cut into items, on the GPU. padded: of a backward kernel."""
 
     def __init__(self, kernel, pattern, batch, heads, kv_heads, section=4, item_cost=2, split=True,
-                 padded=0, rotate=False):
+                 padded=0, rotate=False, spread=0):
         rows, runs = (pattern.backward_arrays(batch, heads, kv_heads, padded) if padded
                       else pattern.arrays(batch, heads, kv_heads))
         shape = kernel.shape
         given = ScheduleInput(rows.ctypes.data, runs.ctypes.data, len(rows), shape.tile_rows,
-                              shape.block_keys, kernel.workers, section, item_cost, int(split), int(rotate))
+                              shape.block_keys, kernel.workers, section, item_cost, int(split),
+                              spread, int(rotate))
         made = ScheduleOutput()
         if kernel.planner.ra__sm90_schedule(ctypes.byref(given), ctypes.byref(made)):
             raise MemoryError("schedule")
-        copy = lambda p, size: (torch.frombuffer(bytearray(ctypes.string_at(p, size)),
-                                                 dtype=torch.uint8).cuda() if size else None)
-        self.items = copy(made.items, made.item_count * ITEM_BYTES)
-        self.runs = copy(made.runs, made.run_count * 16)
-        self.merges = copy(made.merges, made.merge_count * MERGE_BYTES)
-        self.queues = copy(made.queues, (made.workers + 1) * 4)
+        self.items = copied(made.items, made.item_count * ITEM_BYTES)
+        self.runs = copied(made.runs, made.run_count * 16)
+        self.merges = copied(made.merges, made.merge_count * MERGE_BYTES)
+        self.queues = copied(made.queues, (made.workers + 1) * 4)
         self.workers, self.merge_count = made.workers, made.merge_count
         self.parts = torch.empty(max(1, made.part_count * shape.part_floats), device="cuda")
         self.failed = torch.empty(max(1, made.item_count * shape.warps), dtype=torch.uint8,
                                   device="cuda")
+        if padded and "-o" in kernel.name:
+            self.order(kernel, made, batch, heads, padded, item_cost)
         kernel.planner.ra__sm90_schedule_clear(ctypes.byref(made))
+
+    ranks = rank_starts = turns = None
+
+    def order(self, kernel, made, batch, heads, padded, item_cost):
+        """For deterministic kernels: whose turn it is at each block of dq."""
+        block = kernel.shape.block_keys
+        given = OrderInput(ctypes.addressof(made), batch, heads, padded, block, item_cost)
+        ordered = OrderOutput()
+        if kernel.planner.ra__sm90_order(ctypes.byref(given), ctypes.byref(ordered)):
+            raise MemoryError("order")
+        self.rank_starts = copied(ordered.starts, (made.workers + 1) * 8)
+        adds = ctypes.cast(ordered.starts, ctypes.POINTER(c_int64))[made.workers]
+        self.ranks = copied(ordered.ranks, max(1, adds) * 4)
+        self.turns = torch.empty(2 * batch * heads * padded // block, dtype=torch.int32,
+                                 device="cuda")
+        kernel.planner.ra__sm90_order_clear(ctypes.byref(ordered))
 
 
 class Kernel:
@@ -231,7 +264,9 @@ class Kernel:
                             Column.of(lse), q.shape[3] ** -0.5, data(schedule.items),
                             data(schedule.runs), data(schedule.merges), data(schedule.queues),
                             schedule.workers, schedule.merge_count, padded,
-                            *(data(x) for x in schedule.sums), data(schedule.parts)))
+                            *(data(x) for x in schedule.sums), data(schedule.parts),
+                            data(schedule.ranks), data(schedule.rank_starts),
+                            data(schedule.turns)))
 
 
 def finish(what, seconds=8):

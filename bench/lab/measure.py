@@ -8,8 +8,8 @@
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data, forward or backward. A ratio is cuDNN's time over the variant's in the same round; printed are
 the rate over all rounds, the mean ratio with its smallest and largest value, SM clock and power.
-Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or block masks; there the ratio is to its full (no mask)
-rate per useful flop, marked with a star."""
+Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or block masks; there
+the ratio is to its full (no mask) rate per useful flop, marked with a star."""
 import argparse
 import json
 import time
@@ -175,10 +175,11 @@ def main():
     parser.add_argument("--item-cost", type=int, default=2)
     for switch in ("no-split", "rotate", "jump", "flex"):
         parser.add_argument("--" + switch, action="store_true")
+    parser.add_argument("--spread", type=int, default=0)
     parser.add_argument("--hops", type=int, default=1)
     given = parser.parse_args()
     options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split,
-                   rotate=given.rotate)
+                   rotate=given.rotate, spread=given.spread)
     torch.manual_seed(1)
     kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \

@@ -11,6 +11,9 @@
  * Blocks of queries are aligned to multiples of QUERIES, so that a block of dq is one stretch of
  * dq_sum, in the order of the accumulators: prepare() clears it, finish() brings it into rows.
  *
+ * Adds to dq come in any order, and the last bits of dq with them; ORDERED kernels add in the order
+ * that order.c has worked out.
+ *
  * With LAG, dq of a block is computed one block later: it does not wait for the other consumer. */
 #ifndef RA__SM90_BACKWARD_CUH
 #define RA__SM90_BACKWARD_CUH
@@ -20,13 +23,15 @@
 namespace sm90
 {
 
-template <class T, int DIM_, int QUERIES_, bool LAG_> struct Backward {
+template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_> struct Backward {
     typedef T type;
     static constexpr int DIM = DIM_;
     static constexpr int QUERIES = QUERIES_; /* in a block */
     static constexpr bool LAG = LAG_;
-    static constexpr int KEYS = 128; /* of an item */
-    static constexpr int STAGES = 2; /* of Q, of dO, of dS */
+    static constexpr bool ORDERED = ORDERED_; /* adds to dq in a fixed order: the same bits */
+    static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
+    static constexpr int KEYS = 128;          /* of an item */
+    static constexpr int STAGES = 2;          /* of Q, of dO, of dS */
     static constexpr int PANELS = DIM / 64;
     static constexpr int THREADS = 384;
     static constexpr int KEY_BYTES = KEYS * DIM * 2;
@@ -49,7 +54,7 @@ template <class F> struct BackwardShared {
     static constexpr int DO = Q + F::STAGES * F::QUERY_BYTES;
     static constexpr int DS = DO + F::STAGES * F::QUERY_BYTES;
     static constexpr int DQ = DS + F::STAGES * F::DS_BYTES;
-    static constexpr int LSE = DQ + 2 * F::HALF * 4;
+    static constexpr int LSE = DQ + 2 * F::STAGING * F::HALF * 4;
     static constexpr int DELTA = LSE + F::STAGES * F::COLUMN_BYTES;
     static constexpr int ENTRIES = DELTA + F::STAGES * F::COLUMN_BYTES;
     static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * 32;
@@ -61,7 +66,10 @@ template <class F> struct BackwardShared {
     DEVICE uint32_t q(int slot) const { return base + Q + slot * F::QUERY_BYTES; }
     DEVICE uint32_t dout(int slot) const { return base + DO + slot * F::QUERY_BYTES; }
     DEVICE uint32_t ds(int slot) const { return base + DS + slot * F::DS_BYTES; }
-    DEVICE uint32_t dq(int consumer) const { return base + DQ + consumer * F::HALF * 4; }
+    DEVICE uint32_t dq(int consumer, int buffer) const
+    {
+        return base + DQ + (2 * buffer + consumer) * F::HALF * 4;
+    }
     DEVICE uint32_t lse(int slot) const { return base + LSE + slot * F::COLUMN_BYTES; }
     DEVICE uint32_t delta(int slot) const { return base + DELTA + slot * F::COLUMN_BYTES; }
     DEVICE uint32_t entry(int slot, int lap) const
@@ -212,34 +220,79 @@ template <class F> struct BackwardLoader {
     }
 };
 
-/* Named barriers of the staging buffer of a consumer, with the warp that empties it. */
-enum { STAGING_FULL = 2, STAGING_EMPTY = 4, STAGING_THREADS = 160 };
+/* Named barriers of a staging buffer: its consumer and the warp that empties it. */
+enum { STAGING_THREADS = 160 };
+DEVICE int staging_full(int consumer, int buffer) { return 2 + 2 * buffer + consumer; }
+DEVICE int staging_empty(int consumer, int buffer) { return 6 + 2 * buffer + consumer; }
 
-/* Adds what one consumer has staged to dq_sum, in the order of the blocks. */
-template <class F>
-DEVICE void add_dq(const ra__sm90_backward &args, BackwardShared<F> shared, int consumer)
-{
-    const int4 *list = (const int4 *)args.items, *runs = (const int4 *)args.runs;
-    for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
-        const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
-        const int tile0 = (who.x * args.q.heads + (who.y & 0xFFFF)) *
-                          (args.padded_rows / F::QUERIES);
-        for (int r = what.x; r < what.x + what.y; r++) {
-            const int4 run = __ldg(runs + r);
-            for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++) {
-                named_arrive(STAGING_EMPTY + consumer, STAGING_THREADS);
-                named_sync(STAGING_FULL + consumer, STAGING_THREADS);
-                if (lane_of() == 0) {
-                    float *to = args.dq_sum + (size_t)(tile0 + tile) * 2 * F::HALF;
-                    add_out(to + consumer * F::HALF, shared.dq(consumer), F::HALF * 4);
-                    add_out_read();
-                }
-                __syncwarp();
+/* Adds what one consumer has staged to dq_sum, block after block. */
+template <class F> struct DqAdder {
+    const ra__sm90_backward &args;
+    BackwardShared<F> shared;
+    int consumer;
+    int done, total; /* blocks */
+    const int32_t *rank;
+
+    DEVICE int count(void) const
+    {
+        const int4 *list = (const int4 *)args.items, *runs = (const int4 *)args.runs;
+        int blocks = 0;
+        for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
+            const int4 what = __ldg(list + 2 * i + 1);
+            for (int r = what.x; r < what.x + what.y; r++)
+                blocks += last_tile<F>(__ldg(runs + r)) - first_tile<F>(__ldg(runs + r)) + 1;
+        }
+        return blocks;
+    }
+
+    /* The buffer that block i goes through is free for it. */
+    DEVICE void offer(int i) const
+    {
+        if (i < total) named_arrive(staging_empty(consumer, i % F::STAGING), STAGING_THREADS);
+    }
+
+    DEVICE void add(int tile)
+    {
+        const int buffer = done % F::STAGING;
+        named_sync(staging_full(consumer, buffer), STAGING_THREADS);
+        int32_t *turn = args.turns + 2 * (size_t)tile + consumer;
+        if (lane_of() == 0) {
+            if constexpr (F::ORDERED) turn_wait(turn, __ldg(rank++));
+            add_out(args.dq_sum + ((size_t)tile * 2 + consumer) * F::HALF,
+                    shared.dq(consumer, buffer), F::HALF * 4);
+            add_out_read();
+        }
+        __syncwarp();
+        offer(done + F::STAGING);
+        done++;
+        if constexpr (F::ORDERED) {
+            if (lane_of() == 0) {
+                add_out_done();
+                turn_pass(turn);
             }
+            __syncwarp();
         }
     }
-    if (lane_of() == 0) add_out_done();
-}
+
+    DEVICE void run(void)
+    {
+        const int4 *list = (const int4 *)args.items, *runs = (const int4 *)args.runs;
+        total = count();
+        for (int i = 0; i < F::STAGING; i++) offer(i);
+        if constexpr (F::ORDERED) rank = args.ranks + args.rank_starts[blockIdx.x];
+        for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
+            const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
+            const int head = who.x * args.q.heads + (who.y & 0xFFFF);
+            const int tile0 = head * (args.padded_rows / F::QUERIES);
+            for (int r = what.x; r < what.x + what.y; r++) {
+                const int4 run = __ldg(runs + r);
+                for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++)
+                    add(tile0 + tile);
+            }
+        }
+        if (lane_of() == 0) add_out_done();
+    }
+};
 
 /* ---- consumers ---- */
 
@@ -370,14 +423,15 @@ template <class F> struct BackwardConsumer {
     }
 
     /* dq to the staging buffer, in the order of registers. */
-    DEVICE void stage(const float (&dq)[DQ]) const
+    DEVICE void stage(const float (&dq)[DQ], unsigned of) const
     {
-        named_sync(STAGING_EMPTY + index, STAGING_THREADS);
-        const uint32_t to = shared.dq(index) + thread_in_group() * 16;
+        const int buffer = of % F::STAGING;
+        named_sync(staging_empty(index, buffer), STAGING_THREADS);
+        const uint32_t to = shared.dq(index, buffer) + thread_in_group() * 16;
 #pragma unroll
         for (int i = 0; i < DQ / 4; i++) shared_store4(to + i * 2048, dq + 4 * i);
         shared_publish();
-        named_arrive(STAGING_FULL + index, STAGING_THREADS);
+        named_arrive(staging_full(index, buffer), STAGING_THREADS);
     }
 
     /* dq of block `of`, whose dS both consumers have shared. */
@@ -424,7 +478,7 @@ template <class F> struct BackwardConsumer {
             wgmma_wait<1>();
             hold(dq);
             arrive(shared.ds_empty(of & 1));
-            stage(dq);
+            stage(dq, of);
         }
         wgmma_wait<0>();
         hold(ds);
@@ -442,7 +496,7 @@ template <class F> struct BackwardConsumer {
         wgmma_wait<0>();
         hold(dq);
         arrive(shared.ds_empty(of & 1));
-        stage(dq);
+        stage(dq, of);
     }
 
     DEVICE void store(const float (&dk)[F::DIM / 2], const float (&dv)[F::DIM / 2]) const
@@ -514,7 +568,8 @@ __global__ void __launch_bounds__(F::THREADS, 1)
             BackwardLoader<F> loader = { args, shared, { &q, &k, &v, &dout }, 0, 0 };
             loader.run();
         } else if (warp < 3) {
-            add_dq<F>(args, shared, warp - 1);
+            DqAdder<F> adder = { args, shared, warp - 1, 0, 0, NULL };
+            adder.run();
         }
     } else {
         registers_take<F::CONSUMER_REGISTERS>();
@@ -552,6 +607,8 @@ __global__ void __launch_bounds__(256) prepare(const __grid_constant__ ra__sm90_
 #pragma unroll
     for (int i = LANES / 2; i; i >>= 1) delta += __shfl_xor_sync(ALL_LANES, delta, i);
     if (lane) return;
+    if (F::ORDERED && row % F::QUERIES == 0)
+        *(int2 *)(args.turns + at / F::QUERIES * 2) = make_int2(0, 0);
     float lse = INFINITY;
     if (row < o.rows)
         lse = args.lse.data[batch * args.lse.batch_stride + head * args.lse.head_stride +

@@ -14,24 +14,20 @@ struct kernel {
     int (*launch)(const ra__sm90_forward &args, cudaStream_t stream);
 };
 
-#define KERNEL(dtype, type, dim, consumers, keys, stages, cluster, turns, q_registers, rows)       \
-    {                                                                                              \
-        dim, dtype, rows,                                                                          \
-            sm90::shape_of<                                                                        \
-                sm90::Forward<type, dim, consumers, keys, stages, cluster, turns, q_registers>>,   \
-            sm90::workers_of<                                                                      \
-                sm90::Forward<type, dim, consumers, keys, stages, cluster, turns, q_registers>>,   \
-            sm90::launch<                                                                          \
-                sm90::Forward<type, dim, consumers, keys, stages, cluster, turns, q_registers>>    \
-    }
+template <class F> struct kernel kernel_of(int dtype, int rows)
+{
+    return { F::DIM, dtype, rows, sm90::shape_of<F>, sm90::workers_of<F>, sm90::launch<F> };
+}
 
 /* The first row that fits is taken. */
 const struct kernel kernels[] = {
 #define ROW(dim, consumers, keys, stages, cluster, turns, q_registers, rows)                       \
-    KERNEL(RA__SM90_BF16, __nv_bfloat16, dim, consumers, keys, stages, cluster, turns,             \
-           q_registers, rows),                                                                     \
-        KERNEL(RA__SM90_F16, __half, dim, consumers, keys, stages, cluster, turns, q_registers,    \
-               rows),
+    kernel_of<                                                                                     \
+        sm90::Forward<__nv_bfloat16, dim, consumers, keys, stages, cluster, turns, q_registers>>(  \
+        RA__SM90_BF16, rows),                                                                      \
+        kernel_of<                                                                                 \
+            sm90::Forward<__half, dim, consumers, keys, stages, cluster, turns, q_registers>>(     \
+            RA__SM90_F16, rows),
 #include <sm90/forward.list>
 #undef ROW
 };

@@ -15,7 +15,7 @@ struct tile {
     int32_t from, count; /* of these rows */
     int32_t first_run, run_count;
     int64_t blocks;
-    int section;
+    int section, wave;
     int index;
 };
 
@@ -92,6 +92,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
                                .count = least(b->input->tile_rows, rows->q_count - from),
                                .first_run = *runs,
                                .section = section,
+                               .wave = from / b->input->tile_rows % most(1, b->input->spread),
                                .index = b->tile_count };
         b->tile_count++;
         for (int i = 0; i < rows->run_count; i++) {
@@ -132,6 +133,7 @@ static int longest_first(const void *left, const void *right)
 {
     const struct tile *a = left, *b = right;
     if (a->section != b->section) return a->section - b->section;
+    if (a->wave != b->wave) return a->wave - b->wave;
     if (a->blocks != b->blocks) return a->blocks < b->blocks ? 1 : -1;
     return a->index - b->index;
 }

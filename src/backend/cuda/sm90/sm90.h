@@ -72,6 +72,9 @@ struct ra__sm90_schedule_input {
     int section_heads;         /* KV heads that are worked on together; what fits the L2 cache */
     int item_cost;             /* of starting and ending an item, in key blocks */
     int split;                 /* may share out the keys of a tile, so that workers end together */
+    int spread; /* every spread-th tile of a head first, then those after them, ...; 0 = 1. Tiles
+                   that are worked on together are then far apart: deterministic, causal backward
+                   would otherwise have them wait for one another at the same dq */
     int rotate; /* tiles that see all keys start at different ones: backward, they would otherwise
                    add to the same dq at the same time */
 };
@@ -87,6 +90,23 @@ struct ra__sm90_schedule {
 /* 0, or -1 where memory is short. */
 int ra__sm90_schedule(const struct ra__sm90_schedule_input *input, struct ra__sm90_schedule *out);
 void ra__sm90_schedule_clear(struct ra__sm90_schedule *schedule); /* accepts a zeroed one */
+
+/* Backward with the same bits every time: the rank of each add to a block of dq among all adds to
+ * that block. Worker w's are ranks[starts[w]], ..., in the order in which it goes through its
+ * queue. All workers must run at the same time. */
+struct ra__sm90_order_input {
+    const struct ra__sm90_schedule *schedule; /* of a backward kernel */
+    int batch, heads, padded_rows, block_queries, item_cost;
+};
+
+struct ra__sm90_order {
+    int32_t *ranks;
+    int64_t *starts;
+};
+
+/* 0, or -1 where memory is short. */
+int ra__sm90_order(const struct ra__sm90_order_input *input, struct ra__sm90_order *out);
+void ra__sm90_order_clear(struct ra__sm90_order *order); /* accepts a zeroed one */
 
 /* Rows of 16-bit numbers, dim contiguous; strides count elements. */
 struct ra__sm90_tensor {
@@ -135,6 +155,10 @@ struct ra__sm90_backward {
     float *lse2, *delta; /* workspace: batch * heads * padded_rows each */
     float *dq_sum;       /* batch * heads * padded_rows * dim */
     float *parts;        /* part_count * shape.part_floats */
+    /* Deterministic kernels: struct ra__sm90_order, and 2 numbers per block of dq of workspace. */
+    const int32_t *ranks;
+    const int64_t *rank_starts;
+    int32_t *turns;
 };
 
 /* What a kernel asks of the host. */
@@ -155,6 +179,12 @@ int ra__sm90_forward_shape(int dim, int dtype, int rows, struct ra__sm90_shape *
  * CUDA error. ra__sm90_forward_shape must have been called for this device before. */
 int ra__sm90_forward_launch(const struct ra__sm90_forward *args, int dim, int dtype, int rows,
                             void *stream);
+
+/* The same backward. Deterministic kernels give the same bits every time and need an order. */
+int ra__sm90_backward_shape(int dim, int dtype, int deterministic, struct ra__sm90_shape *shape,
+                            int *workers);
+int ra__sm90_backward_launch(const struct ra__sm90_backward *args, int dim, int dtype,
+                             int deterministic, void *stream);
 
 #ifdef __cplusplus
 }

@@ -231,6 +231,23 @@ DEVICE void add_out(float *to, uint32_t from, int bytes)
 DEVICE void add_out_read(void) { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 DEVICE void add_out_done(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
+/* A number in memory that workers wait for: until it is `value`; and one more, for the next. What
+ * the copy engine wrote before `turn_pass` is there for whoever has waited. */
+DEVICE void turn_wait(const int *turn, int value)
+{
+    int found;
+    do {
+        asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(turn) : "memory");
+    } while (found != value);
+    asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+DEVICE void turn_pass(int *turn)
+{
+    asm volatile("fence.proxy.async.global;\nred.release.gpu.global.add.s32 [%0], 1;" ::"l"(turn)
+                 : "memory");
+}
+
 /* What this thread wrote to shared memory is there for wgmma and the copy engine. */
 DEVICE void shared_publish(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
