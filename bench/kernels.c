@@ -1,9 +1,8 @@
-/* kernels.c - the suite `kernels`: what this machine can do at most, and what every kernel makes of
- * it.
+/* kernels.c - the suite `kernels`: the ceilings of this machine, and how near every kernel comes.
  *
- * A run of a kernel stands next to a sample of its ceiling, a moment apart, so that their ratio is
- * of one and the same machine; what is printed is the median of these ratios. A backward pass is
- * timed alone, after a forward pass that has left it output and LSE. */
+ * Each run of a kernel is next to a sample of its ceiling, so that both have the same conditions;
+ * the median of these ratios is printed. A backward pass is timed alone, after a forward pass that
+ * has written output and LSE. */
 #include "bench.h"
 
 #include <math.h>
@@ -21,8 +20,8 @@
 
 static const char suite_name[] = "kernels";
 
-/* What a kernel is measured against, and its tokens. One that is not here, or whose ceiling is not,
- * gets the best of f32. */
+/* The ceiling of each kernel, and its tokens. A kernel that is not in this list, or whose ceiling
+ * is absent, is compared with the best of f32. */
 static const struct rule {
     const char *kernel, *ceiling;
     int64_t tokens, quick_tokens;

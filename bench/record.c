@@ -1,4 +1,4 @@
-/* record.c - the rows of a benchmark in memory and in files. */
+/* record.c - the lines of a benchmark, in memory and in files. */
 #include "record.h"
 
 #include <errno.h>

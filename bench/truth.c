@@ -9,7 +9,7 @@
 
 static const char *ceiling_name(const struct record *r) { return r->dtype ? r->ceiling : r->name; }
 
-/* The best that a row's ceiling ever showed with as many threads. What is read depends on the row,
+/* The best that a line's ceiling ever showed with as many threads. Bytes read depend on the line,
  * so decoding has only its own samples. */
 static double peak_of(const struct records *records, const struct record *row)
 {

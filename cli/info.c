@@ -1,4 +1,4 @@
-/* info.c - the verb `info`: what there is on this machine, what is chosen, and why. */
+/* info.c - the verb `info`: what is available on this machine, what is chosen, and why. */
 #include "verbs.h"
 
 #include <string.h>

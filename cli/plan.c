@@ -21,13 +21,13 @@ static const struct {
     const char *name, *help;
     size_t offset;
 } purposes[] = {
-    { "shard", "your tensors of this rank", offsetof(ra_memory, shard) },
-    { "travel", "what is on its way, gathered, or swapped", offsetof(ra_memory, travel) },
+    { "shard", "your tensors on this rank", offsetof(ra_memory, shard) },
+    { "travel", "K and V in transit or gathered; all-to-all", offsetof(ra_memory, travel) },
     { "state", "running softmax of rows that span hops", offsetof(ra_memory, state) },
     { "gradient", "f32 sums of dQ, dK, dV", offsetof(ra_memory, gradient) },
     { "workspace", "of the kernel", offsetof(ra_memory, workspace) },
     { "bookkeeping", "the plan itself", offsetof(ra_memory, bookkeeping) },
-    { "total", "what a budget is held against", offsetof(ra_memory, total) },
+    { "total", "what a budget limits", offsetof(ra_memory, total) },
 };
 
 static size_t memory_of(const struct forecast *forecast, int rank, int purpose)

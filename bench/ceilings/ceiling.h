@@ -1,9 +1,9 @@
-/* ceiling.h - what a machine can do at most, one unit at a time: multiply-adds of an instruction
- * set, exponentials, bytes read. Kernels are measured against these and never faster.
+/* ceiling.h - the most a machine can do, one unit at a time: multiply-adds of an instruction set,
+ * exponentials, bytes read. Kernels are compared with these and are never faster.
  *
  * A folder here is an instruction set with the compiler flags it needs, as in src/kernel/cpu; each
- * file ends in `const struct ceiling` rows that ceiling.list names. They know nothing of attention,
- * clocks and threads. */
+ * file ends in `const struct ceiling` entries that ceiling.list names. They know nothing of
+ * attention, clocks and threads. */
 #ifndef BENCH_CEILINGS_CEILING_H
 #define BENCH_CEILINGS_CEILING_H
 
@@ -16,7 +16,7 @@ struct ceiling {
     const char *summary;
     const char *unit;     /* of a thousand million per second: "GFLOP/s", "Gexp/s", "GB/s" */
     const char *needs;    /* the CPU features it needs, human-readable */
-    bool (*usable)(void); /* NULL: the compiler had no word for it */
+    bool (*usable)(void); /* NULL: the compiler does not support it */
     size_t bytes; /* a thread reads, again and again; 0 = none, CEILING_MEMORY = all there are */
 
     /* Keeps the unit busy on this thread for some rounds, from one with data of its own to read,

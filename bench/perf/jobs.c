@@ -1,7 +1,7 @@
-/* jobs.c - the fixed set of work whose instructions are counted.
+/* jobs.c - the fixed workload whose instructions are counted.
  *
- * Small enough to be stepped through one instruction at a time (12 to 25 us each on a virtual
- * machine), large enough that the loops of a kernel outweigh what surrounds them. */
+ * Small enough to be single-stepped (12 to 25 us per instruction on a virtual machine), large
+ * enough that the loops of a kernel dominate. */
 #include "jobs.h"
 
 #include <stdlib.h>

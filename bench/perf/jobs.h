@@ -1,5 +1,5 @@
-/* jobs.h - the fixed set of work whose instructions are counted: small runs of every kernel that
- * works here, and plans. It does not know how they are counted. */
+/* jobs.h - the fixed workload whose instructions are counted: small runs of every usable kernel,
+ * and plans. It does not know how they are counted. */
 #ifndef BENCH_PERF_JOBS_H
 #define BENCH_PERF_JOBS_H
 

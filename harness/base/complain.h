@@ -1,8 +1,8 @@
 /* complain.h - what every file of the harness, the command and the benchmarks shares: exit status
- * and the one way to complain.
+ * and the one way to report an error.
  *
- * Who finds an error prints its sentence and returns an exit status; who passes it on stays silent.
- */
+ * The function that finds an error prints its sentence and returns an exit status; its callers pass
+ * the status on. */
 #ifndef HARNESS_COMPLAIN_H
 #define HARNESS_COMPLAIN_H
 
@@ -29,7 +29,7 @@ int fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Prints the library's sentence and returns the exit status that belongs to `status`. */
 int library_failed(ra_status status);
 
-/* A progress line may stand on stderr; complaints start by wiping it. Set by progress.c. */
+/* A progress line may be on stderr; errors start by erasing it. Set by progress.c. */
 extern void (*before_complaint)(void);
 
 #endif

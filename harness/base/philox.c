@@ -1,10 +1,10 @@
 /* philox.c - Philox4x32-10 for the oracle: ten rounds of two 32 x 32 bit products, whose high
- * halves are mixed with the neighbours and with a key that moves on every round. */
+ * halves are mixed with the other words and with a key that advances every round. */
 #include "philox.h"
 
 enum { ROUNDS = 10 };
 
-/* The multipliers of words 0 and 2, and what the two halves of the key grow by. */
+/* The multipliers of words 0 and 2, and the increments of the two halves of the key. */
 static const uint64_t multiplier[2] = { 0xD2511F53u, 0xCD9E8D57u };
 static const uint32_t growth[2] = { 0x9E3779B9u, 0xBB67AE85u };
 

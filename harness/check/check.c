@@ -15,7 +15,7 @@
 #include "harness/world/world.h"
 
 #define FULL_WORK 3e8 /* pairs x dims that take about a second */
-#define MASK_WORK 4.0 /* of asking who sees whom, against one pair and dim */
+#define MASK_WORK 4.0 /* cost of evaluating the mask, relative to one pair and dim */
 #define SAMPLED_ROWS 32
 #define SAMPLED_KEYS 8
 
@@ -184,7 +184,7 @@ static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t 
     found->rows++;
 }
 
-/* Gradients of a key against what stands at `index` in dk and dv. */
+/* Gradients of a key against the values at `index` in dk and dv. */
 static void compare_key(struct worker *w, int64_t batch, int64_t key, int64_t kv_head,
                         int64_t index)
 {

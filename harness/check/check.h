@@ -13,7 +13,7 @@ struct check_line {
 struct check {
     struct check_line lines[6]; /* out, lse, dq, dk, dv, dsinks */
     int count;
-    bool sampled;       /* some rows and keys; otherwise all */
+    bool sampled;       /* some queries and keys; otherwise all */
     int64_t rows, keys; /* compared: (batch, query, head) and (batch, key, KV head) */
     int64_t pairs;      /* as the oracle counts them; -1 where sampled */
     double worst;       /* largest error / bound */
@@ -21,8 +21,8 @@ struct check {
     char what[160]; /* what differed; "" if nothing did */
 };
 
-/* Compares everything where the problem is small, otherwise rows spread over it. EXIT_PASS also
- * where the results differ: look at `passed`. */
+/* Compares everything if the problem is small, otherwise queries spread over it. EXIT_PASS also if
+ * the results differ: see `passed`. */
 int check_engine(const struct engine *engine, struct check *check);
 
 /* Compares everything, whatever it costs. */

@@ -1,4 +1,4 @@
-/* digest.h - numbers that stand for the bits of what a run wrote, to compare runs by. */
+/* digest.h - hashes of the bits that a run wrote, to compare runs. */
 #ifndef HARNESS_DIGEST_H
 #define HARNESS_DIGEST_H
 
@@ -9,7 +9,7 @@ struct digests {
     uint64_t dsinks;           /* of every rank; 0 without sinks or backward */
 };
 
-/* Everything a run wrote, in global order, so that it can be compared between ring sizes; of those
+/* Everything a run wrote, in global order, so that it can be compared between ring sizes; of the
  * positions that belong to the ranks of `owner`. */
 struct digests digest_all(const struct engine *engine, const struct engine *owner);
 

@@ -5,7 +5,7 @@
 
 #include "harness/base/half.h"
 
-#define ROUNDINGS_MOST 256.0 /* of a naive sum; a million terms in a row need about so many */
+#define ROUNDINGS_MOST 256.0 /* of a naive sum; a million terms in sequence need about this many */
 
 static void keep_worse(struct tally *tally, struct deviation largest, struct deviation furthest)
 {

@@ -16,7 +16,8 @@ struct verdict {
     struct check check;
 };
 
-/* Everything about one trial. One that does not run has failed too; why is in the exit status. */
+/* Everything about one trial. A trial that does not run has failed too; the exit status says
+ * why. */
 int verify_trial(const struct trial *trial, struct wire wire, struct verdict *verdict);
 
 #endif

@@ -110,8 +110,8 @@ int outfile_claim(struct outfile *file)
     return EXIT_PASS;
 }
 
-/* A second name for the file that stands there, so that it can come back. Where files have but one
- * name it gives up its own for a moment. */
+/* A second name for the existing file, so that it can be restored. If the file system has no hard
+ * links, the file gives up its own name for a moment. */
 static int keep_old(struct outfile *file)
 {
     struct stat info;
@@ -157,5 +157,5 @@ void outfile_undo(struct outfile *file)
         free(file->old);
         file->old = NULL;
     }
-    outfile_discard(file); /* with old, if that is still a second name of what stands there */
+    outfile_discard(file); /* with old, if that is still a second name of the existing file */
 }

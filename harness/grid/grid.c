@@ -69,7 +69,8 @@ static bool fit_dtype(char **text)
     return true;
 }
 
-/* A bias stays with its queries: where ranks would swap heads, such a case goes round the ring. */
+/* A bias stays with its queries: with a strategy that exchanges heads, such a case uses the ring
+ * instead. */
 static void fit_strategy(char *text)
 {
     static const char *const swapping[] = { " ulysses", " 2d" };

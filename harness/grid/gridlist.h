@@ -13,8 +13,8 @@ struct grid_names {
 };
 
 /* What the groups walk over. A group may pair any kernel with any dtype: a case whose kernel does
- * not take the dtype becomes one of a dtype that it takes, and one of a bias and a strategy that
- * takes none becomes a ring. */
+ * not support the dtype gets a dtype that it supports, and a case with a bias whose strategy does
+ * not support one becomes a ring. */
 struct grid_lists {
     struct grid *grid;
     struct grid_names kernels, partitions, strategies;

@@ -18,7 +18,7 @@ enum kind {
     SETS_TIME,   /* a double, seconds */
     SETS_SWITCH, /* a bool of the options */
     SETS_BACKWARD,
-    SETS_NOTHING /* accepted: it asks for what is always so */
+    SETS_NOTHING /* accepted: it is always so */
 };
 
 enum group { PROBLEM, SCORES, DATA, MACHINE, OUTPUT, GROUPS };
@@ -186,7 +186,7 @@ static const struct flag {
 
 _Static_assert(sizeof flags / sizeof flags[0] <= FLAGS_MOST, "struct options has room for all");
 
-/* The row of this verb, where verbs have rows of their own; otherwise any of that name. */
+/* The entry of this verb, if verbs have entries of their own; otherwise any of that name. */
 static const struct flag *find_flag(unsigned verb, const char *name, size_t length)
 {
     const struct flag *found = NULL;
@@ -200,7 +200,7 @@ static const struct flag *find_flag(unsigned verb, const char *name, size_t leng
 static int refuse_unknown(const struct verb *verb, const char *name)
 {
     const struct flag *near = NULL;
-    int least = 3; /* two letters off is a slip; more is another word */
+    int least = 3; /* up to two letters off is a typing error */
     for (int i = 0; i < COUNT(flags); i++) {
         int distance = text_distance(name, flags[i].name);
         bool short_name = strlen(name) <= (size_t)distance + 3; /* little is left to go by */

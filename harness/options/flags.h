@@ -31,7 +31,7 @@ struct options {
     bool json, quiet, verify, predict, list, quick, explain, systems;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
-    bool given[FLAGS_MOST]; /* by row of the table */
+    bool given[FLAGS_MOST]; /* by index in the table */
 };
 
 struct verb {

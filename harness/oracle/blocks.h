@@ -31,7 +31,7 @@ struct blocks {
 int blocks_open(struct blocks *blocks, const char **at);
 void blocks_close(struct blocks *blocks);
 
-/* Reads one term ("local=4"), if one stands there: *understood says so. */
+/* Reads one term ("local=4") if the text starts with one: sets *understood. */
 int blocks_term(struct blocks *blocks, const char **at, bool *understood);
 
 /* Does query `query` of `head` see `key`? Both are indices. */

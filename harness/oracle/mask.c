@@ -1,4 +1,4 @@
-/* mask.c - who sees whom, by the formulas of the pattern, one pair at a time. */
+/* mask.c - which keys a query sees, by the formulas of the pattern, one pair at a time. */
 #include "mask.h"
 
 #include <inttypes.h>

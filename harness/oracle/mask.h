@@ -1,8 +1,8 @@
-/* mask.h - who sees whom, by the formulas of the pattern, one pair at a time. Part of the
+/* mask.h - which keys a query sees, by the formulas of the pattern, one pair at a time. Part of the
  * oracle: it reads the pattern's text itself and shares no code with the library.
  *
- * Positions are original ones throughout. Under an order, windows, segments and blocks go by the
- * index of a position; causal, prefix and documents by the position itself. */
+ * Positions are original ones throughout. Under an order, windows, segments and blocks use the
+ * index of a position; causal, prefix and documents use the position itself. */
 #ifndef HARNESS_MASK_H
 #define HARNESS_MASK_H
 
@@ -11,7 +11,7 @@
 #include "dilation.h"
 
 struct mask {
-    const struct mask_rule *rule; /* a row of the table in mask.c */
+    const struct mask_rule *rule; /* an entry of the table in mask.c */
     int64_t args[2];              /* the numbers after the colon; 0 if not given */
     struct dilation dilation;
     struct blocks blocks;

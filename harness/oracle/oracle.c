@@ -1,4 +1,4 @@
-/* oracle.c - attention in double precision, straight from its definition, one query row at a
+/* oracle.c - attention in double precision, directly from its definition, one query row at a
  * time. */
 #include "oracle.h"
 
@@ -94,8 +94,7 @@ void oracle_row_close(struct oracle_row *row)
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* A dot product, three times. The naive one adds up in order; the others in four parts, for
- * speed. */
+/* A dot product, three times. The naive one sums in order; the others in four parts, for speed. */
 static struct number dot(const float *a, const float *b, int64_t dim)
 {
     double exact[4] = { 0 }, terms[4] = { 0 };
@@ -145,7 +144,7 @@ static const float *fetch(const struct oracle *oracle, enum tensor tensor, int64
 
 /* ---- One query row --------------------------------------------------------------------------- */
 
-/* Where a row stands. */
+/* The coordinates of a query row. */
 struct place {
     int64_t batch, query, head, kv_head;
 };
@@ -184,7 +183,7 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
     return s;
 }
 
-/* 0 where dropout takes the weight away, otherwise what it grows by. */
+/* 0 if dropout drops the weight, otherwise its factor. */
 static double kept(const struct oracle *o, struct place at, int64_t key)
 {
     const struct trial *t = o->trial;
@@ -381,8 +380,8 @@ static struct number own_delta(const struct oracle *o, struct place at, const fl
                             delta.naive - dlse };
 }
 
-/* What a query that sees this key `count` times gives to it. out and LSE are the run's own. The
- * first place of `row` holds its weight. */
+/* The contribution of a query that sees this key `count` times. out and LSE are those of the run.
+ * The first element of `row` holds its weight. */
 static void key_add_query(const struct oracle *o, const struct key_place *key, struct place at,
                           int count, struct oracle_row *row, struct triple sums[2])
 {

@@ -12,7 +12,7 @@
 #include "harness/data/terms.h"
 #include "harness/problem/trial.h"
 
-/* Where numbers come from: a row as f32, either in place or put into `scratch`. */
+/* Where numbers come from: a row as f32, either in place or copied to `scratch`. */
 struct source {
     const float *(*row)(void *context, enum tensor tensor, int64_t batch, int64_t position,
                         int64_t head, float *scratch);
@@ -43,7 +43,7 @@ struct number {
     float naive;
 };
 
-/* One query row, and room to compute it; opened once, used for many rows. */
+/* One query row, and memory to compute it; opened once, used for many rows. */
 struct oracle_row {
     int64_t seen;       /* keys this row sees and no bias hides */
     int64_t pairs;      /* keys the pattern shows it, each as often as it counts */
@@ -68,13 +68,13 @@ void oracle_row_close(struct oracle_row *row);
 void oracle_compute(const struct oracle *oracle, int64_t batch, int64_t query, int64_t head,
                     struct oracle_row *row);
 
-/* Adds what the computed row gives to dK and dV of its KV head, [key, dim]. */
+/* Adds the contribution of the computed row to dK and dV of its KV head, [key, dim]. */
 void oracle_add_keys(const struct oracle *oracle, const struct oracle_row *row, struct triple *dk,
                      struct triple *dv);
 
-/* dK and dV of one key alone, [dim]. Takes out and LSE of every query from the source, for
- * computing them here would cost the whole problem. Adds to score_terms of `row`, which serves
- * as scratch. */
+/* dK and dV of one key alone, [dim]. Takes out and LSE of every query from the source, because
+ * computing them here would cost the whole problem. Adds to score_terms of `row`, which serves as
+ * scratch. */
 void oracle_key(const struct oracle *oracle, int64_t batch, int64_t key, int64_t kv_head,
                 struct oracle_row *row, struct triple *dk, struct triple *dv);
 

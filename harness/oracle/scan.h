@@ -1,5 +1,5 @@
-/* scan.h - reading a pattern's text for the oracle. The text is one the library took already, so
- * nothing here complains: what is not understood is left standing. */
+/* scan.h - reading a pattern's text for the oracle. The library has accepted the text already, so
+ * nothing here reports errors: text that is not understood is left. */
 #ifndef HARNESS_SCAN_H
 #define HARNESS_SCAN_H
 

@@ -4,7 +4,7 @@
 
 #include "harness/base/complain.h"
 
-/* Is this "" (the standard slopes) or a list of numbers with commas between? */
+/* Is this "" (the standard slopes) or a list of numbers separated by commas? */
 int alibi_check(const char *what, const char *text);
 
 /* One slope per head, to be freed. */

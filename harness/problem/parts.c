@@ -1,4 +1,4 @@
-/* parts.c - names the library knows, by kind, and what to say about the others. */
+/* parts.c - names the library knows, by kind, and the errors for other names. */
 #include "parts.h"
 
 #include <string.h>

@@ -1,11 +1,12 @@
 /* parts.h - names the library knows, by kind ("kernel", "transport", "partition", "strategy"), and
- * what to say about the others. Nothing here lists what a library can do: it asks. */
+ * the errors for other names. Nothing here lists the parts of the library: it asks. */
 #ifndef HARNESS_PARTS_H
 #define HARNESS_PARTS_H
 
 #include "harness/base/complain.h"
 
-/* True, with the row, if there is a part of that kind whose name is the first `length` letters. */
+/* True, with the entry, if there is a part of that kind whose name is the first `length`
+ * letters. */
 bool parts_find(const char *kind, const char *name, size_t length, ra_part *out);
 
 /* EXIT_PASS if it exists and is usable; otherwise a sentence that names it. Names of parts that a

@@ -1,4 +1,4 @@
-/* places.c - the oracle's own view of an order: which original position stands at every index. */
+/* places.c - the oracle's own view of an order: the original position of every index. */
 #include "places.h"
 
 #include <inttypes.h>

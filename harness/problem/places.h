@@ -1,5 +1,5 @@
-/* places.h - the oracle's own view of an order: which original position stands at every index.
- * Shares no code with the library. */
+/* places.h - the oracle's own view of an order: the original position of every index. Shares no
+ * code with the library. */
 #ifndef HARNESS_PLACES_H
 #define HARNESS_PLACES_H
 
@@ -8,8 +8,8 @@
 /* True where the text of an order names a file of positions. */
 bool places_is_file(const char *order);
 
-/* Reads the positions of a .npy file, int64 or int32 [length]; to be freed. Any permutation is
- * taken; what is none is refused. */
+/* Reads the positions of a .npy file, int64 or int32 [length]; to be freed. Refuses what is not a
+ * permutation. */
 int places_read(const char *path, int64_t length, int64_t **out);
 
 /* "hilbert", "hilbert:HxW", "shuffled:SEED" or a file; NULL and "sequential" give NULL. *out is to

@@ -14,7 +14,7 @@
 /* What was read so far, so that nothing is said twice. */
 struct reader {
     struct trial *trial;
-    uint64_t seen; /* a bit per row of trial_field() */
+    uint64_t seen; /* a bit per field of trial_field() */
 };
 
 static int read_field(struct reader *reader, const char *key, const char *word, const char *value)
@@ -108,7 +108,7 @@ static void add_shape(struct string *s, const struct trial *t)
     if (t->dtype != (int)RA_F32) string_add(s, " %s", half_name((ra_dtype)t->dtype));
 }
 
-/* A word that may stand alone. */
+/* A word without a value. */
 static void add_word(struct string *s, const char *key, const char *value)
 {
     if (value) string_add(s, " %s%s%s", key, *value ? "=" : "", value);

@@ -24,7 +24,7 @@ enum { KEYS_AUTO = -1, DTYPE_AUTO = -1 };
 struct trial {
     char *pattern;      /* owned, as the next four; NULL = full */
     char *order;        /* a name, or a .npy file of positions; NULL = sequential */
-    char *alibi;        /* slopes with commas between, "" = the standard ones; NULL = none */
+    char *alibi;        /* slopes separated by commas, "" = the standard ones; NULL = none */
     char *bias;         /* a kind of synthetic bias, or a .npy file; NULL = none */
     char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
     float *slopes;      /* [q_heads] by trial_settle(), where there is alibi; owned */
@@ -63,7 +63,7 @@ int trial_copy(const struct trial *from, struct trial *to);
  * "n="). */
 int trial_set(struct trial *trial, const char *key, const char *what, const char *value);
 
-/* A number for each key, from 0; -1 for what is none. */
+/* A number for each key, from 0; -1 for unknown keys. */
 int trial_field(const char *key, size_t length);
 const char *trial_stride_name(enum trial_strides strides);
 

@@ -1,4 +1,4 @@
-/* maskfile.c - who sees whom as a file. */
+/* maskfile.c - the mask of a pattern as a file. */
 #include "maskfile.h"
 
 #include <inttypes.h>
@@ -115,7 +115,7 @@ static int write_numbers(const struct options *o, const struct counts *c, struct
 
 /* ---- Picture --------------------------------------------------------------------------------- */
 
-/* A tile for each head, in rows of as many as make the picture about square. */
+/* A picture for each head, in rows of as many as make the whole about square. */
 struct tiling {
     int64_t zoom, columns, rows;
 };
@@ -129,7 +129,7 @@ static struct tiling arrange(const struct counts *c)
     return tiling;
 }
 
-/* White for nothing, black for what is seen most often. */
+/* White for hidden keys, black for those seen most often. */
 static void draw_tile(const struct counts *c, const struct tiling *tiling, int64_t tile,
                       struct picture *p)
 {

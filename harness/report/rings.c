@@ -62,7 +62,7 @@ static double formula(const struct trial *t, int ring)
     return (double)t->batch * (ring > 1 ? shard + 2.0 * block + state : shard);
 }
 
-/* Sparse patterns keep less than two whole blocks: what they keep depends on who sees whom. */
+/* Sparse patterns keep less than two whole blocks: how much depends on the mask. */
 static bool has_formula(const struct trial *t)
 {
     static const char *const dense[] = { "full", "causal", "prefix" };

@@ -384,7 +384,7 @@ struct figures {
     double seconds;
 };
 
-/* Every process learns what the ranks of the others counted, and the time of the slowest. */
+/* Every process gets the counts of all ranks, and the time of the slowest. */
 static int share_figures(struct engine *engine, double *seconds)
 {
     struct engine_rank *r = &engine->rank[engine->first];
@@ -414,7 +414,7 @@ int engine_forward(struct engine *engine)
     return status ? status : share_figures(engine, &engine->forward_seconds);
 }
 
-/* [rank, head]; NULL if memory ran out or the others did not tell. */
+/* [rank, head]; NULL if memory ran out or another process failed. */
 static float *collect_dsinks(const struct engine *engine, int64_t heads)
 {
     size_t bytes = (size_t)heads * sizeof(float);

@@ -1,4 +1,4 @@
-/* measure.c - what this machine and the links of a trial can do, for predictions: the library
+/* measure.c - how fast this machine and the links of a trial are, for predictions: the library
  * measures, in a group like the one that would run the trial. */
 #include "measure.h"
 

@@ -6,8 +6,8 @@
 #include "harness/problem/trial.h"
 #include "harness/problem/wire.h"
 
-/* Fills *machine and lets the trial borrow it, unless all that predictions need was given. Where
- * ranks are the processes of the world, all of them call this together. */
+/* Fills *machine and lends it to the trial, unless all figures for predictions were given. If ranks
+ * are the processes of the world, all of them call this together. */
 int measure(struct trial *trial, struct wire wire, ra_machine *machine);
 
 #endif

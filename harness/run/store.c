@@ -161,7 +161,7 @@ static int make_files(const struct engine *engine, const struct target *targets,
     return status;
 }
 
-/* The others learn what the first one will call them. */
+/* The others learn the names of the files from the first process. */
 static int name_files(const struct target *targets, struct outfile *files, long process)
 {
     int status = EXIT_PASS;

@@ -16,7 +16,7 @@ static void put_string(FILE *stream, const char *text)
     fputc('"', stream);
 }
 
-/* What stands before every value: comma, line, key. List members of one number stay on the line. */
+/* The text before every value: comma, line, key. List members of one number stay on the line. */
 static void begin(struct json *json, const char *key, bool inline_member)
 {
     inline_member |= json->one_line;

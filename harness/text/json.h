@@ -1,5 +1,5 @@
-/* json.h - writes JSON. Commas, quotes and numbers JSON has no word for (written as null) are
- * its job; nesting is the caller's. `key` is NULL inside a list. */
+/* json.h - writes JSON. Handles commas, quotes and numbers that JSON cannot express (written as
+ * null); nesting is the caller's. `key` is NULL inside a list. */
 #ifndef HARNESS_JSON_H
 #define HARNESS_JSON_H
 

@@ -1,5 +1,5 @@
 /* same.h - do all processes of the world run the same command? Plans compare their problems by
- * themselves; this is for what only the command knows: files, passes, what is done besides. */
+ * themselves; this is for what only the command knows: files, passes and other work. */
 #ifndef HARNESS_SAME_H
 #define HARNESS_SAME_H
 

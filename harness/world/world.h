@@ -10,8 +10,8 @@
 #include "harness/problem/trial.h"
 #include "harness/problem/wire.h"
 
-/* Joins the others if the trial's transport is for processes; once, whatever follows. The trial's
- * ring becomes, and must be, as wide as the world. From then on only the first process writes to
+/* Joins the other processes if the trial's transport is for processes; once. The trial's ring
+ * becomes, and must be, as wide as the world. From then on only the first process writes to
  * stdout. */
 int world_open(struct trial *trial, struct wire wire);
 
