@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "harness/run/forecast.h"
+#include "harness/run/planner.h"
 #include "harness/text/json.h"
 #include "harness/base/machine.h"
 #include "harness/problem/system.h"
@@ -84,7 +84,7 @@ static void print_json(int threads, bool only_systems)
 int verb_info(struct options *options)
 {
     struct trial alone = { .ranks = 1 };
-    int threads, status = forecast_threads(&alone, &threads);
+    int threads, status = planner_threads(&alone, &threads);
     if (status) return status;
     if (options->json) print_json(threads, options->systems);
     else if (options->systems) system_print_all();

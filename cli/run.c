@@ -183,7 +183,7 @@ static int run_engine(const struct options *options, struct inputs *inputs)
                                   .quiet = options->quiet || !world_first() };
     int status = engine_open(&engine, &setup);
     if (status) return status;
-    if (inputs && (engine.ranks > 1 || engine.order) && !options->verify)
+    if (inputs && (engine.ranks > 1 || engine.origin) && !options->verify)
         load_free(inputs); /* the shards hold it now */
     status = run_and_check(options, &engine, &report);
     if (!status) status = store_results(options, &engine);

@@ -87,6 +87,10 @@ foreach(kind unit ring fault fuzz)
     endforeach()
 endforeach()
 
+if(TARGET test_unit_engine)
+    target_link_options(test_unit_engine PRIVATE LINKER:--wrap=ra_plan_create) # it counts plans
+endif()
+
 # ---- Scripts -------------------------------------------------------------------------------------
 
 # ringattn_test_script(NAME SECONDS COMMAND...). A script that lacks a tool exits with 77: skipped.

@@ -2,29 +2,27 @@
 #include "engine.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "harness/base/half.h"
 #include "harness/base/machine.h"
-#include "harness/problem/order.h"
 #include "harness/problem/places.h"
 #include "harness/text/progress.h"
-#include "shardfile.h"
+#include "shards.h"
 #include "harness/text/text.h"
 #include "harness/world/world.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* The order, as a handle and as arrays both ways. */
+/* The order as arrays both ways. */
 static int open_order(struct engine *engine)
 {
     int64_t length = engine->trial->k_len;
-    int status = order_open(engine->trial, &engine->order);
-    if (status || !engine->order) return status;
+    int status = EXIT_PASS;
+    if (!engine->planner.order) return EXIT_PASS;
     engine->origin = malloc((size_t)length * sizeof *engine->origin);
-    if (engine->origin) status = library_failed(ra_order_positions(engine->order, engine->origin));
+    if (engine->origin)
+        status = library_failed(ra_order_positions(engine->planner.order, engine->origin));
     if (engine->origin && !status) engine->indices = places_invert(engine->origin, length);
     if (status || engine->indices) return status;
     return fault("out of memory: %" PRId64 " positions", length);
@@ -34,93 +32,44 @@ static int open_layouts(struct engine *engine)
 {
     const struct trial *t = engine->trial;
     const int64_t lengths[2] = { t->q_len, t->k_len };
-    ra_status status = ra_pattern_parse(t->pattern ? t->pattern : "full", &engine->pattern);
+    ra_status status = RA_OK;
     for (int side = 0; side < 2 && status == RA_OK; side++)
-        status = ra_layout_create(t->partition, lengths[side], engine->ranks, engine->pattern,
-                                  &engine->layouts[side]);
+        status = ra_layout_create(t->partition, lengths[side], engine->ranks,
+                                  engine->planner.pattern, &engine->layouts[side]);
     return library_failed(status);
 }
 
 /* The ranks of this process must fit into the machine together. */
-static int check_machine(const struct engine *engine)
+static int check_machine(const struct engine *engine, const char *what, double needed)
 {
-    double needed = 0.0, have = (double)machine_memory();
-    for (int rank = engine->first; rank < engine->first + engine->count; rank++)
-        needed += (double)engine->forecast.rank[rank].memory.total;
+    double have = (double)machine_memory();
     if (needed <= have) return EXIT_PASS;
-    return refuse("%d rank%s %.0f bytes (%s) together; this machine has %s", engine->count,
-                  engine->count == 1 ? " needs" : "s need", needed, text_bytes(needed).s,
+    return refuse("%s%d rank%s need %.0f bytes (%s) together; this machine has %s", what,
+                  engine->count, engine->count == 1 ? "" : "s", needed, text_bytes(needed).s,
                   text_bytes(have).s);
 }
 
-static int open_runs(struct engine *engine, int rank)
+/* Tensors alone, before plans take memory to work with: a plan that gets none is a fault. */
+static int check_tensors(const struct engine *engine)
 {
-    struct engine_rank *r = &engine->rank[rank];
-    for (int side = 0; side < 2; side++) {
-        r->counts[side] = ra_layout_count(engine->layouts[side], rank);
-        r->run_counts[side] = ra_layout_runs(engine->layouts[side], rank, NULL, 0);
-        r->runs[side] = calloc((size_t)r->run_counts[side] + 1, sizeof *r->runs[side]);
-        if (!r->runs[side]) return fault("out of memory: %" PRId64 " runs", r->run_counts[side]);
-        ra_layout_runs(engine->layouts[side], rank, r->runs[side], r->run_counts[side]);
-    }
-    return EXIT_PASS;
-}
-
-/* One rank alone has everything in place. */
-static bool in_place(const struct engine *engine) { return engine->ranks == 1 && !engine->order; }
-
-/* So it works on the inputs where they are. */
-static bool is_borrowed(const struct engine *engine, enum tensor tensor)
-{
-    return in_place(engine) && engine->setup.inputs && engine->setup.inputs->data[tensor];
-}
-
-/* The original position of every query of a rank; NULL if memory ran out. */
-static int64_t *list_queries(const struct engine *engine, const struct engine_rank *r)
-{
-    int64_t *queries = malloc(((size_t)r->counts[0] + 1) * sizeof *queries), count = 0;
-    for (int64_t i = 0; queries && i < r->run_counts[0]; i++)
-        for (int64_t j = 0; j < r->runs[0][i].count; j++) {
-            int64_t index = r->runs[0][i].start + j * r->runs[0][i].step;
-            queries[count++] = engine->origin ? engine->origin[index] : index;
-        }
-    return queries;
-}
-
-/* The bias of a rank's queries, and room for the gradient of the sinks. */
-static int open_terms(struct engine *engine, int rank)
-{
-    struct engine_rank *r = &engine->rank[rank];
-    const struct terms *terms = &engine->terms;
-    r->dsinks = calloc((size_t)engine->trial->q_heads, sizeof *r->dsinks);
-    if (!r->dsinks) return fault("out of memory: %" PRId64 " sinks", engine->trial->q_heads);
-    if (!terms->bias) return EXIT_PASS;
-    r->bias_borrowed = in_place(engine);
-    int64_t *queries = r->bias_borrowed ? NULL : list_queries(engine, r);
-    if (!r->bias_borrowed && !queries)
-        return fault("out of memory: %" PRId64 " queries", r->counts[0]);
-    int status = terms_rows(terms, queries, r->counts[0], &r->bias);
-    free(queries);
-    return status;
-}
-
-static int open_shards(struct engine *engine, int rank)
-{
-    struct engine_rank *r = &engine->rank[rank];
+    double needed = 0.0;
     for (int i = 0; i < TENSOR_COUNT; i++) {
+        struct view view;
         size_t bytes;
         if (tensor_is_backward(i) && !engine->trial->backward) continue;
-        if (!view_shape(engine->trial, i, r->counts[tensor_of_keys(i)], &r->views[i], &bytes))
+        if (!view_shape(engine->trial, i, tensor_length(engine->trial, i), &view, &bytes))
             return refuse("%s needs more bytes than can be counted", tensor_name(i));
-        if (is_borrowed(engine, i)) {
-            r->views[i].data = engine->setup.inputs->data[i];
-            continue;
-        }
-        r->owned[i] = machine_tensor(bytes);
-        if (!r->owned[i]) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(i));
-        r->views[i].data = r->owned[i];
+        needed += (double)bytes * engine->count / engine->ranks;
     }
-    return EXIT_PASS;
+    return check_machine(engine, "the tensors of ", needed);
+}
+
+static int check_plans(const struct engine *engine)
+{
+    double needed = 0.0;
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++)
+        needed += (double)engine->forecast.rank[rank].memory.total;
+    return check_machine(engine, "the plans and tensors of ", needed);
 }
 
 static void on_trace(void *context, const ra_trace_event *event)
@@ -145,90 +94,16 @@ static int open_groups(struct engine *engine)
 
 /* ---- Bodies: what each rank's thread does ---------------------------------------------------- */
 
-/* Between a shard and a whole tensor in original order, both packed, under an order. */
-static void copy_ordered(const struct engine *engine, int rank, enum tensor tensor, char *whole,
-                         bool to_shard)
-{
-    const struct engine_rank *r = &engine->rank[rank];
-    const struct view *view = &r->views[tensor];
-    int side = tensor_of_keys(tensor);
-    size_t bytes = (size_t)view->position_stride * half_bytes(view->dtype);
-    size_t length = (size_t)tensor_length(engine->trial, tensor);
-    for (size_t b = 0; b < (size_t)engine->trial->batch; b++) {
-        char *shard = view->data + b * (size_t)r->counts[side] * bytes;
-        for (int64_t i = 0; i < r->run_counts[side]; i++)
-            for (int64_t j = 0; j < r->runs[side][i].count; j++, shard += bytes) {
-                int64_t index = r->runs[side][i].start + j * r->runs[side][i].step;
-                char *there = whole + (b * length + (size_t)engine->origin[index]) * bytes;
-                if (to_shard) memcpy(shard, there, bytes);
-                else memcpy(there, shard, bytes);
-            }
-    }
-}
-
-static ra_status fill_tensor(struct engine *engine, int rank, enum tensor tensor)
-{
-    struct engine_rank *r = &engine->rank[rank];
-    int side = tensor_of_keys(tensor);
-    const struct inputs *inputs = engine->setup.inputs;
-    if (is_borrowed(engine, tensor)) return RA_OK;
-    if (!inputs) {
-        struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
-        int status = data_fill_places(engine->trial, tensor, &shard, &r->views[tensor]);
-        return status ? ra_transport_error(RA_ERR_MEMORY, "out of memory") : RA_OK;
-    }
-    if (inputs->files[tensor]) {
-        struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
-        return shardfile_read(inputs->files[tensor], engine->trial, tensor, &shard,
-                              &r->views[tensor]);
-    }
-    if (!inputs->data[tensor]) { /* only dlse may be missing: no gradient through the LSE */
-        memset(r->views[tensor].data, 0,
-               (size_t)(r->views[tensor].batch_stride * engine->trial->batch) *
-                   half_bytes(r->views[tensor].dtype));
-        return RA_OK;
-    }
-    if (engine->order) {
-        copy_ordered(engine, rank, tensor, inputs->data[tensor], true);
-        return RA_OK;
-    }
-    ra_array array = { inputs->data[tensor], r->views[tensor].data, engine->trial->batch,
-                       (size_t)r->views[tensor].position_stride *
-                           half_bytes(r->views[tensor].dtype) };
-    return ra_layout_take(engine->layouts[side], rank, &array, 1);
-}
-
-static ra_status make_plan(struct engine *engine, ra_group *group, struct engine_rank *r)
-{
-    const struct trial *t = engine->trial;
-    ra_problem problem = trial_problem(t);
-    ra_machine machine = trial_machine(t);
-    problem.pattern = engine->pattern;
-    problem.order = engine->order;
-    ra_plan_options options = ra_plan_options_default();
-    options.strategy = t->strategy;
-    options.bias = t->bias != NULL;
-    options.machine = &machine;
-    options.measured = t->measured;
-    options.partition = t->partition;
-    options.kernel = *t->kernel ? t->kernel : NULL;
-    options.backward = t->backward;
-    options.memory = (size_t)engine->setup.memory;
-    ra_status status = ra_plan_create(group, &problem, &options, &r->plan);
-    if (status == RA_OK) status = ra_plan_memory(r->plan, &r->memory);
-    return status;
-}
-
-static ra_status body_prepare(ra_group *group, void *context)
+static ra_status body_fill(ra_group *group, void *context)
 {
     struct engine *engine = context;
     int rank = ra_group_rank(group);
-    ra_status status = make_plan(engine, group, &engine->rank[rank]);
+    ra_status status = RA_OK;
     for (int i = 0; i <= TENSOR_DLSE && status == RA_OK; i++) {
         if (tensor_is_backward(i) && !engine->trial->backward) continue;
         if (machine_interrupted())
             return ra_transport_error(RA_ERR_ABORTED, machine_interruption());
-        status = fill_tensor(engine, rank, i);
+        status = shards_fill(engine, rank, i);
     }
     return status;
 }
@@ -332,16 +207,34 @@ static int open_ranks(struct engine *engine)
     engine->rank = calloc((size_t)engine->ranks, sizeof *engine->rank);
     engine->groups = calloc((size_t)engine->ranks, sizeof *engine->groups);
     if (!engine->rank || !engine->groups) return fault("out of memory: %d ranks", engine->ranks);
-    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
+    return forecast_begin(&engine->forecast, engine->ranks);
+}
+
+/* Every rank's one plan, which says what the run will need before any tensor is there. */
+static int open_plans(struct engine *engine)
+{
+    int status = EXIT_PASS;
+    for (int rank = engine->first; rank < engine->first + engine->count && !status; rank++) {
         struct engine_rank *r = &engine->rank[rank];
+        ra_status made = planner_make(&engine->planner, engine->groups[rank], rank, &r->plan);
+        if (made == RA_OK)
+            made = forecast_take(&engine->forecast, r->plan, rank, engine->trial->backward);
+        r->memory = engine->forecast.rank[rank].memory;
         r->forward = r->backward = ra_stats_default();
-        r->memory = ra_memory_default();
-        int status = open_runs(engine, rank);
-        if (!status) status = open_shards(engine, rank);
-        if (!status) status = open_terms(engine, rank);
-        if (status) return status;
+        status = library_failed(made);
+        if (!status) status = machine_go_on();
     }
-    return EXIT_PASS;
+    return status;
+}
+
+/* Every process learns what the plans of the others say. */
+static int share_forecast(struct engine *engine)
+{
+    struct forecast_rank mine = engine->forecast.rank[engine->first];
+    int status = engine->joined ? world_share(&mine, engine->forecast.rank, sizeof mine)
+                                : EXIT_PASS;
+    if (!status) forecast_total(&engine->forecast, engine->trial);
+    return status;
 }
 
 static int open_dsinks(struct engine *engine)
@@ -352,6 +245,26 @@ static int open_dsinks(struct engine *engine)
     return engine->dsinks ? EXIT_PASS : fault("out of memory: %" PRId64 " sinks", t->q_heads);
 }
 
+static int open_tensors(struct engine *engine)
+{
+    int status = check_plans(engine);
+    if (!status) status = terms_open(&engine->terms, engine->trial);
+    if (!status) status = open_order(engine);
+    if (!status) status = open_layouts(engine);
+    for (int rank = engine->first; rank < engine->first + engine->count && !status; rank++) {
+        status = shards_runs(engine, rank);
+        if (!status) status = shards_open(engine, rank);
+        if (!status) status = shards_terms(engine, rank);
+    }
+    return status ? status : open_dsinks(engine);
+}
+
+/* After a step that may fail on some of the processes. */
+static int agree(const struct engine *engine, int status)
+{
+    return engine->joined ? world_agree(status) : status;
+}
+
 int engine_open(struct engine *engine, const struct engine_setup *setup)
 {
     *engine = (struct engine){ .setup = *setup, .trial = setup->trial };
@@ -359,18 +272,19 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     engine->joined = world_runs(setup->trial);
     engine->first = engine->joined ? world_rank() : 0;
     engine->count = engine->joined ? 1 : engine->ranks;
-    int status = forecast_open(&engine->forecast, setup->trial, setup->memory);
-    if (!status) status = check_machine(engine);
-    if (!status) status = terms_open(&engine->terms, setup->trial);
-    if (!status) status = open_order(engine);
-    if (!status) status = open_layouts(engine);
+    int status = planner_open(&engine->planner, setup->trial, setup->memory);
+    if (!status) status = check_tensors(engine);
     if (!status) status = open_ranks(engine);
-    if (!status) status = open_dsinks(engine);
-    if (engine->joined) status = world_agree(status); /* no rank waits for one that does not come */
+    status = agree(engine, status); /* nobody waits for one that does not come */
     if (!status) status = open_groups(engine);
+    if (!status) status = open_plans(engine);
+    status = agree(engine, status);
+    if (!status) status = share_forecast(engine);
+    if (!status) status = open_tensors(engine);
+    status = agree(engine, status);
     double seconds;
-    if (!status) status = run_body(engine, body_prepare, &seconds);
-    if (engine->joined) status = world_agree(status); /* some read their files for longer */
+    if (!status) status = run_body(engine, body_fill, &seconds);
+    status = agree(engine, status); /* some read their files for longer */
     if (!status) engine->threads = ra_group_threads(engine->groups[engine->first]);
     if (status) engine_close(engine);
     return status;
@@ -472,78 +386,11 @@ void engine_close(struct engine *engine)
     free(engine->rank);
     free(engine->groups);
     for (int side = 0; side < 2; side++) ra_layout_destroy(engine->layouts[side]);
-    ra_pattern_destroy(engine->pattern);
-    ra_order_destroy(engine->order);
+    planner_close(&engine->planner);
     free(engine->origin);
     free(engine->indices);
     free(engine->dsinks);
     terms_close(&engine->terms);
     forecast_close(&engine->forecast);
     *engine = (struct engine){ .ranks = 0 };
-}
-
-/* ---- Looking at results ---------------------------------------------------------------------- */
-
-/* The place of an index in a list of runs; -1 if it is not there. */
-static int64_t find_in_runs(const ra_run *runs, int64_t count, int64_t index)
-{
-    int64_t before = 0;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t offset = index - runs[i].start;
-        if (offset >= 0 && offset % runs[i].step == 0 && offset / runs[i].step < runs[i].count)
-            return before + offset / runs[i].step;
-        before += runs[i].count;
-    }
-    return -1;
-}
-
-const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,
-                               int64_t *local)
-{
-    int side = tensor_of_keys(tensor);
-    int64_t index = engine->indices ? engine->indices[position] : position;
-    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
-        const struct engine_rank *r = &engine->rank[rank];
-        *local = find_in_runs(r->runs[side], r->run_counts[side], index);
-        if (*local >= 0) return &r->views[tensor];
-    }
-    return NULL;
-}
-
-void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch, int64_t position,
-                 int64_t head, float *to)
-{
-    int64_t local;
-    const struct view *view = engine_find(engine, tensor, position, &local);
-    if (view) view_read(view, batch, local, head, to);
-    else to[0] = NAN; /* no rank owns it: no check may pass */
-}
-
-int engine_gather(const struct engine *engine, enum tensor tensor, const void **data, void **memory)
-{
-    const struct trial *t = engine->trial;
-    struct view view = engine->rank[0].views[tensor];
-    int side = tensor_of_keys(tensor);
-    size_t position_bytes = (size_t)view.position_stride * half_bytes(view.dtype);
-    size_t bytes = position_bytes * (size_t)tensor_length(t, tensor) * (size_t)t->batch;
-    *memory = NULL;
-    *data = view.data;
-    if (in_place(engine)) return EXIT_PASS;
-    *memory = malloc(bytes);
-    if (!*memory) return fault("out of memory: %zu bytes for %s", bytes, tensor_name(tensor));
-    *data = *memory;
-    for (int rank = 0; rank < engine->ranks; rank++) {
-        if (engine->order) {
-            copy_ordered(engine, rank, tensor, *memory, false);
-            continue;
-        }
-        ra_array array = { engine->rank[rank].views[tensor].data, *memory, t->batch,
-                           position_bytes };
-        ra_status status = ra_layout_give(engine->layouts[side], rank, &array, 1);
-        if (status != RA_OK) {
-            free(*memory);
-            return library_failed(status);
-        }
-    }
-    return EXIT_PASS;
 }

@@ -16,6 +16,7 @@
 #include "forecast.h"
 #include "harness/files/npy.h"
 #include "harness/data/terms.h"
+#include "planner.h"
 #include "trace.h"
 #include "harness/problem/trial.h"
 #include "harness/problem/wire.h"
@@ -56,9 +57,8 @@ struct engine {
     struct engine_setup setup;
     const struct trial *trial;
     struct forecast forecast;
-    ra_pattern *pattern;
-    ra_order *order;  /* NULL: sequential, as the next two */
-    int64_t *origin;  /* original position of every index */
+    struct planner planner;
+    int64_t *origin;  /* original position of every index; NULL: sequential, as the next one */
     int64_t *indices; /* index of every original position */
     struct terms terms;
     float *dsinks;         /* [q_heads], over all ranks; NULL without sinks or backward */

@@ -27,9 +27,6 @@ struct forecast {
     double total_bytes;  /* memory over all ranks */
 };
 
-/* Threads a rank gets: what the trial says, RINGATTN_THREADS, or its share of the cores. */
-int forecast_threads(const struct trial *trial, int *threads);
-
 /* The plan of one rank, without a group: it can be asked, not run. */
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);
 
@@ -40,5 +37,11 @@ int forecast_serves(const struct trial *trial, bool *serves);
 /* Asks every rank; a budget too small is refused with the bytes needed. `memory` 0 = no limit. */
 int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory);
 void forecast_close(struct forecast *forecast);
+
+/* The same from plans that are made for a run: a place for every rank, what each plan says, and
+ * then the sums over all. */
+int forecast_begin(struct forecast *forecast, int ranks);
+ra_status forecast_take(struct forecast *forecast, const ra_plan *plan, int rank, bool backward);
+void forecast_total(struct forecast *forecast, const struct trial *trial);
 
 #endif

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "forecast.h"
+#include "planner.h"
 #include "harness/base/machine.h"
 #include "harness/world/world.h"
 
@@ -66,7 +66,7 @@ int measure(struct trial *trial, struct wire wire, ra_machine *machine)
         options.threads = (int)trial->threads;
         return world_agree(measure_together(&measuring, &options));
     }
-    int status = forecast_threads(trial, &options.threads);
+    int status = planner_threads(trial, &options.threads);
     if (status) return status;
     /* Processes that are not there may be on machines of their own: one rank says what a rank can
      * do. */
