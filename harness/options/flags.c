@@ -93,8 +93,9 @@ static const struct flag {
     TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
     TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
     TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
-          "scores fall by slope x distance; a slope for each query head after the equals sign, "
-          "or the standard ones, 2^(-8 (h+1) / heads)"),
+          "scores fall by slope x distance; a slope for each query head after the equals sign, or "
+          "the standard ones: 2^(-8 (h+1) / heads) for a power of two of heads, otherwise those of "
+          "the next lower power, then every other one of twice that power"),
     FILED(SIZED, SCORES, "--sinks", "sinks",
           "one more key per query head with this logit and value 0, .npy of f32 [head]"),
     FILED(SIZED, SCORES, "--bias", "bias",

@@ -28,6 +28,21 @@ static int64_t count_slopes(const char *text)
     return count;
 }
 
+/* Slope h of the paper, for a number of heads that is a power of two. */
+static double slope_of(int64_t heads, int64_t h)
+{
+    return exp2(-8.0 * (double)(h + 1) / (double)heads);
+}
+
+/* Any other number takes the slopes of the next lower power of two, then every other slope of twice
+ * that power, beginning with the first, as the code beside the paper does. */
+static double standard_slope(int64_t heads, int64_t h)
+{
+    int64_t power = 1;
+    while (2 * power <= heads) power *= 2;
+    return h < power ? slope_of(power, h) : slope_of(2 * power, 2 * (h - power));
+}
+
 int alibi_slopes(const char *text, int64_t heads, float **out)
 {
     if (*text && count_slopes(text) != heads)
@@ -38,8 +53,7 @@ int alibi_slopes(const char *text, int64_t heads, float **out)
     if (!slopes) return fault("out of memory: %" PRId64 " slopes", heads);
     for (int64_t h = 0; h < heads; h++) {
         char *end = NULL;
-        slopes[h] = *text ? strtof(text, &end)
-                          : (float)exp2(-8.0 * (double)(h + 1) / (double)heads);
+        slopes[h] = *text ? strtof(text, &end) : (float)standard_slope(heads, h);
         if (end) text = *end ? end + 1 : "0"; /* nothing is read after the last one */
     }
     *out = slopes;
