@@ -26,7 +26,6 @@ static const char *const tally_names[TALLIES] = { "out", "lse", "dq", "dk", "dv"
 
 struct tallies {
     struct tally tally[TALLIES];
-    double score_terms; /* largest of any row */
     int64_t rows, keys, pairs;
 };
 
@@ -171,15 +170,14 @@ static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t 
     oracle_compute(&w->checker->oracle, batch, query, head, &w->row);
     if (!mine) return;
     engine_read(engine, TENSOR_OUT, batch, query, head, w->got);
-    double score_terms = w->row.score_terms;
-    tally_row(&found->tally[TALLY_OUT], w->got, &w->row.out, 0, t->value_dim, score_terms);
+    tally_row(&found->tally[TALLY_OUT], w->got, &w->row.out, 0, t->value_dim);
     engine_read(engine, TENSOR_LSE, batch, query, head, &lse);
-    tally_add(&found->tally[TALLY_LSE], lse, w->row.lse, w->row.naive_lse, 1.0, score_terms);
+    tally_add(&found->tally[TALLY_LSE], lse,
+              (struct number){ w->row.lse, 1.0, w->row.lse_moved, w->row.naive_lse });
     if (t->backward) {
         engine_read(engine, TENSOR_DQ, batch, query, head, w->got);
-        tally_row(&found->tally[TALLY_DQ], w->got, &w->row.dq, 0, t->dim, score_terms);
+        tally_row(&found->tally[TALLY_DQ], w->got, &w->row.dq, 0, t->dim);
     }
-    found->score_terms = fmax(found->score_terms, score_terms);
     found->pairs += w->row.pairs;
     found->rows++;
 }
@@ -194,10 +192,9 @@ static void compare_key(struct worker *w, int64_t batch, int64_t key, int64_t kv
     int64_t local;
     if (!engine_find(engine, TENSOR_DK, key, &local)) return; /* another process's */
     engine_read(engine, TENSOR_DK, batch, key, kv_head, w->got);
-    tally_row(&found->tally[TALLY_DK], w->got, &w->dk, index * t->dim, t->dim, found->score_terms);
+    tally_row(&found->tally[TALLY_DK], w->got, &w->dk, index * t->dim, t->dim);
     engine_read(engine, TENSOR_DV, batch, key, kv_head, w->got);
-    tally_row(&found->tally[TALLY_DV], w->got, &w->dv, index * t->value_dim, t->value_dim,
-              found->score_terms);
+    tally_row(&found->tally[TALLY_DV], w->got, &w->dv, index * t->value_dim, t->value_dim);
     found->keys++;
 }
 
@@ -205,13 +202,6 @@ static void round_sums(const struct trial *t, struct triple *sum, int64_t count)
 {
     for (int64_t i = 0; i < count; i++)
         sum->naive[i] = half_round((ra_dtype)t->dtype, sum->naive[i]);
-}
-
-static void clear_sums(struct triple *sum, int64_t count)
-{
-    memset(sum->exact, 0, (size_t)count * sizeof *sum->exact);
-    memset(sum->terms, 0, (size_t)count * sizeof *sum->terms);
-    memset(sum->naive, 0, (size_t)count * sizeof *sum->naive);
 }
 
 /* One unit: the queries of a slice for the query heads of one KV head, then its keys. */
@@ -222,8 +212,8 @@ static void compare_unit(struct worker *w, int64_t unit)
     int64_t kv_head = unit / slices % t->kv_heads, batch = unit / slices / t->kv_heads;
     int64_t group = t->q_heads / t->kv_heads;
     if (t->backward) {
-        clear_sums(&w->dk, t->k_len * t->dim);
-        clear_sums(&w->dv, t->k_len * t->value_dim);
+        triple_clear(&w->dk, t->k_len * t->dim);
+        triple_clear(&w->dv, t->k_len * t->value_dim);
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t query = slice; query < t->q_len; query += slices) {
@@ -311,7 +301,6 @@ static int compare_sample(struct checker *checker)
     for (int i = 0; i < SAMPLED_KEYS && with_keys && !status; i++) {
         int64_t key = spread(i, SAMPLED_KEYS, t->k_len), kv_head = i * 3 % t->kv_heads;
         oracle_key(&checker->oracle, i % t->batch, key, kv_head, &w.row, &w.dk, &w.dv);
-        w.found.score_terms = fmax(w.found.score_terms, w.row.score_terms);
         compare_key(&w, i % t->batch, key, kv_head, 0);
         status = machine_go_on();
     }
@@ -354,6 +343,7 @@ static int share_sinks(const struct engine *engine, struct number *sums)
         struct number *sum = &sums[i % heads];
         sum->exact += all[i].exact;
         sum->terms += all[i].terms;
+        sum->moved += all[i].moved;
         sum->naive += all[i].naive;
     }
     free(all);
@@ -371,8 +361,7 @@ static int compare_sinks(struct checker *checker)
     int status = sum_sinks(checker, sums);
     if (!status && engine->joined) status = share_sinks(engine, sums);
     for (int64_t h = 0; h < heads && !status; h++)
-        tally_add(&checker->all.tally[TALLY_DSINKS], engine->dsinks[h], sums[h].exact,
-                  sums[h].naive, sums[h].terms, checker->all.score_terms);
+        tally_add(&checker->all.tally[TALLY_DSINKS], engine->dsinks[h], sums[h]);
     free(sums);
     return status;
 }
@@ -394,8 +383,8 @@ static void judge(const struct engine *engine, const struct tallies *all, struct
         if (!is_compared(engine, check->sampled, i)) continue;
         const struct tally *tally = &all->tally[i];
         struct check_line *line = &check->lines[check->count++];
-        *line = (struct check_line){ tally_names[i], tally->largest.error,
-                                     tally_bound(tally, tally->largest) };
+        struct deviation shown = tally_offender(tally);
+        *line = (struct check_line){ tally_names[i], shown.error, tally_bound(tally, shown) };
         check->worst = fmax(check->worst, tally_worst(tally));
         if (!tally_passed(tally) && check->passed)
             snprintf(check->what, sizeof check->what, "%s is off by %.3g, allowed %.3g%s",

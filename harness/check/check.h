@@ -7,7 +7,7 @@
 
 struct check_line {
     const char *name;    /* of the tensor */
-    double error, bound; /* of the value that is furthest off */
+    double error, bound; /* of the value with the largest error, or of one beyond its bound */
 };
 
 struct check {

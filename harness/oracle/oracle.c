@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/base/half.h"
 #include "harness/base/philox.h"
@@ -25,8 +26,9 @@ int triple_open(struct triple *triple, size_t count)
 {
     triple->exact = calloc(count, sizeof *triple->exact);
     triple->terms = calloc(count, sizeof *triple->terms);
+    triple->moved = calloc(count, sizeof *triple->moved);
     triple->naive = calloc(count, sizeof *triple->naive);
-    if (triple->exact && triple->terms && triple->naive) return EXIT_PASS;
+    if (triple->exact && triple->terms && triple->moved && triple->naive) return EXIT_PASS;
     triple_close(triple);
     return fault("the oracle is out of memory: %zu numbers", count);
 }
@@ -35,20 +37,44 @@ void triple_close(struct triple *triple)
 {
     free(triple->exact);
     free(triple->terms);
+    free(triple->moved);
     free(triple->naive);
     *triple = (struct triple){ .exact = NULL };
 }
 
+void triple_clear(struct triple *triple, int64_t count)
+{
+    memset(triple->exact, 0, (size_t)count * sizeof *triple->exact);
+    memset(triple->terms, 0, (size_t)count * sizeof *triple->terms);
+    memset(triple->moved, 0, (size_t)count * sizeof *triple->moved);
+    memset(triple->naive, 0, (size_t)count * sizeof *triple->naive);
+}
+
 /* Everything a row allocates itself. */
-enum { ROW_PARTS = 14 };
+enum { ROW_PARTS = 19 };
 
 static void row_parts(const struct oracle_row *row, void *parts[ROW_PARTS])
 {
     void *const all[ROW_PARTS] = {
-        row->keys,       row->count,       row->weight,      row->kept,
-        row->bend,       row->slope,       row->slope_terms, row->naive_weight,
-        row->naive_bend, row->naive_slope, row->q,           row->k,
-        row->v,          row->dout,
+        row->keys,
+        row->count,
+        row->score,
+        row->rounding,
+        row->weight,
+        row->moved,
+        row->drift,
+        row->kept,
+        row->bend,
+        row->slope,
+        row->slope_terms,
+        row->slope_moved,
+        row->naive_weight,
+        row->naive_bend,
+        row->naive_slope,
+        row->q,
+        row->k,
+        row->v,
+        row->dout,
     };
     for (int i = 0; i < ROW_PARTS; i++) parts[i] = all[i];
 }
@@ -59,11 +85,16 @@ int oracle_row_open(struct oracle_row *row, const struct trial *t)
     *row = (struct oracle_row){
         .keys = calloc(keys, sizeof *row->keys),
         .count = calloc(keys, sizeof *row->count),
+        .score = calloc(keys, sizeof *row->score),
+        .rounding = calloc(keys, sizeof *row->rounding),
         .weight = calloc(keys, sizeof *row->weight),
+        .moved = calloc(keys, sizeof *row->moved),
+        .drift = calloc(keys, sizeof *row->drift),
         .kept = calloc(keys, sizeof *row->kept),
         .bend = calloc(keys, sizeof *row->bend),
         .slope = calloc(keys, sizeof *row->slope),
         .slope_terms = calloc(keys, sizeof *row->slope_terms),
+        .slope_moved = calloc(keys, sizeof *row->slope_moved),
         .naive_weight = calloc(keys, sizeof *row->naive_weight),
         .naive_bend = calloc(keys, sizeof *row->naive_bend),
         .naive_slope = calloc(keys, sizeof *row->naive_slope),
@@ -94,7 +125,8 @@ void oracle_row_close(struct oracle_row *row)
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* A dot product, three times. The naive one sums in order; the others in four parts, for speed. */
+/* A dot product, exact, by sizes and naive. The naive one adds up in order; the others in four parts, for
+ * speed. */
 static struct number dot(const float *a, const float *b, int64_t dim)
 {
     double exact[4] = { 0 }, terms[4] = { 0 };
@@ -106,7 +138,7 @@ static struct number dot(const float *a, const float *b, int64_t dim)
         naive += a[i] * b[i];
     }
     return (struct number){ exact[0] + exact[1] + exact[2] + exact[3],
-                            terms[0] + terms[1] + terms[2] + terms[3], naive };
+                            terms[0] + terms[1] + terms[2] + terms[3], 0.0, naive };
 }
 
 /* Adds a row times a factor. */
@@ -114,19 +146,13 @@ static void add(const struct triple *sum, int64_t offset, struct number f,
                 const float *restrict row, int64_t dim)
 {
     double *restrict exact = sum->exact + offset, *restrict terms = sum->terms + offset;
+    double *restrict moved = sum->moved + offset;
     float *restrict naive = sum->naive + offset;
     for (int64_t i = 0; i < dim; i++) {
         exact[i] += f.exact * (double)row[i];
         terms[i] += f.terms * fabs((double)row[i]);
+        moved[i] += f.moved * fabs((double)row[i]);
         naive[i] += f.naive * row[i];
-    }
-}
-
-static void clear(const struct triple *sum, int64_t dim)
-{
-    for (int64_t i = 0; i < dim; i++) {
-        sum->exact[i] = sum->terms[i] = 0.0;
-        sum->naive[i] = 0.0f;
     }
 }
 
@@ -149,6 +175,8 @@ struct place {
     int64_t batch, query, head, kv_head;
 };
 
+#define ROUNDING 0x1p-24 /* of a number near 1, in f32 */
+
 /* A score, and what a small change of scale q.k makes of it. */
 struct score {
     struct number x;
@@ -162,7 +190,7 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
                              struct number product)
 {
     const struct trial *t = o->trial;
-    struct score s = { { o->scale * product.exact, o->scale * product.terms,
+    struct score s = { { o->scale * product.exact, o->scale * product.terms, 0.0,
                          (float)o->scale * product.naive },
                        1.0,
                        1.0f };
@@ -171,7 +199,7 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
         float naive = tanhf(s.x.naive / (float)cap);
         s.bend = 1.0 - bent * bent;
         s.naive_bend = 1.0f - naive * naive;
-        s.x = (struct number){ cap * bent, s.x.terms + fabs(cap * bent), (float)cap * naive };
+        s.x = (struct number){ cap * bent, s.x.terms + fabs(cap * bent), 0.0, (float)cap * naive };
     }
     float bias = o->source.terms ? terms_bias(o->source.terms, at.batch, at.head, at.query, key)
                                  : 0.0f;
@@ -206,12 +234,12 @@ static void row_add_key(const struct oracle *o, struct place at, int64_t key, in
     int64_t i = row->seen++;
     row->keys[i] = key;
     row->count[i] = count;
-    row->weight[i] = s.x.exact;
+    row->score[i] = s.x.exact;
+    row->rounding[i] = ROUNDING * s.x.terms;
     row->naive_weight[i] = s.x.naive;
     row->bend[i] = s.bend;
     row->naive_bend[i] = s.naive_bend;
     row->kept[i] = kept(o, at, key);
-    row->score_terms = fmax(row->score_terms, s.x.terms);
 }
 
 /* Scores of all keys the row sees, into `weight`. */
@@ -223,7 +251,6 @@ static void row_scores(const struct oracle *o, struct place at, struct oracle_ro
     if (first < 0) first = 0;
     if (end > t->k_len) end = t->k_len;
     row->seen = row->pairs = 0;
-    row->score_terms = 0.0;
     for (int64_t key = first; key < end; key++) {
         int count = mask_count(&o->mask, at.head, position, key);
         if (count) row_add_key(o, at, key, count, row);
@@ -240,20 +267,21 @@ static float sink_of(const struct oracle *o, int64_t head)
 /* exp(x - most), where both may be infinite: a sink without limit takes everything. */
 static double above(double x, double most) { return x == most ? 1.0 : exp(x - most); }
 
-/* Scores to weights, which add up to 1 with the sink's; both LSEs. */
+/* Scores to weights, which add up to 1 with the sink's; both LSEs. A score that is NaN makes them
+ * all NaN. */
 static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row *row)
 {
     float sink = sink_of(o, head), naive_most = sink, naive_sum;
     double most = (double)sink, sum;
     for (int64_t i = 0; i < row->seen; i++) {
-        most = fmax(most, row->weight[i]);
+        most = fmax(most, row->score[i]);
         naive_most = fmaxf(naive_most, row->naive_weight[i]);
     }
-    bool empty = isinf(most) && most < 0.0;
+    bool empty = row->seen == 0 && isinf(sink) && sink < 0.0f;
     sum = empty ? 0.0 : above((double)sink, most);
     naive_sum = empty ? 0.0f : (float)above((double)sink, (double)naive_most);
     for (int64_t i = 0; i < row->seen; i++) {
-        sum += row->weight[i] = row->count[i] * exp(row->weight[i] - most);
+        sum += row->weight[i] = row->count[i] * exp(row->score[i] - most);
         naive_sum += row->naive_weight[i] = (float)row->count[i] *
                                             expf(row->naive_weight[i] - naive_most);
     }
@@ -266,20 +294,60 @@ static void row_softmax(const struct oracle *o, int64_t head, struct oracle_row 
     row->naive_lse = empty ? -INFINITY : naive_most + logf(naive_sum);
 }
 
-/* What the value of the i-th key counts in the output. */
-static struct number value_factor(const struct oracle_row *row, int64_t i)
+#define FLUSHED 0x1p-126 /* numbers below this may become 0 */
+
+/* How far a weight moves at most when its logarithm, less than 0, moves by `by`. */
+static double weight_moved(double weight, double logarithm, double by)
+{
+    if (by < 1.0) return weight * expm1(by) + FLUSHED;
+    return logarithm + by < 0.0 ? exp(logarithm + by) + FLUSHED : 1.0;
+}
+
+/* How far every weight and the LSE move when each score moves by its rounding, either way. The LSE
+ * moves by less than the logarithm of sum w exp(rounding), and a weight by no more than all others
+ * together, for the sum stays 1. Kernels round weights to the dtype: many of these roundings cancel
+ * out, that of a weight near 1 does not, so each counts by its weight. */
+static void row_moves(const struct oracle *o, int64_t head, struct oracle_row *row)
+{
+    double sink = (double)sink_of(o, head), sink_rounding = ROUNDING * fabs(sink), all = 0.0;
+    double unit = half_unit((ra_dtype)o->trial->dtype);
+    double most = isfinite(sink) ? sink + sink_rounding : -INFINITY, raised = 0.0;
+    for (int64_t i = 0; i < row->seen; i++) most = fmax(most, row->score[i] + row->rounding[i]);
+    for (int64_t i = 0; i < row->seen; i++)
+        raised += row->count[i] * exp(row->score[i] + row->rounding[i] - most);
+    if (isfinite(sink)) raised += exp(sink + sink_rounding - most);
+    double lse = fmax(0.0, most + log(raised) - row->lse);
+    for (int64_t i = 0; i < row->seen; i++) {
+        double by = row->rounding[i] + lse, logarithm = row->score[i] - row->lse;
+        row->moved[i] = weight_moved(row->weight[i], logarithm, by);
+        row->drift[i] = weight_moved(row->weight[i], logarithm, by + ROUNDING * fabs(row->lse));
+        all += row->moved[i];
+    }
+    if (isfinite(sink))
+        all += weight_moved(exp(sink - row->lse), sink - row->lse, sink_rounding + lse);
+    for (int64_t i = 0; i < row->seen; i++) {
+        double rounded = unit * row->weight[i] * row->weight[i];
+        row->moved[i] = fmin(row->moved[i], all - row->moved[i]) + rounded;
+        row->drift[i] += rounded;
+    }
+    row->lse_moved = 2.0 * lse;
+}
+
+/* What the value of the i-th key counts in the output; `moved` says how far its weight moves. */
+static struct number value_factor(const struct oracle_row *row, int64_t i, const double *moved)
 {
     double weight = row->weight[i] * row->kept[i];
-    return (struct number){ weight, weight, row->naive_weight[i] * (float)row->kept[i] };
+    return (struct number){ weight, weight, moved[i] * row->kept[i],
+                            row->naive_weight[i] * (float)row->kept[i] };
 }
 
 static void row_output(const struct oracle *o, struct place at, struct oracle_row *row)
 {
     int64_t dim = o->trial->value_dim;
-    clear(&row->out, dim);
+    triple_clear(&row->out, dim);
     for (int64_t i = 0; i < row->seen; i++) {
         const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
-        add(&row->out, 0, value_factor(row, i), v, dim);
+        add(&row->out, 0, value_factor(row, i, row->moved), v, dim);
     }
     round_naive(o, &row->out, dim);
 }
@@ -293,6 +361,7 @@ static struct number row_delta(const struct oracle *o, struct place at,
     for (int64_t i = 0; i < o->trial->value_dim; i++) {
         delta.exact += (double)row->dout_row[i] * row->out.exact[i];
         delta.terms += fabs((double)row->dout_row[i]) * row->out.terms[i];
+        delta.moved += fabs((double)row->dout_row[i]) * row->out.moved[i];
         delta.naive += row->dout_row[i] * row->out.naive[i];
     }
     delta.exact -= (double)dlse;
@@ -302,13 +371,17 @@ static struct number row_delta(const struct oracle *o, struct place at,
 }
 
 /* What reaches q.k through one weight: weight (kept dout.v - delta), bent by the softcap. Its
- * sizes leave the bend out: 1 - tanh^2 is off by a rounding of 1. */
+ * sizes leave the bend out: 1 - tanh^2 is off by a rounding of 1, and moves by less than its score
+ * over the cap. */
 static void key_slope(const struct oracle *o, const struct number *dp, const struct number *delta,
                       int64_t i, struct oracle_row *row)
 {
-    double kept = row->kept[i];
-    row->slope[i] = row->weight[i] * (kept * dp->exact - delta->exact) * row->bend[i];
+    double kept = row->kept[i], pull = kept * dp->exact - delta->exact, cap = o->trial->softcap;
+    double bent = cap > 0.0 ? fmin(1.0, row->rounding[i] / cap) : 0.0;
+    row->slope[i] = row->weight[i] * pull * row->bend[i];
     row->slope_terms[i] = row->weight[i] * (kept * dp->terms + delta->terms);
+    row->slope_moved[i] = (row->drift[i] + row->weight[i] * bent) * fabs(pull) +
+                          row->weight[i] * delta->moved + FLUSHED;
     row->naive_slope[i] = half_round(
         (ra_dtype)o->trial->dtype,
         row->naive_weight[i] * ((float)kept * dp->naive - delta->naive) * row->naive_bend[i]);
@@ -318,7 +391,7 @@ static void key_slope(const struct oracle *o, const struct number *dp, const str
 static struct number slope_factor(const struct oracle *o, const struct oracle_row *row, int64_t i)
 {
     return (struct number){ o->scale * row->slope[i], o->scale * row->slope_terms[i],
-                            (float)o->scale * row->naive_slope[i] };
+                            o->scale * row->slope_moved[i], (float)o->scale * row->naive_slope[i] };
 }
 
 /* dQ = scale sum slope k. */
@@ -326,7 +399,7 @@ static void row_gradient(const struct oracle *o, struct place at, struct oracle_
 {
     const struct trial *t = o->trial;
     struct number delta = row_delta(o, at, row);
-    clear(&row->dq, t->dim);
+    triple_clear(&row->dq, t->dim);
     for (int64_t i = 0; i < row->seen; i++) {
         const float *v = fetch(o, TENSOR_V, at.batch, row->keys[i], at.kv_head, row->v);
         struct number dp = dot(row->dout_row, v, t->value_dim);
@@ -345,6 +418,7 @@ void oracle_compute(const struct oracle *o, int64_t batch, int64_t query, int64_
     row->q_row = fetch(o, TENSOR_Q, batch, query, head, row->q);
     row_scores(o, at, row);
     row_softmax(o, head, row);
+    row_moves(o, head, row);
     row_output(o, at, row);
     if (!t->backward) return;
     row->dout_row = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
@@ -358,7 +432,8 @@ void oracle_add_keys(const struct oracle *o, const struct oracle_row *row, struc
 {
     const struct trial *t = o->trial;
     for (int64_t i = 0; i < row->seen; i++) {
-        add(dv, row->keys[i] * t->value_dim, value_factor(row, i), row->dout_row, t->value_dim);
+        add(dv, row->keys[i] * t->value_dim, value_factor(row, i, row->drift), row->dout_row,
+            t->value_dim);
         add(dk, row->keys[i] * t->dim, slope_factor(o, row, i), row->q_row, t->dim);
     }
 }
@@ -376,7 +451,7 @@ static struct number own_delta(const struct oracle *o, struct place at, const fl
     float one, dlse = *fetch(o, TENSOR_DLSE, at.batch, at.query, at.head, &one);
     const float *out = fetch(o, TENSOR_OUT, at.batch, at.query, at.head, row->out.naive);
     struct number delta = dot(dout, out, o->trial->value_dim);
-    return (struct number){ delta.exact - (double)dlse, delta.terms + fabs((double)dlse),
+    return (struct number){ delta.exact - (double)dlse, delta.terms + fabs((double)dlse), 0.0,
                             delta.naive - dlse };
 }
 
@@ -393,14 +468,16 @@ static void key_add_query(const struct oracle *o, const struct key_place *key, s
     struct number dp = dot(dout, key->v, t->value_dim), delta = own_delta(o, at, dout, row);
     if (isinf(s.x.exact) && s.x.exact < 0.0) return;
     row->weight[0] = count * exp(s.x.exact - (double)lse);
+    row->rounding[0] = ROUNDING * s.x.terms;
+    row->drift[0] = weight_moved(row->weight[0], s.x.exact - (double)lse,
+                                 2.0 * row->rounding[0] + ROUNDING * fabs((double)lse));
     row->naive_weight[0] = half_round((ra_dtype)t->dtype, (float)count * expf(s.x.naive - lse));
     row->bend[0] = s.bend;
     row->naive_bend[0] = s.naive_bend;
     row->kept[0] = kept(o, at, key->key);
     key_slope(o, &dp, &delta, 0, row);
     add(&sums[0], 0, slope_factor(o, row, 0), q, t->dim);
-    add(&sums[1], 0, value_factor(row, 0), dout, t->value_dim);
-    row->score_terms = fmax(row->score_terms, s.x.terms);
+    add(&sums[1], 0, value_factor(row, 0, row->drift), dout, t->value_dim);
 }
 
 void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_head,
@@ -411,8 +488,8 @@ void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_h
     struct triple sums[2] = { *dk, *dv };
     struct key_place place = { key, fetch(o, TENSOR_K, batch, key, kv_head, row->k),
                                fetch(o, TENSOR_V, batch, key, kv_head, row->v) };
-    clear(dk, t->dim);
-    clear(dv, t->value_dim);
+    triple_clear(dk, t->dim);
+    triple_clear(dv, t->value_dim);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t query = 0; query < t->q_len; query++) {
             int count = mask_count(&o->mask, head, query + shift, key);
@@ -433,8 +510,10 @@ void oracle_add_sink(const struct oracle *o, int64_t batch, int64_t query, int64
     const float *dout = fetch(o, TENSOR_DOUT, batch, query, head, row->dout);
     struct number delta = own_delta(o, at, dout, row);
     bool blind = isinf(lse) && lse < 0.0f;
-    double weight = blind ? 0.0 : above((double)sink_of(o, head), (double)lse);
+    double sink = (double)sink_of(o, head), weight = blind ? 0.0 : above(sink, (double)lse);
+    double by = isfinite(sink) ? 2.0 * ROUNDING * (fabs(sink) + fabs((double)lse)) : 0.0;
     sum->exact -= weight * delta.exact;
     sum->terms += weight * delta.terms;
+    sum->moved += weight_moved(weight, sink - (double)lse, by) * fabs(delta.exact);
     sum->naive -= (float)weight * delta.naive;
 }

@@ -1,8 +1,10 @@
 /* oracle.h - attention in double precision, directly from its definition, one query row at a time.
  *
- * Beside the exact value of every number there are the same sum in the plain arithmetic of the
- * trial's dtype (`naive`), and the sum of the sizes of its terms: an error bound is made of these
- * two. No code is shared with the library. */
+ * Beside the exact value of every number stand what an error bound is made of: the same sum in the
+ * plain arithmetic of the trial's dtype (`naive`), the sum of the sizes of its terms, and how far
+ * it can move when every score moves by one rounding in f32 of its own terms (`moved`). The last
+ * keeps the bound tight where scores are large: a row whose largest score is far above the others
+ * hardly moves, however large it is. No code is shared with the library. */
 #ifndef HARNESS_ORACLE_H
 #define HARNESS_ORACLE_H
 
@@ -29,34 +31,37 @@ struct oracle {
 int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source);
 void oracle_close(struct oracle *oracle);
 
-/* Some numbers, three times. */
+/* Some numbers, and what their bounds are made of. */
 struct triple {
-    double *exact, *terms;
+    double *exact, *terms, *moved;
     float *naive;
 };
 int triple_open(struct triple *triple, size_t count); /* zeros */
 void triple_close(struct triple *triple);
+void triple_clear(struct triple *triple, int64_t count);
 
 /* One number, likewise. */
 struct number {
-    double exact, terms;
+    double exact, terms, moved;
     float naive;
 };
 
 /* One query row, and memory to compute it; opened once, used for many rows. */
 struct oracle_row {
-    int64_t seen;       /* keys this row sees and no bias hides */
-    int64_t pairs;      /* keys the pattern shows it, each as often as it counts */
-    double score_terms; /* largest sum of sizes of the terms of a score */
-    double lse;         /* -inf where nothing is seen */
+    int64_t seen;  /* keys this row sees and no bias hides */
+    int64_t pairs; /* keys the pattern shows it, each as often as it counts */
+    double lse;    /* -inf where nothing is seen; NaN where a score is */
     float naive_lse;
+    double lse_moved;  /* as `moved` above */
     struct triple out; /* value_dim */
     struct triple dq;  /* dim; only of a backward trial */
-    /* Of the keys seen, kept for oracle_add_keys(): how often each counts, its weight, what
-     * dropout makes of it (0, or 1 / (1 - rate)), what softcap leaves of a gradient, and the
-     * gradient of q.k. */
+    /* Of the keys seen, kept for oracle_add_keys(): how often each counts, its score and one
+     * rounding of it, its weight, how far that moves (`moved` where weights are made to add up to
+     * 1, `drift` where they come from the LSE, as in the backward pass), what dropout makes of it
+     * (0, or 1 / (1 - rate)), what softcap leaves of a gradient, and the gradient of q.k. */
     int64_t *keys;
-    double *count, *weight, *kept, *bend, *slope, *slope_terms;
+    double *count, *score, *rounding, *weight, *moved, *drift, *kept, *bend;
+    double *slope, *slope_terms, *slope_moved;
     float *naive_weight, *naive_bend, *naive_slope;
     float *q, *k, *v, *dout; /* scratch rows */
     const float *q_row, *dout_row;
@@ -72,9 +77,8 @@ void oracle_compute(const struct oracle *oracle, int64_t batch, int64_t query, i
 void oracle_add_keys(const struct oracle *oracle, const struct oracle_row *row, struct triple *dk,
                      struct triple *dv);
 
-/* dK and dV of one key alone, [dim]. Takes out and LSE of every query from the source, because
- * computing them here would cost the whole problem. Adds to score_terms of `row`, which serves as
- * scratch. */
+/* dK and dV of one key alone, [dim]. Takes out and LSE of every query from the source, for
+ * computing them here would cost the whole problem. `row` serves as scratch. */
 void oracle_key(const struct oracle *oracle, int64_t batch, int64_t key, int64_t kv_head,
                 struct oracle_row *row, struct triple *dk, struct triple *dv);
 

@@ -2,7 +2,7 @@
  * strategy is compared with one evaluation.
  *
  * The rule, per tensor: max|got - exact| <= 2 max|naive - exact| + small, where naive is the plain
- * evaluation in the trial's dtype and small is a few roundings of the sums of a number. */
+ * evaluation in the trial's dtype and small is a few roundings of the sums a number is made of. */
 #ifndef TESTS_SUPPORT_EXPECT_H
 #define TESTS_SUPPORT_EXPECT_H
 
@@ -12,8 +12,7 @@ struct expect {
     char *key;                   /* the problem, without what must not matter */
     double *exact[TENSOR_COUNT]; /* out, lse, dq, dk, dv; in global order, packed */
     double bound[TENSOR_COUNT];
-    double score_terms; /* largest sum of sizes of the terms of a score */
-    int64_t pairs;      /* over heads and batch */
+    int64_t pairs; /* over heads and batch */
 };
 
 /* Evaluates the oracle on the lab's inputs. */
