@@ -263,7 +263,7 @@ int verb_plan(struct options *o)
     int status = trial_settle(&o->trial);
     if (!status) status = check_options(o);
     if (!status && o->rings) return rings_print(o);
-    if (!status) status = measure(&o->trial, o->wire, &machine);
+    if (!status && !options_fixed_choice(o)) status = measure(&o->trial, o->wire, &machine);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
     if (status) return status;
     status = show(o, &forecast);

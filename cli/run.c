@@ -220,7 +220,8 @@ int verb_run(struct options *options)
     if (!status) status = prepare(options, files, &inputs);
     if (!status) {
         status = trial_settle(&options->trial);
-        if (!status && (options->predict || !strcmp(options->trial.strategy, "auto")))
+        bool wanted = options->predict || !strcmp(options->trial.strategy, "auto");
+        if (!status && wanted && !options_fixed_choice(options))
             status = measure(&options->trial, options->wire, &machine);
         if (!status) status = run_engine(options, files ? &inputs : NULL);
     }

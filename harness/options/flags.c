@@ -17,8 +17,7 @@ enum kind {
     SETS_WHOLE,  /* an int64_t */
     SETS_TIME,   /* a double, seconds */
     SETS_SWITCH, /* a bool of the options */
-    SETS_BACKWARD,
-    SETS_NOTHING /* accepted: it is always so */
+    SETS_BACKWARD
 };
 
 enum group { PROBLEM, SCORES, DATA, MACHINE, OUTPUT, GROUPS };
@@ -154,8 +153,9 @@ static const struct flag {
         "every message carries a checksum that its receiver compares"),
     SET(VERB_RUN, MACHINE, "--warmup", "N", SETS_WHOLE, warmup,
         "passes before the one that is timed (0)"),
-    OTHER(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_NOTHING,
-          "accepted: every run gives the same bits"),
+    SET(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_SWITCH, deterministic,
+        "every run gives the same bits; with this, --strategy auto measures nothing, so that it "
+        "also chooses the same"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
@@ -246,7 +246,6 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
     case SETS_SWITCH: *(bool *)place = true; return EXIT_PASS;
     case SETS_BACKWARD: options->trial.backward = true; return EXIT_PASS;
-    case SETS_NOTHING: break;
     }
     return EXIT_PASS;
 }
@@ -312,6 +311,11 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
         return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
                       options->words[0], verb->name);
     return shorthand_expand(options);
+}
+
+bool options_fixed_choice(const struct options *options)
+{
+    return options->deterministic && !strcmp(options->trial.strategy, "auto");
 }
 
 void options_clear(struct options *options)

@@ -28,7 +28,7 @@ struct options {
     int64_t memory;                               /* bytes per rank; 0 = no limit */
     int64_t rank, warmup;
     struct wire wire;
-    bool json, quiet, verify, predict, list, quick, explain, systems;
+    bool json, quiet, verify, predict, list, quick, explain, systems, deterministic;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
     bool given[FLAGS_MOST]; /* by index in the table */
@@ -48,6 +48,9 @@ struct verb {
 int flags_parse(const struct verb *verb, int argc, char **argv, struct options *options,
                 bool *help);
 void options_clear(struct options *options);
+
+/* True where auto chooses a strategy and may not look at a clock for it. */
+bool options_fixed_choice(const struct options *options);
 
 /* True if the flag (e.g. "--tokens") stood on the command line. */
 bool flags_given(const struct options *options, const char *name);
