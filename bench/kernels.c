@@ -12,6 +12,7 @@
 #include "ceilings/ceiling.h"
 #include "harness/run/engine.h"
 #include "harness/base/half.h"
+#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/text/progress.h"
 #include "record.h"
@@ -99,7 +100,7 @@ static int measure_ceiling(struct suite *suite, const struct ceiling *ceiling, i
     if (status) return status;
     for (int i = 0; i < suite->runs && !status; i++) {
         status = sampler_take(&sampler, &rates[i]);
-        if (!status) status = machine_go_on();
+        if (!status) status = interrupt_check();
     }
     struct record record = { .threads = threads, .runs = suite->runs, .peak = sampler.peak };
     sampler_close(&sampler);
@@ -220,7 +221,7 @@ static struct record describe(const struct suite *suite, const struct setting *s
 static int run_once(struct engine *engine, struct sampler *sampler, bool backward,
                     struct series *series, int run)
 {
-    int status = machine_go_on();
+    int status = interrupt_check();
     series->ceilings[run] = NAN;
     if (!status && sampler->ceiling) status = sampler_take(sampler, &series->ceilings[run]);
     if (!status) status = backward ? engine_backward(engine) : engine_forward(engine);

@@ -3,7 +3,7 @@
 
 #include "harness/base/complain.h"
 #include "harness/options/flags.h"
-#include "harness/base/machine.h"
+#include "harness/base/interrupt.h"
 #include "harness/text/text.h"
 #include "verbs.h"
 #include "harness/world/world.h"
@@ -123,8 +123,7 @@ static int run_verb(const struct verb *verb, int argc, char **argv)
     if (!status && wants_help) {
         flags_help(verb);
     } else if (!status) {
-        if (verb->bit != VERB_PLAN || options.mask)
-            machine_catch_interrupts(); /* a file to remove */
+        interrupt_catch();
         status = verb->run(&options);
         world_close(status);
     }

@@ -7,6 +7,7 @@
 #include "harness/check/verdict.h"
 #include "harness/grid/grid.h"
 #include "harness/text/json.h"
+#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/text/progress.h"
 #include "harness/world/same.h"
@@ -143,8 +144,7 @@ static int run_grid(const struct options *options, const struct grid *grid, stru
         progress_update((double)i / grid->count);
         int status = verify_grid_case(options, &grid->cases[i], results);
         if (status) return status;
-        if (machine_interrupted())
-            return fault("%s after %d cases", machine_interruption(), results->cases);
+        if (interrupt_seen()) return fault("%s after %d cases", interrupt_name(), results->cases);
         bool ends = i + step >= grid->count ||
                     strcmp(grid->cases[i].group, grid->cases[i + step].group);
         if (!ends || options->json) continue;
@@ -174,7 +174,7 @@ static int verify_grid(const struct options *options)
                    text_seconds(results.seconds).s);
         if (results.failure_count) status = EXIT_CHECK;
     }
-    grid_close(&grid, results.failure_count > 0);
+    grid_close(&grid, results.failure_count > 0 && !interrupt_seen());
     results_close(&results);
     return status;
 }

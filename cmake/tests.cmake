@@ -2,7 +2,7 @@
 #
 #   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only
 #   tests/support                   helpers, linked to all of these
-#   tests/cli/run.sh                the command, from outside
+#   tests/cli/cases                 the command, from outside; each *.sh is a test that run.sh runs
 #   tests/bits                      records bits of the conformance grid, compares versions
 #   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/mpi                       processes, started by a launcher of MPI
@@ -101,7 +101,12 @@ function(ringattn_test_script name seconds)
 endfunction()
 
 set(tests ${PROJECT_SOURCE_DIR}/tests)
-ringattn_test_script(cli/run 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR})
+file(GLOB cli_cases CONFIGURE_DEPENDS ${tests}/cli/cases/*.sh)
+foreach(case IN LISTS cli_cases)
+    get_filename_component(name ${case} NAME_WE)
+    ringattn_test_script(cli/${name} 600 sh ${tests}/cli/run.sh ${PROJECT_BINARY_DIR} ${name})
+endforeach()
+set_tests_properties(cli/signals PROPERTIES RUN_SERIAL TRUE) # it measures time
 add_executable(test_bits ${tests}/bits/bits.c)
 target_compile_definitions(test_bits PRIVATE _GNU_SOURCE)
 target_link_libraries(test_bits PRIVATE ringattn_harness)

@@ -1,8 +1,7 @@
-/* machine.c - what the operating system knows: cores, memory, the clock, Ctrl-C. */
+/* machine.c - what the operating system knows: cores, memory, the clock. */
 #include "machine.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -65,38 +64,4 @@ double machine_seconds(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
-static volatile sig_atomic_t interrupted; /* the signal; 0 = none */
-
-static void on_interrupt(int signal) { interrupted = signal; }
-
-/* A signal that the parent told us to ignore (nohup, a background job) stays ignored. */
-static void catch_signal(int number)
-{
-    struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND }, old;
-    if (sigaction(number, NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-        sigaction(number, &action, NULL);
-}
-
-void machine_catch_interrupts(void)
-{
-    catch_signal(SIGINT);
-    catch_signal(SIGTERM);
-    catch_signal(SIGHUP);
-}
-
-bool machine_interrupted(void) { return interrupted != 0; }
-
-const char *machine_interruption(void)
-{
-    return interrupted == SIGINT    ? "interrupted by Ctrl-C"
-           : interrupted == SIGTERM ? "interrupted by SIGTERM"
-                                    : "interrupted by SIGHUP";
-}
-
-int machine_go_on(void)
-{
-    if (!machine_interrupted()) return EXIT_PASS;
-    return fault("%s; nothing was written", machine_interruption());
 }

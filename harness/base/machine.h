@@ -1,4 +1,4 @@
-/* machine.h - what the operating system knows: cores, memory, the clock, Ctrl-C. */
+/* machine.h - what the operating system knows: cores, memory, the clock. */
 #ifndef HARNESS_MACHINE_H
 #define HARNESS_MACHINE_H
 
@@ -14,14 +14,5 @@ void *machine_tensor(size_t bytes);
 
 size_t machine_peak_rss(void); /* high-water mark of this process, bytes */
 double machine_seconds(void);  /* monotonic */
-
-/* From the call on, the first Ctrl-C (or SIGTERM, SIGHUP) only sets a flag, so that work ends in
- * good order; a second one kills as usual. */
-void machine_catch_interrupts(void);
-bool machine_interrupted(void);
-/* After that: "interrupted by Ctrl-C", or by what else. */
-const char *machine_interruption(void);
-/* EXIT_PASS; once interrupted a sentence that says by what, and that nothing was written. */
-int machine_go_on(void);
 
 #endif

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "harness/base/half.h"
+#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/oracle/oracle.h"
 #include "harness/text/progress.h"
@@ -217,6 +218,7 @@ static void compare_unit(struct worker *w, int64_t unit)
     }
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t query = slice; query < t->q_len; query += slices) {
+            if (interrupt_seen()) return;
             compare_row(w, batch, query, head, t->backward);
             if (t->backward) oracle_add_keys(&w->checker->oracle, &w->row, &w->dk, &w->dv);
         }
@@ -269,7 +271,7 @@ static int compare_all(struct checker *checker)
     while (started < threads - 1 && !pthread_create(&ids[started], NULL, work, checker)) started++;
     compare_units(checker, true);
     for (int i = 0; i < started; i++) pthread_join(ids[i], NULL);
-    return atomic_load(&checker->failed) ? EXIT_FAULT : EXIT_PASS;
+    return atomic_load(&checker->failed) ? EXIT_FAULT : interrupt_check();
 }
 
 /* ---- Sampled rows ---------------------------------------------------------------------------- */
@@ -294,7 +296,7 @@ static int compare_sample(struct checker *checker)
         compare_row(&w, i % t->batch, spread(i, SAMPLED_ROWS, t->q_len),
                     (i * 5 + i / 3) % t->q_heads, false);
         show_progress(checker, (double)i / SAMPLED_ROWS);
-        status = machine_go_on();
+        status = interrupt_check();
     }
     /* A key alone needs the output and LSE of all queries, which no process of several has. */
     bool with_keys = t->backward && t->k_len > 0 && !checker->engine->joined;
@@ -302,7 +304,7 @@ static int compare_sample(struct checker *checker)
         int64_t key = spread(i, SAMPLED_KEYS, t->k_len), kv_head = i * 3 % t->kv_heads;
         oracle_key(&checker->oracle, i % t->batch, key, kv_head, &w.row, &w.dk, &w.dv);
         compare_key(&w, i % t->batch, key, kv_head, 0);
-        status = machine_go_on();
+        status = interrupt_check();
     }
     checker->all = w.found;
     worker_close(&w);
@@ -325,7 +327,7 @@ static int sum_sinks(const struct checker *checker, struct number *sums)
         for (int64_t i = 0; i < t->batch * t->q_heads; i++)
             oracle_add_sink(&checker->oracle, i / t->q_heads, query, i % t->q_heads, &row,
                             &sums[i % t->q_heads]);
-        status = machine_go_on();
+        status = interrupt_check();
     }
     oracle_row_close(&row);
     return status;

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "harness/base/half.h"
+#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/text/number.h"
 #include "harness/text/text.h"
@@ -400,7 +401,7 @@ static int write_values(FILE *stream, const struct npy_output *o)
         half_to_float(o->dtype, (const char *)o->data + (size_t)i * half_bytes(o->dtype), count,
                       chunk);
         fwrite(chunk, sizeof *chunk, (size_t)count, stream);
-        int status = machine_go_on();
+        int status = interrupt_check();
         if (status) return status;
     }
     return EXIT_PASS;

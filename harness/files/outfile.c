@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "harness/base/interrupt.h"
+
 int outfile_check(const char *flag, const char *path)
 {
     struct stat info;
@@ -58,10 +60,20 @@ static char *temporary_name(const char *path, long process, const char *ending)
     return name;
 }
 
+/* It has another name now, or none. */
+static void forget_temporary(struct outfile *file)
+{
+    interrupt_release(file->temporary);
+    free(file->temporary);
+    file->temporary = NULL;
+}
+
 int outfile_name(struct outfile *file, const char *path, long process)
 {
     *file = (struct outfile){ .path = path, .temporary = temporary_name(path, process, "part") };
-    return file->temporary ? EXIT_PASS : fault("%s: out of memory", path);
+    if (!file->temporary) return fault("%s: out of memory", path);
+    interrupt_guard(file->temporary);
+    return EXIT_PASS;
 }
 
 int outfile_open(struct outfile *file, const char *path)
@@ -69,6 +81,7 @@ int outfile_open(struct outfile *file, const char *path)
     *file = (struct outfile){ .path = path,
                               .temporary = temporary_name(path, (long)getpid(), "part") };
     if (!file->temporary) return fault("%s: out of memory", path);
+    interrupt_guard(file->temporary);
     int descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (descriptor >= 0) file->stream = fdopen(descriptor, "wb");
     if (file->stream) return EXIT_PASS;
@@ -77,7 +90,7 @@ int outfile_open(struct outfile *file, const char *path)
         close(descriptor);
         unlink(file->temporary);
     }
-    free(file->temporary);
+    forget_temporary(file);
     *file = (struct outfile){ .path = path };
     return status;
 }
@@ -105,7 +118,8 @@ int outfile_claim(struct outfile *file)
         free(claimed);
         return status;
     }
-    free(file->temporary);
+    interrupt_guard(claimed);
+    forget_temporary(file);
     file->temporary = claimed;
     return EXIT_PASS;
 }
@@ -127,16 +141,23 @@ static int keep_old(struct outfile *file)
     return EXIT_PASS;
 }
 
-int outfile_commit(struct outfile *file)
+static int put_in_place(struct outfile *file)
 {
     int status = keep_old(file);
     if (status) return status;
     if (rename(file->temporary, file->path))
         return fault("%s: cannot be put in place: %s", file->path, strerror(errno));
-    free(file->temporary);
-    file->temporary = NULL;
+    forget_temporary(file);
     file->placed = true;
     return EXIT_PASS;
+}
+
+int outfile_commit(struct outfile *file)
+{
+    interrupt_hold();
+    int status = put_in_place(file);
+    interrupt_resume();
+    return status;
 }
 
 void outfile_discard(struct outfile *file)
@@ -144,7 +165,7 @@ void outfile_discard(struct outfile *file)
     if (file->stream) fclose(file->stream);
     if (file->temporary) unlink(file->temporary);
     if (file->old) unlink(file->old);
-    free(file->temporary);
+    forget_temporary(file);
     free(file->old);
     *file = (struct outfile){ .path = NULL };
 }

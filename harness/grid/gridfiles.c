@@ -5,6 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/base/interrupt.h"
+
 /* The header of a .npy file, padded so that the numbers start at a multiple of 64. */
 static bool write_header(FILE *file, const char *type, const char *shape)
 {
@@ -72,7 +74,8 @@ static char *make(enum gridfile which)
     if (file) good = fclose(file) == 0 && good;
     else close(handle);
     char *kept = good ? strdup(path) : NULL;
-    if (!kept) unlink(path);
+    if (kept) interrupt_guard(kept);
+    else unlink(path);
     return kept;
 }
 
@@ -92,6 +95,7 @@ void gridfiles_close(struct gridfiles *files, bool keep)
 {
     for (int i = 0; i < GRIDFILE_COUNT; i++) {
         if (files->path[i] && !keep) unlink(files->path[i]);
+        interrupt_release(files->path[i]);
         free(files->path[i]);
         files->path[i] = NULL;
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/problem/places.h"
 #include "harness/text/progress.h"
@@ -101,8 +102,7 @@ static ra_status body_fill(ra_group *group, void *context)
     ra_status status = RA_OK;
     for (int i = 0; i <= TENSOR_DLSE && status == RA_OK; i++) {
         if (tensor_is_backward(i) && !engine->trial->backward) continue;
-        if (machine_interrupted())
-            return ra_transport_error(RA_ERR_ABORTED, machine_interruption());
+        if (interrupt_seen()) return ra_transport_error(RA_ERR_ABORTED, interrupt_name());
         status = shards_fill(engine, rank, i);
     }
     return status;
@@ -135,9 +135,9 @@ static int on_progress(void *context, double done)
     atomic_store(&engine->rank[reporter->rank].done, (int)(done * 1e6));
     if (!engine->setup.quiet) progress_update(overall(engine));
     if (engine->joined) world_poll(); /* others may be done, and wait for this process there */
-    if (!machine_interrupted()) return 0;
+    if (!interrupt_seen()) return 0;
     /* Other processes were not, and hear this reason, not the library's. */
-    ra_group_abort(engine->groups[reporter->rank], machine_interruption());
+    ra_group_abort(engine->groups[reporter->rank], interrupt_name());
     return 1;
 }
 
@@ -196,7 +196,7 @@ static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
     for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
     ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, engine);
     *seconds = machine_seconds() - start;
-    int interrupted = status != RA_OK ? machine_go_on() : EXIT_PASS;
+    int interrupted = status != RA_OK ? interrupt_check() : EXIT_PASS;
     return interrupted ? interrupted : library_failed(status);
 }
 
@@ -222,7 +222,7 @@ static int open_plans(struct engine *engine)
         r->memory = engine->forecast.rank[rank].memory;
         r->forward = r->backward = ra_stats_default();
         status = library_failed(made);
-        if (!status) status = machine_go_on();
+        if (!status) status = interrupt_check();
     }
     return status;
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "harness/base/machine.h"
+#include "harness/base/interrupt.h"
 #include "planner.h"
 
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out)
@@ -80,7 +80,7 @@ void forecast_total(struct forecast *forecast, const struct trial *trial)
     for (int rank = 0; rank < forecast->ranks; rank++) add_rank(forecast, &forecast->rank[rank]);
     for (int backward = 0; backward < 2; backward++) add_seconds(forecast, backward);
     forecast->density = (double)forecast->pairs / (double)trial->batch / (double)trial->q_heads /
-                        (double)trial->q_len / (double)trial->k_len;
+                        (double)trial->q_len / fmax((double)trial->k_len, 1.0);
 }
 
 static ra_status ask_rank(struct forecast *forecast, struct planner *planner, int rank)
@@ -102,7 +102,7 @@ int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t 
     forecast->threads = planner.threads;
     for (int rank = 0; rank < forecast->ranks && !result; rank++) {
         result = library_failed(ask_rank(forecast, &planner, rank));
-        if (!result) result = machine_go_on();
+        if (!result) result = interrupt_check();
     }
     planner_close(&planner);
     if (result) forecast_close(forecast);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/base/interrupt.h"
 #include "harness/files/npy.h"
 #include "harness/files/outfile.h"
 #include "harness/problem/places.h"
@@ -230,8 +231,10 @@ int store_results(const struct options *o, const struct engine *engine)
     list_targets(o, targets);
     int status = engine->joined ? write_together(engine, targets, files)
                                 : write_all(engine, targets, files);
+    interrupt_hold();
     if (!status && world_first()) status = commit_all(files, engine->joined);
     if (engine->joined) status = world_agree(status);
     for (int i = 0; i < FILES; i++) (status ? outfile_undo : outfile_discard)(&files[i]);
+    interrupt_resume();
     return status;
 }

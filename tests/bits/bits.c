@@ -15,7 +15,7 @@
 
 #include "harness/check/digest.h"
 #include "harness/grid/grid.h"
-#include "harness/base/machine.h"
+#include "harness/base/interrupt.h"
 #include "harness/text/text.h"
 
 enum { KERNELS_MOST = 16, LINE_MOST = 4096, FIELDS = 6 };
@@ -128,7 +128,7 @@ static int record_case(FILE *file, const struct grid *grid, int index, const cha
     if (!marked) return fault("out of memory for a problem");
     write_line(file, &outcome, marked);
     free(marked);
-    return machine_go_on();
+    return interrupt_check();
 }
 
 static int record_kernel(FILE *file, const struct job *job, const char *kernel)
@@ -190,7 +190,7 @@ static int compare_line(char *line, const struct job *job, const struct gridfile
     problem = problem ? rename_files(problem, files, false) : NULL;
     if (!problem) return fault("out of memory for a problem");
     is = run_text(problem);
-    int status = machine_go_on();
+    int status = interrupt_check();
     bool same = same_outcome(&was, &is);
     if (!status && !same) print_difference(&was, &is, recorded);
     tally->same += same;
@@ -243,7 +243,7 @@ int main(int argc, char **argv)
         return refuse("usage: bits record|compare FILE [--step N] [KERNEL...]");
     int status = read_words(argc, argv, &job);
     if (status) return status;
-    machine_catch_interrupts();
+    interrupt_catch();
     FILE *file = fopen(job.path, records ? "w" : "r");
     if (!file) return refuse("bits: %s: %s", job.path, strerror(errno));
     status = records ? record(&job, file) : compare(&job, file);

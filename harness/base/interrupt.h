@@ -1,0 +1,32 @@
+/* interrupt.h - Ctrl-C, SIGTERM and SIGHUP: work ends in good order, and soon.
+ *
+ * From interrupt_catch() on, the first of them sets a flag that loops look at, so that they end in
+ * good order. What has not ended after INTERRUPT_SECONDS, for it does not look, is ended here: files
+ * that are not whole are removed, the same sentence is said, and the exit status is the same. A
+ * second signal kills as usual. */
+#ifndef HARNESS_INTERRUPT_H
+#define HARNESS_INTERRUPT_H
+
+#include "complain.h"
+
+#define INTERRUPT_SECONDS 0.7
+
+void interrupt_catch(void);
+bool interrupt_seen(void);
+
+/* After that: "interrupted by Ctrl-C", or by what else. */
+const char *interrupt_name(void);
+
+/* EXIT_PASS; once interrupted a sentence that says by what, and that nothing was written. */
+int interrupt_check(void);
+
+/* A file to remove if the process is ended, and not any more. The path is borrowed in between. */
+void interrupt_guard(const char *path);
+void interrupt_release(const char *path);
+
+/* Between these calls files get their names: the end waits for them, though not for ever. They may
+ * be nested. */
+void interrupt_hold(void);
+void interrupt_resume(void);
+
+#endif

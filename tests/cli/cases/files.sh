@@ -1,0 +1,59 @@
+# Tensors from files and into files.
+
+inputs
+[ -f q.npy ] && [ "$(wc -c <q.npy)" -eq $((128 + 50 * 4 * 8 * 4)) ] && pass || fail "size of q.npy"
+[ "$(wc -c <lse.npy)" -eq $((128 + 50 * 4 * 4)) ] && pass || fail "size of lse.npy"
+ok run --q q.npy --k k.npy --v v.npy --out o.npy
+says "verified   no"
+ln -s elsewhere.npy link.npy
+refused "link.npy is a link" run --q q.npy --k k.npy --v v.npy --out link.npy
+refused "--out would overwrite ./q.npy, the file of --q" run --q ./q.npy --k k.npy --v v.npy --out q.npy
+refused "--trace would overwrite k.npy" run --q q.npy --k k.npy --v v.npy --trace ./k.npy
+refused "--out and --lse name the same file" run --tokens 8 --out new.npy --lse ./new.npy
+mkfifo pipe.npy
+refused "pipe.npy is not a regular file" run --q pipe.npy --k k.npy --v v.npy
+rm link.npy pipe.npy
+ok run --q q.npy --k k.npy --v v.npy --verify --json --pattern causal --ring 4 --partition striped
+json verified
+says '"verified": true'
+says '"problem": "causal n=50 nk=70 h=4/2 d=8 dv=12 ring=4 striped"'
+ok run --q q.npy --k k.npy --v v.npy --out o1.npy --lse l1.npy --strategy allgather
+ok run --q q.npy --k k.npy --v v.npy --out o5.npy --lse l5.npy --strategy allgather --ring 5 \
+    --partition zigzag
+cmp -s o1.npy o5.npy && cmp -s l1.npy l5.npy && pass || fail "allgather on 1 and 5 ranks, other bits"
+ok run --q q.npy --k k.npy --v v.npy --dtype bf16 --verify --ring 2
+says "bf16"
+ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dlse lse.npy --dq dq.npy --dk dk.npy \
+    --dv dv.npy --verify --ring 3
+says "dk     error"
+[ "$(wc -c <dk.npy)" -eq "$(wc -c <k.npy)" ] && pass || fail "size of dk.npy"
+[ "$(wc -c <dq.npy)" -eq "$(wc -c <q.npy)" ] && pass || fail "size of dq.npy"
+ok run --q q.npy --k k.npy --v v.npy --backward --dout dout.npy --dq dq1.npy --verify
+cmp -s dq.npy dq1.npy && fail "dlse changes nothing" || pass
+ok run --tokens 64 --heads 2 --dim 8 --ring 2 --backward --warmup 2 --json
+says '"warmup": 2'
+says '"verified": true'
+says '"flops": 917504'
+ok run --tokens 64 --heads 1 --dim 8 --ring 2 --trace t.json
+cp t.json "$work/out"
+json traceEvents ph ts dur
+npy half.npy 2 "$(header '<f2' False '1, 30, 2, 4')" 480
+npy half3.npy 1 "$(header '<f2' False '30, 2, 4')" 480
+ok run --q half.npy --k half3.npy --v half.npy --verify --ring 2
+says "f16"
+npy float.npy 1 "$(header '<f4' False '1, 30, 2, 4')" 960
+refused "--k holds f32 but --q holds f16; say which with --dtype" run --q half.npy --k float.npy --v half.npy
+ok run --q half.npy --k float.npy --v half.npy --dtype f32 --verify
+refused "belong together; --v is missing" run --q q.npy --k k.npy
+refused "--heads is for synthetic data" run --q q.npy --k k.npy --v v.npy --heads 4
+refused "--backward needs --dout" run --q q.npy --k k.npy --v v.npy --backward
+refused "--dout is for --backward" run --q q.npy --k k.npy --v v.npy --dout dout.npy
+refused "--dq is for --backward" run --tokens 8 --dq x.npy
+refused "name the same file" run --tokens 8 --out x.npy --lse x.npy
+refused "cannot write into" run --tokens 8 --out nowhere/x.npy
+refused "not a regular file" run --tokens 8 --out /dev/null
+refused "not a regular file" run --tokens 8 --out "$work"
+refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
+refused "--v: shape" run --q q.npy --k q.npy --v v.npy
+refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
+refused ".safetensors files are not in this version" run --q m.safetensors:q --k k.npy --v v.npy

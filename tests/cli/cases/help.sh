@@ -1,0 +1,34 @@
+# Help and version; every flag of every verb.
+
+ok --version
+says "ringattn 0."
+ok --help
+for verb in run verify plan info bench demo; do says "  $verb "; done
+for verb in run verify plan info bench demo; do
+    ok help $verb
+    cp "$work/out" "$work/help_$verb"
+    ok $verb --help
+    if cmp -s "$work/out" "$work/help_$verb"; then pass; else fail "two helps of $verb"; fi
+done
+# Every flag of every verb: in its help, and known to its parser.
+for pair in \
+    run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+        --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
+        --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
+        --strategy --latency --bandwidth --flops --partition --transport --device --kernel --threads --memory
+        --timeout --checksum --warmup --deterministic --verify --predict --trace --json --quiet" \
+    verify:"--kernel --threads --timeout --checksum --deterministic --list --quick --json --quiet" \
+    plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+        --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
+        --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
+        --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
+    info:"--json --systems" demo:"--kernel --threads --quiet" \
+    bench:"--tokens --heads --kernel --threads --quick --out --quiet"; do
+    verb=${pair%%:*}
+    for flag in ${pair#*:}; do
+        if grep -q -e "^  $flag " "$work/help_$verb"; then pass; else fail "help $verb lacks $flag"; fi
+    done
+done
+
+run_it
+[ $status -eq 2 ] && pass || fail "no verb: status $status"

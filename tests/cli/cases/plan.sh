@@ -1,0 +1,51 @@
+# What plan prints.
+
+ok plan --tokens 512 --heads 2 --pattern causal --ring 4 --partition zigzag --explain --rank 3 --backward
+says "steps of rank 3, backward"
+says "predicted"
+says "ratio"
+ok plan --tokens 512 --heads 2 --ring 4 --pattern "blocks:16;random=0.1;seed=3"
+says "0.1 of the blocks asked for"
+ok plan --tokens 512 --heads 2 --ring 4 --json
+json order full problem pattern ranks strategy partition transport device dtype kernel flops density hops \
+    flops_per_rank bytes_sent_per_rank peak_bytes_per_rank predicted_seconds
+says '"flops": 134217728'
+ok plan --tokens 512 --heads 4 --ring 4 --strategy 2d:2x2 --explain --backward
+says "with rank 1, own heads -> swap out"
+says "over the keys of ranks 2 to 3 in travel A"
+# Half of the pairs lie on the last ranks of a ring, but all heads have the same.
+ok plan --tokens 65536 --heads 8 --ring 8 --pattern causal --strategy auto
+says "strategy     ulysses: predicted ulysses"
+if LC_ALL=C awk 'length($0) > 100 && !/^[a-z]+ .*iB/ { wide = 1 } END { exit wide }' "$work/out"; then
+    pass # bars are of letters that count for several
+else
+    fail "plan prints lines of over 100 columns"
+fi
+ok plan --tokens 65536 --heads 1 --ring 8 --pattern causal --partition zigzag --strategy auto --latency 1e-5 \
+    --bandwidth 1e10 --json
+json strategy strategy_why
+says '"strategy": "ring"'
+says "at 10 us (given), 10 GB/s (given)"
+says "GFLOP/s a rank (measured)"
+# A choice that has to be the same every time looks at no clock.
+ok plan --tokens 4096 --ring 4 --strategy auto --deterministic --json
+says "GFLOP/s a rank (assumed)"
+if grep -qF "(measured)" "$work/out"; then fail "--deterministic measures"; else pass; fi
+ok run --tokens 64 --heads 4 --ring 4 --strategy auto --deterministic --predict
+if grep -qF "(measured)" "$work/out"; then fail "--deterministic measures"; else pass; fi
+# Two ranks are enough for a link, though one has more threads than there are cores.
+ok plan --tokens 64 --heads 1 --ring 3 --threads $(($(nproc) + 1)) --json
+says "us (measured)"
+says "GB/s (measured)"
+ok plan --tokens 1048576 --heads 8 --ring 64 --latency 2e-6 --bandwidth 25e9 --flops 1e12 --json
+json predicted_seconds predicted_wait_seconds predicted_with
+says '"predicted_with": "2 us (given), 25 GB/s (given), 1000 GFLOP/s a rank (given)"'
+ok run --tokens 64 --heads 4 --dim 8 --ring 4 --pattern causal --strategy auto --backward
+says "strategy   "
+ok run --tokens 64 --heads 4 --dim 8 --ring 4 --strategy ulysses --backward --predict
+says "predicted  "
+refused "--rank: there are ranks 0 to 3" plan --tokens 64 --ring 4 --explain --rank 4
+refused "--rank is for --explain" plan --tokens 64 --rank 0
+refused "--rings prints a table" plan --tokens 64 --rings 1,2 --ring 2
+refused "--rings: 0 " plan --tokens 64 --rings 1,0
+ok plan --tokens 4096 --rings 1,2,16

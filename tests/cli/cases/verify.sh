@@ -1,0 +1,38 @@
+# Problems and the grid.
+
+ok verify causal n=33 h=2 d=8 ring=3
+says "passed  causal n=33 h=2 d=8 ring=3"
+ok verify "full n=20 nk=30 h=4/2 d=8 dv=4 b=2 f16 ring=4 zigzag allgather local order=sequential backward seed=7 scale=0.125 threads=2 amp=20" \
+    "causal;docs=0,7,14,16 n=16 h=1 d=8 ring=8 zigzag;perdoc" --quiet
+says "passed  full n=20 nk=30 h=4/2 d=8 dv=4 b=2 f16 ring=4 zigzag allgather backward seed=7 scale=0.125 threads=2 amp=20"
+says "passed  causal;docs=0,7,14,16 n=16 h=1 d=8 ring=8 zigzag;perdoc"
+ok verify --json causal n=9 h=1 d=4
+json cases failed groups failures
+ok verify --list
+[ "$(wc -l <"$work/out")" -ge 500 ] && pass || fail "the grid has fewer than 500 cases"
+ok verify --quick --quiet
+says " 0 failed"
+ok verify --quick --quiet --kernel scalar --json
+says '"failed": 0'
+refused "problem: \"frobnicate\" is not understood" verify causal frobnicate n=5
+refused "problem: \"speed=9\" is not understood" verify causal speed=9
+refused "comes after another word" verify causal n=5 n=6
+refused "comes after another word" verify causal full
+refused "n=x: \"x\" is not a whole number" verify n=x
+refused "dropout=2: 2 is out of range" verify causal dropout=2
+refused "bias=some: some is not a .npy file" verify causal bias=some
+refused "softcap=x: \"x\" is not a number" verify causal softcap=x
+refused "alibi: 1 slope for 8 query heads" verify causal n=5 alibi=1
+refused "system=nonsense: " verify system=nonsense
+ok verify "full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4" \
+    "causal n=20 h=2 d=8 alibi=0.5,1 bias=maskheads"
+says "passed  full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4"
+says "dsinks error"
+refused "the transport nccl is not in this version" verify causal nccl
+ok verify "causal n=64 h=4/2 d=8 ring=4 ulysses backward" "full n=61 h=4 d=8 ring=6 zigzag 2d:2x3 backward"
+says "ring=6 zigzag 2d:2x3"
+refused "order=backwards: " verify causal order=backwards
+refused "d=577: 577 is out of range" verify full n=8 d=577
+refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5
+refused "not a multiple" verify full n=8 h=8/3
+refused "about the grid" verify --list causal
