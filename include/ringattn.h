@@ -690,29 +690,6 @@ RA_DEFAULT_(ra_part)
  * from 0. RA_ERR_ARGUMENT after the last one. */
 RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
 
-/* A system by the name it is known by, and what it stands for here. */
-typedef struct ra_system {
-    size_t size; /* by ra_system_default() */
-    const char *name;
-    const char *summary;  /* one line */
-    const char *pattern;  /* as in ra_pattern_parse(); NULL = leaves the choice open, as the next */
-    const char *order;    /* as in ra_order_parse() */
-    const char *strategy; /* as in ra_plan_options */
-    const char *partition; /* likewise */
-    const char *transport; /* as in ra_group_create() */
-    const char *missing;   /* NULL, or what it needs that this library does not have */
-} ra_system;
-static inline ra_system ra_system_default(void)
-{
-    ra_system s = { sizeof(ra_system), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL };
-    return s;
-}
-
-/* From 0; RA_ERR_ARGUMENT after the last one. */
-RA_API ra_status ra_system_at(int index, ra_system *out);
-/* By name, in any case. */
-RA_API ra_status ra_system_find(const char *name, ra_system *out);
-
 #ifdef __cplusplus
 }
 #endif

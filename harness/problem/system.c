@@ -2,28 +2,74 @@
 #include "system.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 
 #include "harness/text/json.h"
 #include "harness/text/text.h"
+#include "parts.h"
 
 const char *const system_keys[SYSTEM_FIELDS] = { "pattern", "order", "strategy", "partition",
                                                  "transport" };
 
-static const char *value_of(const ra_system *system, int field)
+static const char *value_of(const struct system *system, int field)
 {
     const char *const values[SYSTEM_FIELDS] = { system->pattern, system->order, system->strategy,
                                                 system->partition, system->transport };
     return values[field];
 }
 
+static const struct system systems[] = {
+#define SYSTEM(system, ...) { .name = #system, __VA_ARGS__ },
+#include "system.list"
+#undef SYSTEM
+};
+
+const struct system *system_find(const char *name)
+{
+    for (int i = 0; i < COUNT(systems); i++)
+        if (!strcasecmp(systems[i].name, name)) return &systems[i];
+    return NULL;
+}
+
+const struct system *system_at(int index)
+{
+    return index < COUNT(systems) ? &systems[index] : NULL;
+}
+
+const char *system_missing(const struct system *system)
+{
+    ra_part part = ra_part_default();
+    const char *transport = system->transport;
+    bool there = !transport || parts_find("transport", transport, strlen(transport), &part);
+    return there ? NULL : system->missing;
+}
+
+int system_check(const char *what, const char *name)
+{
+    const struct system *system = system_find(name);
+    if (system) {
+        const char *missing = system_missing(system);
+        return missing ? refuse("%s: %s is not available here: it needs %s", what, system->name,
+                                missing)
+                       : EXIT_PASS;
+    }
+    struct string names = { .lost = false };
+    for (int i = 0; i < COUNT(systems); i++)
+        string_add(&names, "%s%s", i ? ", " : "", systems[i].name);
+    int status = refuse("%s: \"%.60s\" is not known; there are %s", what, name,
+                        names.s ? names.s : "others");
+    string_free(&names);
+    return status;
+}
+
 int system_apply(struct trial *trial, const bool given[SYSTEM_FIELDS])
 {
-    ra_system system = ra_system_default();
-    ra_status found = ra_system_find(trial->system, &system);
-    int status = library_failed(found);
+    const struct system *system = system_find(trial->system);
+    int status = EXIT_PASS;
     for (int i = 0; i < SYSTEM_FIELDS && !status; i++)
-        if (!given[i] && value_of(&system, i))
-            status = trial_set(trial, system_keys[i], "--system", value_of(&system, i));
+        if (!given[i] && value_of(system, i))
+            status = trial_set(trial, system_keys[i], "--system", value_of(system, i));
     return status;
 }
 
@@ -39,7 +85,7 @@ static const char *in_force(const struct trial *trial, int field)
 
 /* "--pattern full --order hilbert ...": the flags of a system as it has them, or, with a trial, as
  * they are in force there; to be freed, NULL if memory ran out. */
-static char *flags_of(const ra_system *system, const struct trial *trial)
+static char *flags_of(const struct system *system, const struct trial *trial)
 {
     struct string flags = { .lost = false };
     for (int i = 0; i < SYSTEM_FIELDS; i++)
@@ -51,19 +97,16 @@ static char *flags_of(const ra_system *system, const struct trial *trial)
 
 void system_print(const struct trial *trial)
 {
-    ra_system system = ra_system_default();
-    if (!trial->system || ra_system_find(trial->system, &system) != RA_OK) return;
-    char *flags = flags_of(&system, trial);
-    printf("system %s: %s\n", system.name, flags ? flags : "every default");
+    if (!trial->system) return;
+    char *flags = flags_of(system_find(trial->system), trial);
+    printf("system %s: %s\n", trial->system, flags ? flags : "every default");
     free(flags);
 }
 
 void system_json(struct json *json, const struct trial *trial)
 {
-    ra_system system = ra_system_default();
-    bool known = trial->system && ra_system_find(trial->system, &system) == RA_OK;
-    char *flags = known ? flags_of(&system, trial) : NULL;
-    json_text(json, "system", known ? system.name : NULL);
+    char *flags = trial->system ? flags_of(system_find(trial->system), trial) : NULL;
+    json_text(json, "system", trial->system);
     json_text(json, "system_flags", flags);
     free(flags);
 }
@@ -72,28 +115,27 @@ void system_json(struct json *json, const struct trial *trial)
 
 void system_print_all(void)
 {
-    ra_system system = ra_system_default();
     printf("%-34s %s\n", "system", "what it stands for here");
-    for (int i = 0; ra_system_at(i, &system) == RA_OK; i++) {
-        char *flags = flags_of(&system, NULL);
-        printf("%-34s %s\n", system.name, flags ? flags : "every default");
-        if (system.summary) printf("%-34s %s\n", "", system.summary);
-        if (system.missing) printf("%-34s not in this version: it needs %s\n", "", system.missing);
+    for (const struct system *system = systems; system < systems + COUNT(systems); system++) {
+        char *flags = flags_of(system, NULL);
+        const char *missing = system_missing(system);
+        printf("%-34s %s\n", system->name, flags ? flags : "every default");
+        printf("%-34s %s\n", "", system->summary);
+        if (missing) printf("%-34s not in this version: it needs %s\n", "", missing);
         free(flags);
     }
 }
 
 void system_json_all(struct json *json)
 {
-    ra_system system = ra_system_default();
     json_open(json, "systems", '[');
-    for (int i = 0; ra_system_at(i, &system) == RA_OK; i++) {
+    for (const struct system *system = systems; system < systems + COUNT(systems); system++) {
         json_open(json, NULL, '{');
-        json_text(json, "name", system.name);
-        json_text(json, "summary", system.summary);
+        json_text(json, "name", system->name);
+        json_text(json, "summary", system->summary);
         for (int f = 0; f < SYSTEM_FIELDS; f++)
-            json_text(json, system_keys[f], value_of(&system, f));
-        json_text(json, "missing", system.missing);
+            json_text(json, system_keys[f], value_of(system, f));
+        json_text(json, "missing", system_missing(system));
         json_close(json, '}');
     }
     json_close(json, ']');

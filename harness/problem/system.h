@@ -5,6 +5,23 @@
 #include "harness/base/complain.h"
 #include "trial.h"
 
+/* A system by the name that reports know it by, and what it stands for here. */
+struct system {
+    const char *name;
+    const char *summary; /* one line */
+    const char *pattern, *order, *strategy, *partition, *transport; /* NULL: left open */
+    const char *missing; /* what to say while its transport is not there */
+};
+
+const struct system *system_find(const char *name); /* in any case; NULL if there is none */
+const struct system *system_at(int index);          /* NULL behind the last one */
+
+/* NULL, or what the system needs that is not here. */
+const char *system_missing(const struct system *system);
+
+/* EXIT_PASS if there is a system of that name and it can be used; otherwise a sentence. */
+int system_check(const char *what, const char *name);
+
 enum { SYSTEM_FIELDS = 5 };
 
 /* What a system may fix, as keys of problem strings: pattern, order, strategy, partition,

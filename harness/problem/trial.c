@@ -11,6 +11,7 @@
 #include "harness/text/number.h"
 #include "parts.h"
 #include "places.h"
+#include "system.h"
 
 /* Large enough for anything a machine can hold; small enough that products of two fit. */
 #define TOKENS_MOST ((int64_t)1 << 40)
@@ -201,13 +202,9 @@ static int set_sinks(struct trial *trial, const char *what, const char *value)
 
 static int set_system(struct trial *trial, const char *what, const char *value)
 {
-    ra_system system = ra_system_default();
-    if (ra_system_find(value, &system) != RA_OK) return refuse_named(what, "system", "");
-    if (system.missing)
-        return refuse("%s: %s is not available here: it needs %s", what, system.name,
-                      system.missing);
-    trial->system = system.name;
-    return EXIT_PASS;
+    int status = system_check(what, value);
+    if (!status) trial->system = system_find(value)->name;
+    return status;
 }
 
 static int set_device(struct trial *trial, const char *what, const char *value)

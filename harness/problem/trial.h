@@ -28,7 +28,7 @@ struct trial {
     char *bias;         /* a kind of synthetic bias, or a .npy file; NULL = none */
     char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
     float *slopes;      /* [q_heads] by trial_settle(), where there is alibi; owned */
-    const char *system; /* the library's name of it; NULL = none */
+    const char *system; /* a name of system.list; NULL = none */
     int64_t q_len;
     int64_t k_len; /* may be 0; KEYS_AUTO before trial_settle() = q_len */
     int64_t batch;

@@ -275,7 +275,7 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     int status = planner_open(&engine->planner, setup->trial, setup->memory);
     if (!status) status = check_tensors(engine);
     if (!status) status = open_ranks(engine);
-    status = agree(engine, status); /* nobody waits for one that does not come */
+    status = agree(engine, status); /* no rank waits for one that does not come */
     if (!status) status = open_groups(engine);
     if (!status) status = open_plans(engine);
     status = agree(engine, status);

@@ -174,7 +174,7 @@ void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch,
     int64_t local;
     const struct view *view = engine_find(engine, tensor, position, &local);
     if (view) view_read(view, batch, local, head, to);
-    else to[0] = NAN; /* nobody owns it: no check may pass */
+    else to[0] = NAN; /* no rank owns it: no check may pass */
 }
 
 int engine_gather(const struct engine *engine, enum tensor tensor, const void **data, void **memory)

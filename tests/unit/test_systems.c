@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 
+#include "harness/problem/system.h"
 #include "support/walk.h"
 
 /* As the reports write them. */
@@ -29,17 +30,14 @@ static void the_reports_names_are_known(void **state)
 {
     (void)state;
     for (int i = 0; i < TEST_COUNT(names); i++) {
-        ra_system system = ra_system_default();
         char other[64] = "";
-        assert_ok(ra_system_find(names[i], &system));
-        assert_string_equal(system.name, names[i]);
+        assert_non_null(system_find(names[i]));
+        assert_string_equal(system_find(names[i])->name, names[i]);
         for (size_t c = 0; names[i][c]; c++) other[c] = (char)toupper(names[i][c]);
-        assert_ok(ra_system_find(other, &system)); /* in any case */
-        assert_string_equal(system.name, names[i]);
+        assert_ptr_equal(system_find(other), system_find(names[i])); /* in any case */
     }
     int rows = 0;
-    ra_system system = ra_system_default();
-    while (ra_system_at(rows, &system) == RA_OK) rows++;
+    while (system_at(rows)) rows++;
     assert_int_equal(rows, TEST_COUNT(names));
 }
 
@@ -53,7 +51,7 @@ static bool is_known(const char *kind, const char *text)
     return false;
 }
 
-static void expect_pattern(const ra_system *system)
+static void expect_pattern(const struct system *system)
 {
     ra_pattern *pattern;
     if (!system->pattern || !is_known("pattern", system->pattern)) return;
@@ -62,7 +60,7 @@ static void expect_pattern(const ra_system *system)
     ra_pattern_destroy(pattern);
 }
 
-static void expect_order(const ra_system *system)
+static void expect_order(const struct system *system)
 {
     ra_order *order;
     if (!system->order) return;
@@ -75,16 +73,16 @@ static void expect_order(const ra_system *system)
 static void what_they_stand_for_is_there(void **state)
 {
     (void)state;
-    ra_system system = ra_system_default();
-    for (int i = 0; ra_system_at(i, &system) == RA_OK; i++) {
-        assert_true(strlen(system.summary) > 10 && strlen(system.summary) < 90);
-        expect_pattern(&system);
-        expect_order(&system);
-        assert_true(is_known("strategy", system.strategy));
-        assert_true(is_known("partition", system.partition));
-        bool has_transport = !system.transport || is_known("transport", system.transport);
-        if (has_transport) assert_null(system.missing);
-        else assert_non_null(strstr(system.missing, system.transport));
+    for (int i = 0; system_at(i); i++) {
+        const struct system *system = system_at(i);
+        assert_true(strlen(system->summary) > 10 && strlen(system->summary) < 90);
+        expect_pattern(system);
+        expect_order(system);
+        assert_true(is_known("strategy", system->strategy));
+        assert_true(is_known("partition", system->partition));
+        bool has_transport = !system->transport || is_known("transport", system->transport);
+        if (has_transport) assert_null(system_missing(system));
+        else assert_non_null(strstr(system_missing(system), system->transport));
     }
 }
 
@@ -104,9 +102,10 @@ static void they_stand_for_what_the_list_says(void **state)
         { "BlockSparseRingAttention", "blocks:64;local=4;global=1", "sequential", "ring", NULL },
     };
     for (int i = 0; i < TEST_COUNT(rows); i++) {
-        ra_system system = ra_system_default();
-        assert_ok(ra_system_find(rows[i].name, &system));
-        const char *got[] = { system.pattern, system.order, system.strategy, system.transport };
+        const struct system *system = system_find(rows[i].name);
+        assert_non_null(system);
+        const char *got[] = { system->pattern, system->order, system->strategy,
+                              system->transport };
         const char *want[] = { rows[i].pattern, rows[i].order, rows[i].strategy,
                                rows[i].transport };
         for (int f = 0; f < TEST_COUNT(got); f++) {
@@ -116,20 +115,15 @@ static void they_stand_for_what_the_list_says(void **state)
     }
 }
 
-static void unknown_names_are_told_all_others(void **state)
+static void unknown_names_are_refused(void **state)
 {
     (void)state;
-    ra_system system = ra_system_default();
-    assert_fails(RA_ERR_ARGUMENT, "system: \"FlashAttention\" is not known; there are Standard",
-                 ra_system_find("FlashAttention", &system));
-    for (int i = 0; i < TEST_COUNT(names); i++) assert_non_null(strstr(ra_last_error(), names[i]));
-    assert_fails(RA_ERR_ARGUMENT, "\"Ring\" is not known", ra_system_find("Ring", &system));
-    assert_fails(RA_ERR_ARGUMENT, "\"\" is not known", ra_system_find("", &system));
-    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_system_find(NULL, &system));
-    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_system_find("RingDilated", NULL));
-    assert_fails(RA_ERR_ARGUMENT, "there is no row -1", ra_system_at(-1, &system));
-    assert_fails(RA_ERR_ARGUMENT, "there is no row 99", ra_system_at(99, &system));
-    assert_null(system.name); /* nothing was written */
+    static const char *const unknown[] = { "FlashAttention", "Ring", "" };
+    for (int i = 0; i < TEST_COUNT(unknown); i++) {
+        assert_null(system_find(unknown[i]));
+        assert_int_equal(system_check("--system", unknown[i]), EXIT_USAGE);
+    }
+    assert_int_equal(system_check("--system", "RingDilated"), EXIT_PASS);
 }
 
 int main(void)
@@ -138,7 +132,7 @@ int main(void)
         cmocka_unit_test(the_reports_names_are_known),
         cmocka_unit_test(what_they_stand_for_is_there),
         cmocka_unit_test(they_stand_for_what_the_list_says),
-        cmocka_unit_test(unknown_names_are_told_all_others),
+        cmocka_unit_test(unknown_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,7 +23,7 @@ refused "--transport: there is no transport" run --transport pigeon
 refused "strategy 2d: \"two\" is not UxR" run --strategy 2d:two
 refused "strategy 2d:2x4: that is 8 ranks, but there are 6; 2d:2x3 would do" run --ring 6 --strategy 2d:2x4
 refused "\"ulysses:2\" is not known" run --strategy ulysses:2
-refused "bias: it stays with the queries of its rank, and strategy ulysses computes them elsewhere" \
+refused "bias: strategy ulysses sends queries to other ranks, and a bias stays with its rank" \
     verify "causal n=64 h=4 d=8 ring=2 ulysses bias=add"
 refused "--strategy: there is no strategy" run --strategy hope
 refused "--device: the device cuda:1 is not in this version" run --device cuda:1

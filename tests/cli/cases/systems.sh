@@ -14,7 +14,7 @@ ok plan --tokens 64 --json
 says '"system": null'
 ok verify system=hilbertringattention n=20 h=1 d=4 ring=2
 says "passed  full n=20 h=1 d=4 order=hilbert ring=2"
-refused "--system: \"nonsense\" is not known" run --system nonsense
+refused "--system: \"nonsense\" is not known; there are StandardAttention, DilatedAttention, " run --system nonsense
 # With MPI a process alone is a world of one; without, what needs it is refused.
 if [ -f "$(dirname "$ringattn")/libringattn_mpi.so" ]; then
     ok run --system distributedringattention --tokens 64

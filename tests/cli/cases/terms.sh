@@ -29,7 +29,7 @@ refused "--softcap: \"many\" is not a number" run --softcap many
 refused "--alibi: its value is empty" run --alibi=
 refused "--alibi: \"x\" is not a number" run --alibi=0.5,x
 refused "--alibi: 2 slopes for 3 query heads" run --tokens 4 --heads 3 --alibi=1,2
-refused "--alibi takes its value behind an equals sign: --alibi=1" run --alibi 1
+refused "--alibi takes its value after an equals sign: --alibi=1" run --alibi 1
 refused "--dropout: 1 would drop every weight" run --dropout 1
 refused "--dropout: -1 is out of range" run --dropout -1
 refused "--sinks: \"z\" is not a .npy file" run --sinks z
