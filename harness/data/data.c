@@ -190,8 +190,8 @@ static void fill_position(const struct trial *trial, enum tensor tensor, int64_t
         }
 }
 
-int data_fill_places(const struct trial *trial, enum tensor tensor, const struct shard *shard,
-                     const struct view *view)
+int data_fill(const struct trial *trial, enum tensor tensor, const struct shard *shard,
+              const struct view *view)
 {
     float *row = malloc((size_t)view->dim * sizeof *row);
     if (!row) return EXIT_FAULT;
@@ -204,10 +204,4 @@ int data_fill_places(const struct trial *trial, enum tensor tensor, const struct
         }
     free(row);
     return EXIT_PASS;
-}
-
-int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
-              const struct view *view)
-{
-    return data_fill_places(trial, tensor, &(struct shard){ runs, run_count, NULL }, view);
 }

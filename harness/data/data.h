@@ -64,9 +64,7 @@ struct shard {
 };
 
 /* Fills a view with the positions of a shard. */
-int data_fill_places(const struct trial *trial, enum tensor tensor, const struct shard *shard,
-                     const struct view *view);
-int data_fill(const struct trial *trial, enum tensor tensor, const ra_run *runs, int64_t run_count,
-              const struct view *view); /* without an order */
+int data_fill(const struct trial *trial, enum tensor tensor, const struct shard *shard,
+              const struct view *view);
 
 #endif

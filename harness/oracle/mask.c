@@ -120,7 +120,8 @@ static int read_option(struct mask *mask, const char **at, bool *understood)
     return EXIT_PASS;
 }
 
-int mask_open(struct mask *mask, const char *pattern)
+/* One head, sequential order. */
+static int read_pattern(struct mask *mask, const char *pattern)
 {
     const char *at = pattern ? pattern : "full";
     bool understood;
@@ -136,10 +137,10 @@ int mask_open(struct mask *mask, const char *pattern)
     return status;
 }
 
-int mask_open_for(struct mask *mask, const struct mask_setup *setup)
+int mask_open(struct mask *mask, const struct mask_setup *setup)
 {
     int64_t *positions;
-    int status = mask_open(mask, setup->pattern);
+    int status = read_pattern(mask, setup->pattern);
     if (status) return status;
     mask->heads = setup->heads;
     status = places_open(setup->order, setup->length, &positions);
@@ -197,9 +198,4 @@ int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t 
         pair.key_index = mask->indices[key];
     }
     return mask->rule->count(mask, &pair);
-}
-
-bool mask_sees(const struct mask *mask, int64_t position, int64_t key)
-{
-    return mask_count(mask, 0, position, key) > 0;
 }

@@ -22,25 +22,20 @@ struct mask {
     int64_t *indices; /* of every position, or NULL: they are the same */
 };
 
-/* The text must be one that the library accepts. One head, sequential order. EXIT_FAULT, with a
- * sentence, if it is not understood here. */
-int mask_open(struct mask *mask, const char *pattern);
-void mask_close(struct mask *mask);
-
-/* The same with so many query heads, and `length` positions in an order (NULL = sequential). */
 struct mask_setup {
-    const char *pattern, *order;
-    int64_t heads, length;
+    const char *pattern, *order; /* the order NULL = sequential */
+    int64_t heads, length;       /* query heads; positions */
 };
-int mask_open_for(struct mask *mask, const struct mask_setup *setup);
+
+/* The text must be one that the library accepts. EXIT_FAULT, with a sentence, if it is not
+ * understood here. */
+int mask_open(struct mask *mask, const struct mask_setup *setup);
+void mask_close(struct mask *mask);
 
 /* How often the query of `head` at `position` sees this key. */
 int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key);
 
 /* The document of a position, as [*first, *end); everything where there are no documents. */
 void mask_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end);
-
-/* Does head 0 see the key at all? */
-bool mask_sees(const struct mask *mask, int64_t position, int64_t key);
 
 #endif

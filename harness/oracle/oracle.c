@@ -17,7 +17,7 @@ int oracle_open(struct oracle *oracle, const struct trial *trial, struct source 
     oracle->scale = trial->scale > 0.0 ? (double)(float)trial->scale
                                        : 1.0 / sqrt((double)trial->dim);
     struct mask_setup setup = { trial->pattern, trial->order, trial->q_heads, trial->k_len };
-    return mask_open_for(&oracle->mask, &setup);
+    return mask_open(&oracle->mask, &setup);
 }
 
 void oracle_close(struct oracle *oracle) { mask_close(&oracle->mask); }

@@ -54,21 +54,6 @@ void trial_clear(struct trial *trial)
     trial_default(trial);
 }
 
-int trial_copy(const struct trial *from, struct trial *to)
-{
-    char **texts[OWNED_TEXTS];
-    int status = EXIT_PASS;
-    *to = *from;
-    to->slopes = NULL;
-    owned_texts(to, texts);
-    for (int i = 0; i < OWNED_TEXTS; i++) {
-        const char *text = *texts[i];
-        *texts[i] = text && !status ? strdup(text) : NULL;
-        if (text && !*texts[i] && !status) status = fault("out of memory: %zu bytes", strlen(text));
-    }
-    return status || !from->slopes ? status : alibi_slopes(to->alibi, to->q_heads, &to->slopes);
-}
-
 /* ---- Fields, one by one ---------------------------------------------------------------------- */
 
 /* The library's sentence after the flag or word that caused it, without the library's own name for

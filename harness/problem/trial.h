@@ -57,7 +57,6 @@ struct trial {
 /* Fields not given yet are 0, "", KEYS_AUTO or DTYPE_AUTO. */
 void trial_default(struct trial *trial);
 void trial_clear(struct trial *trial);
-int trial_copy(const struct trial *from, struct trial *to);
 
 /* Sets one field by its key in a problem string; `what` names it in sentences ("--tokens",
  * "n="). */

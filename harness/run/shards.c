@@ -116,7 +116,7 @@ ra_status shards_fill(struct engine *engine, int rank, enum tensor tensor)
     if (is_borrowed(engine, tensor)) return RA_OK;
     if (!inputs) {
         struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
-        int status = data_fill_places(engine->trial, tensor, &shard, &r->views[tensor]);
+        int status = data_fill(engine->trial, tensor, &shard, &r->views[tensor]);
         return status ? ra_transport_error(RA_ERR_MEMORY, "out of memory") : RA_OK;
     }
     if (inputs->files[tensor]) {

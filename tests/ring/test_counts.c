@@ -376,8 +376,8 @@ static void census_open(struct census *c, const char *problem)
     assert_ok(ra_pattern_parse(t->pattern, &pattern));
     census_owners(c, pattern);
     ra_pattern_destroy(pattern);
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
-    assert_int_equal(mask_open_for(&sent, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
+    assert_int_equal(mask_open(&sent, &setup), 0);
     c->straight = sends_straight(t->pattern) || !c->ring;
     if (moves_anything(&mask, t->k_len)) {
         sent.causal = false;

@@ -149,7 +149,7 @@ static void check_dropout(const char *problem)
     struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
     make_unit_vectors(&lab);
     lab_run(&lab);
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
     for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++)
         check_row(&lab, &mask, row / t->q_heads / t->q_len, row / t->q_heads % t->q_len,
                   row % t->q_heads);
@@ -285,7 +285,7 @@ static void write_mask(struct lab *lab, const char *pattern)
     const struct trial *t = &lab->trial;
     struct mask_setup setup = { pattern, t->order, t->q_heads, t->k_len };
     unsigned char *at = lab->terms.bias;
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
     for (int64_t h = 0; h < lab->terms.bias_heads; h++)
         for (int64_t q = 0; q < t->q_len; q++)
             for (int64_t k = 0; k < t->k_len; k++)

@@ -138,7 +138,7 @@ static void check_changes(const struct lab *a, const struct lab *b, int64_t toke
     const struct trial *t = &a->trial;
     struct mask mask;
     struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
     for (int64_t row = 0; row < t->q_len * t->q_heads; row++) {
         int64_t query = row / t->q_heads, h = row % t->q_heads;
         bool sees = mask_count(&mask, h, query, token) > 0;

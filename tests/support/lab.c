@@ -53,7 +53,8 @@ static void open_whole(struct lab *lab, enum tensor tensor)
     view->data = need_memory(bytes);
     memset(view->data, POISON, bytes);
     ra_run all = { 0, 1, length };
-    if (tensor <= TENSOR_DLSE) assert_int_equal(data_fill(&packed, tensor, &all, 1, view), 0);
+    if (tensor <= TENSOR_DLSE)
+        assert_int_equal(data_fill(&packed, tensor, &(struct shard){ &all, 1, NULL }, view), 0);
 }
 
 static void open_order(struct lab *lab)

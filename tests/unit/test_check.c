@@ -28,7 +28,7 @@ static void run_open(struct run *run, const char *problem)
         assert_true(view_shape(&run->trial, i, all.count, &view, &bytes));
         run->inputs.data[i] = view.data = malloc(bytes);
         assert_non_null(view.data);
-        assert_int_equal(data_fill(&run->trial, i, &all, 1, &view), 0);
+        assert_int_equal(data_fill(&run->trial, i, &(struct shard){ &all, 1, NULL }, &view), 0);
     }
 }
 

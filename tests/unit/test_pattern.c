@@ -458,7 +458,7 @@ static void check_rows(const char *text, struct size size)
     struct mask_setup setup = { .pattern = text, .heads = size.heads, .length = size.k_len };
     uint8_t seen[MOST_N + 1];
     assert_ok(ra_pattern_parse(text, &pattern));
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
     for (int64_t i = 0; i < size.q_len * size.heads; i++) {
         int64_t query = i / size.heads, position = query + size.k_len - size.q_len;
         int head = (int)(i % size.heads);
@@ -636,7 +636,7 @@ static void check_run(const char *text, struct size size, ra_run q)
     struct mask_setup setup = { .pattern = text, .heads = size.heads, .length = size.k_len };
     c = (struct collector){ .q = q, .k_len = size.k_len, .heads = size.heads };
     assert_ok(ra_pattern_parse(text, &pattern));
-    assert_int_equal(mask_open_for(&mask, &setup), 0);
+    assert_int_equal(mask_open(&mask, &setup), 0);
     struct ra__rows rows = { pattern, size.k_len, size.heads, false };
     assert_ok(ra__pattern_rows(&rows, q, (struct ra__row_sink){ collect, &c }));
     for (int head = 0; head < size.heads; head++)
