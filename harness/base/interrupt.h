@@ -1,9 +1,9 @@
 /* interrupt.h - Ctrl-C, SIGTERM and SIGHUP: work ends in good order, and soon.
  *
  * From interrupt_catch() on, the first of them sets a flag that loops look at, so that they end in
- * good order. What has not ended after INTERRUPT_SECONDS, for it does not look, is ended here: files
- * that are not whole are removed, the same sentence is said, and the exit status is the same. A
- * second signal kills as usual. */
+ * good order. Work that has not ended after INTERRUPT_SECONDS, because it does not look, is ended
+ * here: files that are not whole are removed, sentence and exit status are the same. A second
+ * signal kills as usual. */
 #ifndef HARNESS_INTERRUPT_H
 #define HARNESS_INTERRUPT_H
 

@@ -6,7 +6,7 @@
  * `small` belongs to each value: what single roundings can do where the naive sum was lucky. One of
  * the result, u |exact|, two in f32 of the terms of its sum, and what it moves by when every score
  * moves by one rounding of its own terms (oracle.h). `grain` is the same with u of the terms in
- * place of the result. So one row whose scores are almost equal and large, where a rounding decides,
+ * place of the result. So a row whose scores are large and almost equal, where a rounding decides,
  * does not excuse the others.
  *
  * Rows that see nothing must be exactly 0, with LSE = -inf. What depends on a NaN must be NaN, and

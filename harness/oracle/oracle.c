@@ -125,8 +125,8 @@ void oracle_row_close(struct oracle_row *row)
 
 /* ---- Sums ------------------------------------------------------------------------------------ */
 
-/* A dot product, exact, by sizes and naive. The naive one adds up in order; the others in four parts, for
- * speed. */
+/* A dot product: exact, of sizes, naive. The naive one adds up in order; the others in four parts,
+ * for speed. */
 static struct number dot(const float *a, const float *b, int64_t dim)
 {
     double exact[4] = { 0 }, terms[4] = { 0 };

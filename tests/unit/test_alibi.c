@@ -1,5 +1,5 @@
-/* test_alibi.c - the standard slopes, against numbers computed by hand from the original definition,
- * in exponents and in decimals. */
+/* test_alibi.c - the standard slopes, against numbers computed by hand from the original
+ * definition, in exponents and in decimals. */
 #include "support/test.h"
 
 #include <math.h>
