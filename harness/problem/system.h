@@ -8,7 +8,7 @@
 /* A system by the name that reports know it by, and what it stands for here. */
 struct system {
     const char *name;
-    const char *summary; /* one line */
+    const char *summary;                                            /* one line */
     const char *pattern, *order, *strategy, *partition, *transport; /* NULL: left open */
     const char *missing; /* what to say while its transport is not there */
 };
