@@ -51,9 +51,9 @@ int system_check(const char *what, const char *name)
     const struct system *system = system_find(name);
     if (system) {
         const char *missing = system_missing(system);
-        return missing
-                   ? refuse("%s: %s cannot be had here: it needs %s", what, system->name, missing)
-                   : EXIT_PASS;
+        return missing ? refuse("%s: %s is not available here: it needs %s", what, system->name,
+                                missing)
+                       : EXIT_PASS;
     }
     struct string names = { .lost = false };
     for (int i = 0; i < COUNT(systems); i++)

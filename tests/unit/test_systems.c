@@ -104,8 +104,7 @@ static void they_stand_for_what_the_list_says(void **state)
     for (int i = 0; i < TEST_COUNT(rows); i++) {
         const struct system *system = system_find(rows[i].name);
         assert_non_null(system);
-        const char *got[] = { system->pattern, system->order, system->strategy,
-                              system->transport };
+        const char *got[] = { system->pattern, system->order, system->strategy, system->transport };
         const char *want[] = { rows[i].pattern, rows[i].order, rows[i].strategy,
                                rows[i].transport };
         for (int f = 0; f < TEST_COUNT(got); f++) {
