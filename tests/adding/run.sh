@@ -67,7 +67,7 @@ expect 'includes stay within their layers' sh "$tree/tools/check_layers.sh" "$tr
 expect 'the check compiles' \
     "$cc" -std=c11 -Wall -Wextra -I"$tree/include" "$here/check.c" "$build/libringattn.a" -lm -lpthread -o "$work/check"
 
-listed() { "$build/ringattn" info | grep -q "^  [*+] $1 "; }
+listed() { "$build/ringattn" info | grep -Eq "^  [*+] $1( |$)"; }
 expect 'info lists the pattern' listed 'distances:A,B,...'
 expect 'info lists the kernel' listed tiny
 expect 'info lists the transport' listed paced
