@@ -12,7 +12,7 @@
 enum { RANKS = 4, TOKENS = 1000, BLOCK = 16, HEADS = 4, KV_HEADS = 2, DIM = 32 };
 enum { Q_ROW = HEADS * DIM, K_ROW = KV_HEADS * DIM, MINE = TOKENS / RANKS + BLOCK };
 
-/* What the model says of token t; here, waves. */
+/* The key, value and query of token t; here, sine waves. */
 static float q_at(int t, int i) { return 4.0f * sinf(0.7f * (float)t + 1.1f * (float)i); }
 static float k_at(int t, int i) { return cosf(0.3f * (float)t * (float)(i % 7) + (float)i); }
 static float v_at(int t, int i) { return sinf(0.01f * (float)t + (float)i); }
@@ -45,7 +45,7 @@ static ra_status fold(ra_state *state, const ra_const_tensor *q, struct cache *c
     return status;
 }
 
-/* One token on one rank. The query sits at the last position, so it sees all keys there are. */
+/* One token on one rank. The query is at the last position, so it sees all keys. */
 static ra_status decode(ra_state *state, ra_group *group, int t)
 {
     int rank = ra_group_rank(group);

@@ -5,8 +5,8 @@
  * order changes is who these keys are. For each grid and pattern, printed for row by row against
  * Hilbert:
  *
- *     4-near, 8-near   share of the 4 and 8 neighbours on the grid that a cell sees
- *     nearest          share it sees of the (2g + 1) B cells nearest to it
+ *     4-near, 8-near   fraction of the 4 and 8 neighbours on the grid that a cell sees
+ *     nearest          fraction it sees of the (2g + 1) B cells nearest to it
  *
  * A few rows of every count are compared with what ra_problem_row() says the library computes.
  *
@@ -75,7 +75,7 @@ static int sees(const struct grid *grid, int block, int reach, int p, int j)
     return distance <= reach && distance >= -reach;
 }
 
-/* Share of the cells at these offsets that is seen, over all cells of the grid. */
+/* Fraction of the cells at these offsets that is visible, over all cells of the grid. */
 static double share(const struct grid *grid, int block, int reach, const struct offset *at, int n)
 {
     int64_t seen = 0, there = 0;

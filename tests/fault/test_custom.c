@@ -1,5 +1,5 @@
-/* test_custom.c - messages carried by the caller's callbacks: the same bits as between threads,
- * and an error of a callback reaches the caller with its words, rank and hop. */
+/* test_custom.c - messages sent by the caller's callbacks: the same bits as between threads, and an
+ * error of a callback reaches the caller with its sentence, rank and hop. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -39,7 +39,7 @@ static void print(struct walk *walk, const char *sample, const char *strategy,
            partition, index);
 }
 
-/* The sample over three documents, one of them empty, cut each for itself. */
+/* The sample over three documents, one of them empty, each partitioned for itself. */
 static void print_documents(struct walk *walk, const char *sample, const char *strategy,
                             const char *partition)
 {

@@ -1,6 +1,6 @@
 /* test_counts.c - hops, bytes, pairs and FLOPs of every rank against closed formulas, and against a
- * count by brute force over all pairs of positions. The lab holds
- * every run against its forecast. */
+ * count by brute force over all pairs of positions. The lab compares every run with its
+ * forecast. */
 #include "support/dice.h"
 #include "support/lab.h"
 #include "support/walk.h"
@@ -131,7 +131,7 @@ static void window_contiguous_ring(void **state)
                 }
 }
 
-/* With P dividing n: ceil(L / block) hops, and only the rows within reach. */
+/* With P dividing n: ceil(L / block) hops, and only the tokens inside the window. */
 static void window_reaches_no_further_than_it_must(void **state)
 {
     (void)state;
@@ -193,8 +193,8 @@ static void full_allgather(void **state)
             }
 }
 
-/* One rank's share is (P - 1) / P of everything, there and back, and nothing more: h=8/4 d=8 dv=12
- * b=3 bf16, so that every rank has some heads, and 2 or 4 of them the same number. */
+/* A rank sends (P - 1) / P of everything, before and after, and nothing more: h=8/4 d=8 dv=12 b=3
+ * bf16, so that every rank has some heads, and 2 or 4 of them the same number. */
 static void full_ulysses(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void full_ulysses(void **state)
             }
 }
 
-/* Both: swaps among U members, and a ring of R teams with U times as many rows, 1 / U of the
+/* Both: all-to-all among U members, and a ring of R teams with U times as many tokens, 1 / U of the
  * heads. */
 static void full_2d(void **state)
 {
@@ -249,9 +249,10 @@ enum { MOST_N = 256, MOST_RANKS = 8, MOST_KV_HEADS = 8 };
 struct census {
     struct trial trial;
     int ranks;
-    int team, teams;     /* ranks that swap heads, and how many such teams; 1 and ranks otherwise */
-    bool ring, straight; /* direct: keys go to their readers, not from neighbour to neighbour */
-    int owner[2][MOST_N];                         /* of each index; queries, keys */
+    /* ranks that exchange heads, and the number of such teams; 1 and ranks otherwise */
+    int team, teams;
+    bool ring, straight;  /* direct: keys go to their readers, not from neighbour to neighbour */
+    int owner[2][MOST_N]; /* of each index; queries, keys */
     int64_t count[2][MOST_RANKS];                 /* positions of each rank */
     bool need[MOST_RANKS][MOST_KV_HEADS][MOST_N]; /* [reader][KV head][key] */
     int64_t pairs[MOST_RANKS];                    /* over heads, of one batch item */
@@ -390,7 +391,7 @@ static void census_open(struct census *c, const char *problem)
     mask_close(&sent);
 }
 
-/* The rank h places on round the ring: the same member of another team. */
+/* The rank at distance h around the ring: the same member of another team. */
 static int places_on(const struct census *c, int rank, int h)
 {
     int team = (rank / c->team + h + c->teams) % c->teams;
@@ -437,8 +438,8 @@ static int64_t straight_cells(const struct census *c, int rank, bool gradients)
     return cells;
 }
 
-/* Bytes that `from` sends to `to` when their team swaps heads, or when results go home: of rows and
- * heads of queries, and of keys. */
+/* Bytes that `from` sends to `to` in the all-to-all before the program, or after it: of queries
+ * with their heads, and of keys. */
 static int64_t swapped(const struct census *c, int from, int to, bool in, bool backward)
 {
     const struct trial *t = &c->trial;
@@ -464,7 +465,7 @@ static int64_t swap_bytes(const struct census *c, int rank, bool backward)
     return bytes;
 }
 
-/* Waves in which something goes or comes. */
+/* Rounds in which something is sent or received. */
 static int64_t swap_hops(const struct census *c, int rank, bool backward)
 {
     int64_t hops = 0;

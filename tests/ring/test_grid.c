@@ -61,8 +61,7 @@ static void run_point(const struct point *p, const char *dtype)
 }
 
 /* Every how many-th point is run. No list has a length that shares a factor with these numbers, so
- * that every row of every list takes its turn with every row of the others, if not with all at
- * once. */
+ * every entry of every list is combined with every entry of the others, if not with all at once. */
 static int stride(void) { return test_long() ? 1 : test_slow() ? 101 : 23; }
 
 static void run_dtypes(struct point *p)

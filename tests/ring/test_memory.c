@@ -104,8 +104,8 @@ static void allgather_bytes_follow_the_formulas(void **state)
     }
 }
 
-/* Teams: the share with its LSE, and a message out, one or two in; h=8/4, so that shares are even,
- * or, 8 members, h=8/2, where 4 members share a KV head. */
+/* Teams: the head slice with its LSE, and a message out, one or two in; h=8/4, so that slices are
+ * equal, or, 8 members, h=8/2, where 4 members share a KV head. */
 static void check_team(int u, int r, const char *dtype, size_t e, bool shared)
 {
     char problem[128];

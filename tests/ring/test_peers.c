@@ -5,7 +5,7 @@
 #include "harness/check/check.h"
 #include "harness/run/engine.h"
 
-/* Runs a problem through the library and holds every number against the oracle. */
+/* Runs a problem through the library and compares every number with the oracle. */
 static void verify(const char *format, ...) __attribute__((format(printf, 1, 2)));
 static void verify(const char *format, ...)
 {

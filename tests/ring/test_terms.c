@@ -117,7 +117,7 @@ static bool kept(const struct trial *t, int64_t batch, int64_t head, int64_t pos
     return (double)philox_word((uint64_t)t->seed, counter, (int)(key % 4)) >= t->dropout * 0x1p32;
 }
 
-/* One row: what was kept has its share of the sum, what was dropped has none. A number is rounded
+/* One row: a kept weight has its fraction of the sum, a dropped one has none. A number is rounded
  * to the dtype, and its weight may have been before. */
 static void check_row(const struct lab *lab, const struct mask *mask, int64_t batch, int64_t query,
                       int64_t head)

@@ -1,5 +1,5 @@
 /* test_threads.c - results do not depend on the number of threads, bit for bit, forward and
- * backward, on problems large enough that a backward step is cut into chunks of keys and queries;
+ * backward, on problems large enough that a backward step is split into chunks of keys and queries;
  * and with many threads they are still right. */
 #include "support/expect.h"
 #include "support/walk.h"

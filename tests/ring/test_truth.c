@@ -1,6 +1,6 @@
-/* test_truth.c - the rules that hold for every pattern, partition, strategy and rank count: weights
- * that add up to one, who can change whom, errors that do not grow with the ring, any length, and
- * the same bits again. */
+/* test_truth.c - the rules for every pattern, partition, strategy and rank count: weights that add
+ * up to one, which token can change which result, errors that do not grow with the ring, any
+ * length, and the same bits again. */
 #include "support/expect.h"
 #include "support/walk.h"
 
@@ -476,7 +476,7 @@ static void the_same_run_twice(void **state)
                 }
 }
 
-/* Threads share work out; they do not change it. */
+/* Threads divide the work; they do not change it. */
 static void compare_threads(const char *direction)
 {
     static const char *const shapes[] = { "n=193 h=1 d=16", "n=300 h=4/2 d=8 b=2",

@@ -158,8 +158,8 @@ double job_logaddexp(double a, double b);
 struct ra__forward_job job_forward_of(struct job_world *w);
 struct ra__backward_job job_backward_of(struct job_world *w);
 
-/* Both return the pairs that the kernel counted. Backward, the world is cut into as many jobs as
- * need be. */
+/* Both return the pairs that the kernel counted. Backward, the world is split into as many jobs as
+ * necessary. */
 int64_t job_run_forward(struct job_world *w);
 int64_t job_run_backward(struct job_world *w);
 

@@ -26,8 +26,8 @@ bool walk_sample(int index, char *text, size_t capacity);
 /* The same over all orders, each good for up to 128 positions. */
 bool walk_order(int index, char *text, size_t capacity);
 
-/* The strategy for a problem with these words: a bias stays with its queries, so where ranks swap
- * heads it is the ring. */
+/* The strategy for a problem with these words: a bias stays with its queries, so with strategies
+ * that exchange heads it is the ring. */
 const char *walk_strategy(const ra_part *strategy, const char *words);
 
 extern const int walk_ranks[7]; /* 1, 2, 3, 4, 5, 7, 8 */

@@ -8,7 +8,7 @@
 #include "core/status.h"
 #include "kernel/state.h"
 
-/* A multiple of every kernel's block, where runs may be cut without changing a bit. */
+/* A multiple of every kernel's block, where runs may be split without changing a bit. */
 enum { ANY_BLOCK = 256 };
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -546,7 +546,7 @@ static void no_runs_at_all(void **state)
 
 static void count_breath(void *context) { ++*(int *)context; }
 
-/* A job breathes along its keys, however few queries it has: a long one must not look lost. */
+/* A job polls along its keys, however few queries it has: a long one must not look lost. */
 static void jobs_breathe(void **state)
 {
     (void)state;
@@ -669,7 +669,7 @@ static void nan_goes_to_the_rows_that_see_it_and_no_further(void **state)
         }
 }
 
-/* The same where many rows share packed blocks: in a poisoned one each has values of its own. */
+/* The same if many rows share packed blocks: in a poisoned block each row has values of its own. */
 static void nan_spoils_no_block_for_other_rows(void **state)
 {
     (void)state;

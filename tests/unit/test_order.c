@@ -65,7 +65,7 @@ static void hilbert_by_hand(void **state)
     static const int64_t four[] = { 0, 1, 5, 4, 8, 12, 13, 9, 10, 14, 15, 11, 7, 6, 2, 3 };
     static const int64_t two[] = { 0, 2, 3, 1 };
     static const int64_t eleven[] = { 0, 1, 5, 4, 8, 9, 10, 7, 6, 2, 3 };
-    static const int64_t three[] = { 0, 1, 4, 3, 6, 7, 8, 5, 2 }; /* 3x3 cut out of 4x4 */
+    static const int64_t three[] = { 0, 1, 4, 3, 6, 7, 8, 5, 2 }; /* 3x3 inside 4x4 */
     expect_list("hilbert:4x4", 16, four);
     expect_list("hilbert", 16, four);
     expect_list("hilbert", 4, two);
@@ -92,7 +92,7 @@ static void neighbours_on_the_curve_are_neighbours(void **state)
     }
 }
 
-/* A smaller grid visits its cells in the same sequence as the square it is cut out of. */
+/* A smaller grid visits its cells in the same sequence as the square that contains it. */
 static void grids_are_cut_out_of_squares(void **state)
 {
     (void)state;

@@ -358,7 +358,7 @@ static void wrong_numbers_are_refused(void **state)
     ra_pattern_destroy(pattern);
 }
 
-/* Numbers of a problem that only say who sees whom. */
+/* Numbers of a problem that matter for the mask only. */
 struct size {
     int64_t q_len, k_len;
     int heads;

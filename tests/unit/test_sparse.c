@@ -380,7 +380,7 @@ static void any_pattern_follows_its_formula(void **state)
 
 /* ---- Philox ---------------------------------------------------------------------------------- */
 
-/* Words below share x 2^32 are hit: as many integers as that, rounded up. */
+/* Words below fraction x 2^32 are hit: as many integers as that, rounded up. */
 static void philox_limits_are_exact(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* test_state.c - attention in pieces: any order and any cuts give what one call gives, within
- * rounding; halves merge; nothing folded is safe; states and partials can be carried elsewhere. */
+/* test_state.c - attention in parts: any order and any split give what one call gives, within
+ * rounding; halves merge; nothing folded is safe; states and partials can be copied elsewhere. */
 #include "support/lab.h"
 #include "support/walk.h"
 
@@ -296,7 +296,7 @@ static void partials_merge(void **state)
     memcpy(lse, p.lse, 80 * sizeof *lse);
     assert_ok(ra_state_init(a));
     assert_ok(fold(&p, a, cut, 40 - cut));
-    finish(&p, a); /* queries before the cut see nothing of this half: -inf */
+    finish(&p, a); /* queries before the split see nothing of this half: -inf */
     assert_true(isinf(p.lse[0]));
     assert_ok(ra_partial_merge(rows, 8, out, lse, p.out, p.lse));
     for (int i = 0; i < 80; i++) {

@@ -5,8 +5,8 @@
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
 
-/* Every query head is in one share, next to its KV head, and shares of a KV head are as even as can
- * be. */
+/* Every query head is in one slice, next to its KV head, and slices of a KV head are as equal as
+ * possible. */
 static void check_heads(int q_heads, int kv_heads, int size)
 {
     struct ra__shape shape = { .q_heads = q_heads, .kv_heads = kv_heads };

@@ -318,7 +318,7 @@ static void side_run(struct side *s, const struct ra__kernel *kernel, void *work
     assert_int_equal(job.pairs % kv_heads, 0);
 }
 
-/* Runs whose rows follow one another; those before `cut` in a job of their own, with the state
+/* Runs whose keys are adjacent; those before `cut` in a job of their own, with the state
  * between. */
 struct stages {
     const struct ra__key_run *runs;
@@ -332,7 +332,7 @@ static const struct ra__key_run own[] = {
 };
 static const struct stages all_runs = { own, TEST_COUNT(own), 2 };
 
-/* Keys that begin and end within a pair, where others share its grain. */
+/* Keys that begin and end within a pair, where others share its operand. */
 enum { FENCE = 3, FENCED = 333 };
 static const struct ra__key_run fenced[] = { { FENCE, 1, 257, 1, FENCED - 100, JOB_FULL },
                                              { FENCE, 1, 258, 1, FENCED, JOB_FULL } };
