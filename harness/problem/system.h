@@ -14,7 +14,7 @@ struct system {
 };
 
 const struct system *system_find(const char *name); /* in any case; NULL if there is none */
-const struct system *system_at(int index);          /* NULL behind the last one */
+const struct system *system_at(int index);          /* NULL after the last one */
 
 /* NULL, or what the system needs that is not here. */
 const char *system_missing(const struct system *system);
