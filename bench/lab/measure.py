@@ -3,7 +3,6 @@
   usage: measure.py FOLDER [--seconds S] [--rounds R] [--cases full,causal,...] [--n N] NAME...
          --hops P: full attention as P launches over a P-th of the keys each, with state in and out
          --jump:   scores jump by 2^1000 at the last block of every row, so that all is replayed
-         --flex:   FlexAttention too, where the case has a mask
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data, forward or backward. A ratio is cuDNN's time over the variant's in the same round; printed are
@@ -26,12 +25,6 @@ CASES = {
     "window": lambda n: Pattern.band(n, n, lo=-4095, hi=0),
     "blocks": lambda n: Pattern.blocks(n, 8),
     "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
-}
-MASKS = {
-    "causal": lambda b, h, q, k: q >= k,
-    "window": lambda b, h, q, k: (q >= k) & (q - k <= 4095),
-    "blocks": lambda b, h, q, k: (q // 64 - k // 64 <= 8) & (k // 64 - q // 64 <= 8),
-    "documents": lambda b, h, q, k: q // 2048 == k // 2048,
 }
 
 
@@ -58,7 +51,7 @@ def timed(function, seconds, sensors):
 class Race:
     """One case at one size: cuDNN and variants of one dim and dtype."""
 
-    def __init__(self, case, n, batch, kernels, options, hops=1, jump=False, flex=False):
+    def __init__(self, case, n, batch, kernels, options, hops=1, jump=False):
         dim, dtype = kernels[0].shape.dim, kernels[0].dtype
         heads = 2048 // dim
         self.pattern = CASES[case](n)
@@ -77,17 +70,9 @@ class Race:
         if kernels[0].backward_kernel:
             self.prepare_backward()
         self.runners = {}
-        if flex and case in MASKS:
-            self.runners["flex"] = self.flex(MASKS[case], n)
         for kernel in kernels:
             make = self.runner if hops == 1 else self.hopper
             self.runners[kernel.name] = make(kernel, options, hops)
-
-    def flex(self, mask, n):
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        blocks = torch.compile(create_block_mask)(mask, None, None, n, n)
-        function = torch.compile(flex_attention)
-        return lambda: function(self.q, self.k, self.v, block_mask=blocks)
 
     def hopper(self, kernel, options, hops):
         n = self.k.shape[2] // hops
@@ -173,7 +158,7 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--section", type=int, default=4)
     parser.add_argument("--item-cost", type=int, default=2)
-    for switch in ("no-split", "rotate", "jump", "flex"):
+    for switch in ("no-split", "rotate", "jump"):
         parser.add_argument("--" + switch, action="store_true")
     parser.add_argument("--spread", type=int, default=0)
     parser.add_argument("--hops", type=int, default=1)
@@ -188,8 +173,7 @@ def main():
         for kind in sorted({kind_of(k) for k in kernels}):
             some = [k for k in kernels if kind_of(k) == kind]
             for case in given.cases.split(","):
-                race = Race(case, given.n, given.batch, some, options, given.hops, given.jump,
-                            given.flex)
+                race = Race(case, given.n, given.batch, some, options, given.hops, given.jump)
                 report(race, race.run(given.seconds, given.rounds, sensors), log)
     sensors.stop()
 

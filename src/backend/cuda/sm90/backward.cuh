@@ -580,6 +580,16 @@ __global__ void __launch_bounds__(F::THREADS, 1)
 
 /* ---- before and after ---- */
 
+/* The dot product of eight numbers of a 16-bit type. */
+template <class T> DEVICE float dot8(uint4 a, uint4 b)
+{
+    const T *x = (const T *)&a, *y = (const T *)&b;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < 8; i++) sum = fmaf((float)x[i], (float)y[i], sum);
+    return sum;
+}
+
 /* lse2 in units of log2, +inf for rows without gradient; delta = rowsum(dout out); dq_sum = 0. A
  * row is DIM / 8 lanes; rows up to padded_rows are written. */
 template <class F>
@@ -601,8 +611,7 @@ __global__ void __launch_bounds__(256) prepare(const __grid_constant__ ra__sm90_
                      row * o.row_stride + 8 * lane;
         const T *y = (const T *)g.data + batch * g.batch_stride + head * g.head_stride +
                      row * g.row_stride + 8 * lane;
-#pragma unroll
-        for (int i = 0; i < 8; i++) delta = fmaf((float)x[i], (float)y[i], delta);
+        delta = dot8<T>(__ldg((const uint4 *)x), __ldg((const uint4 *)y));
     }
 #pragma unroll
     for (int i = LANES / 2; i; i >>= 1) delta += __shfl_xor_sync(ALL_LANES, delta, i);
