@@ -1,0 +1,199 @@
+/* backward_producer.cuh - the warps that load keys and blocks of queries, and those that add dq to
+ * memory. */
+#ifndef RA__SM90_BACKWARD_PRODUCER_CUH
+#define RA__SM90_BACKWARD_PRODUCER_CUH
+
+#include <sm90/backward_shape.cuh>
+
+namespace sm90
+{
+
+/* Blocks [first, last] of a run, numbered over all heads and rows of a batch item's tensor. */
+template <class F> DEVICE int first_tile(int4 run) { return run.x / F::QUERIES; }
+template <class F> DEVICE int last_tile(int4 run) { return (run.x + run.y - 1) / F::QUERIES; }
+
+/* What a block is: its band as consumers need it, (lo, hi, first, limit), counted in columns. */
+template <class F> DEVICE int4 band_of(int4 run, int tile)
+{
+    const int offset = tile * F::QUERIES - run.x;
+    return make_int4(run.z - offset, run.w - offset, -offset, run.y - offset);
+}
+
+template <class F> DEVICE int backward_code_of(int4 band, int key_count)
+{
+    const bool clean = band.x + F::KEYS - 1 <= 0 && band.y >= F::QUERIES - 1 && band.z <= 0 &&
+                       band.w >= F::QUERIES && key_count >= F::KEYS;
+    return clean ? BLOCK_CLEAN : BLOCK_CAREFUL;
+}
+
+struct backward_maps {
+    const CUtensorMap *q, *k, *v, *dout;
+};
+
+template <class F> struct BackwardLoader {
+    const ra__sm90_backward &args;
+    BackwardShared<F> shared;
+    struct backward_maps maps;
+    unsigned blocks; /* loaded so far */
+    unsigned items;
+
+    DEVICE void load_half(uint32_t to, uint32_t column_to, const CUtensorMap *map,
+                          const float *column, uint32_t full, struct box from, int tile) const
+    {
+        barrier_expect(full, F::QUERY_BYTES + F::QUERIES * 4);
+        copy_in(to, map, full, from);
+        copy_in_plain(column_to, column + (size_t)tile * F::QUERIES, F::QUERIES * 4, full);
+    }
+
+    /* Block `tile` of the item's heads; `tile0` is the first block of these in all of memory. */
+    DEVICE void load_block(int batch, int head, int tile, int tile0, int4 band, int next)
+    {
+        const int slot = blocks & 1, lap = blocks >> 1 & 1;
+        const int tiles = args.padded_rows / F::QUERIES, h = tile / tiles;
+        const struct box from = { 0, (tile - h * tiles) * F::QUERIES, 0, head + h, batch };
+        barrier_wait(shared.q_empty(slot), lap ^ 1);
+        if (lane_of() == 0) {
+            shared_store(shared.entry(slot, lap), band);
+            shared_store(shared.entry(slot, lap) + 16, make_int4(next, 0, 0, 0));
+            load_half(shared.q(slot), shared.lse(slot), maps.q, args.lse2, shared.q_full(slot),
+                      from, tile0 + tile);
+        }
+        barrier_wait(shared.do_empty(slot), lap ^ 1);
+        if (lane_of() == 0)
+            load_half(shared.dout(slot), shared.delta(slot), maps.dout, args.delta,
+                      shared.do_full(slot), from, tile0 + tile);
+        blocks++;
+    }
+
+    DEVICE void load_blocks(int4 who, int4 what)
+    {
+        const int4 *runs = (const int4 *)args.runs;
+        const int head = who.y & 0xFFFF;
+        const int tile0 = (who.x * args.q.heads + head) * (args.padded_rows / F::QUERIES);
+        int r = what.x, tile = first_tile<F>(__ldg(runs + r));
+        while (r < what.x + what.y) {
+            const int4 run = __ldg(runs + r);
+            const int4 band = band_of<F>(run, tile);
+            const int now = tile;
+            int next = BLOCK_END;
+            if (++tile > last_tile<F>(run) && ++r < what.x + what.y)
+                tile = first_tile<F>(__ldg(runs + r));
+            if (r < what.x + what.y)
+                next = backward_code_of<F>(band_of<F>(__ldg(runs + r), tile), who.w);
+            load_block(who.x, head, now, tile0, band, next);
+        }
+    }
+
+    /* Tells consumers about the item, and loads its keys and values. */
+    DEVICE void send(int4 who, int4 what)
+    {
+        barrier_wait(shared.kv_empty(), (items & 1) ^ 1);
+        if (lane_of() == 0) {
+            shared_store(shared.item(items & 1), who);
+            shared_store(shared.item(items & 1) + 16, what);
+            if (what.w & BACKWARD_QUIT) {
+                barrier_arrive(shared.k_full());
+            } else {
+                const struct box from = { 0, who.z, 0, (int)((uint32_t)who.y >> 16), who.x };
+                barrier_expect(shared.k_full(), F::KEY_BYTES);
+                copy_in(shared.k(), maps.k, shared.k_full(), from);
+                barrier_expect(shared.v_full(), F::KEY_BYTES);
+                copy_in(shared.v(), maps.v, shared.v_full(), from);
+            }
+        }
+        items++;
+    }
+
+    DEVICE void run(void)
+    {
+        const int4 *list = (const int4 *)args.items;
+        for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
+            const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
+            int4 told = what;
+            if (what.y) {
+                const int4 run = __ldg((const int4 *)args.runs + what.x);
+                told.y = backward_code_of<F>(band_of<F>(run, first_tile<F>(run)), who.w);
+            }
+            send(who, told);
+            load_blocks(who, what);
+        }
+        send(make_int4(0, 0, 0, 0), make_int4(0, 0, 0, BACKWARD_QUIT));
+    }
+};
+
+/* Named barriers of a staging buffer: its consumer and the warp that empties it. */
+enum { STAGING_THREADS = 160 };
+DEVICE int staging_full(int consumer, int buffer) { return 2 + 2 * buffer + consumer; }
+DEVICE int staging_empty(int consumer, int buffer) { return 6 + 2 * buffer + consumer; }
+
+/* Adds what one consumer has staged to dq_sum, block after block. */
+template <class F> struct DqAdder {
+    const ra__sm90_backward &args;
+    BackwardShared<F> shared;
+    int consumer;
+    int done, total; /* blocks */
+    const int32_t *rank;
+
+    DEVICE int count(void) const
+    {
+        const int4 *list = (const int4 *)args.items, *runs = (const int4 *)args.runs;
+        int blocks = 0;
+        for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
+            const int4 what = __ldg(list + 2 * i + 1);
+            for (int r = what.x; r < what.x + what.y; r++)
+                blocks += last_tile<F>(__ldg(runs + r)) - first_tile<F>(__ldg(runs + r)) + 1;
+        }
+        return blocks;
+    }
+
+    /* The buffer that block i goes through is free for it. */
+    DEVICE void offer(int i) const
+    {
+        if (i < total) named_arrive(staging_empty(consumer, i % F::STAGING), STAGING_THREADS);
+    }
+
+    DEVICE void add(int tile)
+    {
+        const int buffer = done % F::STAGING;
+        named_sync(staging_full(consumer, buffer), STAGING_THREADS);
+        int32_t *turn = args.turns + 2 * (size_t)tile + consumer;
+        if (lane_of() == 0) {
+            if constexpr (F::ORDERED) turn_wait(turn, __ldg(rank++));
+            add_out(args.dq_sum + ((size_t)tile * 2 + consumer) * F::HALF,
+                    shared.dq(consumer, buffer), F::HALF * 4);
+            add_out_read();
+        }
+        __syncwarp();
+        offer(done + F::STAGING);
+        done++;
+        if constexpr (F::ORDERED) {
+            if (lane_of() == 0) {
+                add_out_done();
+                turn_pass(turn);
+            }
+            __syncwarp();
+        }
+    }
+
+    DEVICE void run(void)
+    {
+        const int4 *list = (const int4 *)args.items, *runs = (const int4 *)args.runs;
+        total = count();
+        for (int i = 0; i < F::STAGING; i++) offer(i);
+        if constexpr (F::ORDERED) rank = args.ranks + args.rank_starts[blockIdx.x];
+        for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
+            const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
+            const int head = who.x * args.q.heads + (who.y & 0xFFFF);
+            const int tile0 = head * (args.padded_rows / F::QUERIES);
+            for (int r = what.x; r < what.x + what.y; r++) {
+                const int4 run = __ldg(runs + r);
+                for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++)
+                    add(tile0 + tile);
+            }
+        }
+        if (lane_of() == 0) add_out_done();
+    }
+};
+
+} // namespace sm90
+#endif

@@ -1,0 +1,94 @@
+/* backward_shape.cuh - the backward kernel's tile and its shared memory. backward.cuh says how it
+ * works. */
+#ifndef RA__SM90_BACKWARD_SHAPE_CUH
+#define RA__SM90_BACKWARD_SHAPE_CUH
+
+#include <sm90/tile.cuh>
+
+namespace sm90
+{
+
+template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_> struct Backward {
+    typedef T type;
+    static constexpr int DIM = DIM_;
+    static constexpr int QUERIES = QUERIES_; /* in a block */
+    static constexpr bool LAG = LAG_;
+    static constexpr bool ORDERED = ORDERED_; /* adds to dq in a fixed order: the same bits */
+    static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
+    static constexpr int KEYS = 128;          /* of an item */
+    static constexpr int STAGES = 2;          /* of Q, of dO, of dS */
+    static constexpr int PANELS = DIM / 64;
+    static constexpr int THREADS = 384;
+    static constexpr int KEY_BYTES = KEYS * DIM * 2;
+    static constexpr int QUERY_BYTES = QUERIES * DIM * 2;
+    static constexpr int DS_BYTES = KEYS * QUERIES * 2;
+    static constexpr int HALF = QUERIES * DIM / 2; /* floats of dq per consumer */
+    static constexpr int COLUMN_BYTES = (QUERIES * 4 + 127) / 128 * 128; /* of lse2, delta */
+    static constexpr int PART_FLOATS = KEYS * DIM * 2;
+    static constexpr int CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24;
+};
+
+enum backward_code { BLOCK_END, BLOCK_CLEAN, BLOCK_CAREFUL };
+enum { BACKWARD_QUIT = 16 };
+
+template <class F> struct BackwardShared {
+    uint32_t base;
+
+    static constexpr int V = F::KEY_BYTES;
+    static constexpr int Q = V + F::KEY_BYTES;
+    static constexpr int DO = Q + F::STAGES * F::QUERY_BYTES;
+    static constexpr int DS = DO + F::STAGES * F::QUERY_BYTES;
+    static constexpr int DQ = DS + F::STAGES * F::DS_BYTES;
+    static constexpr int LSE = DQ + 2 * F::STAGING * F::HALF * 4;
+    static constexpr int DELTA = LSE + F::STAGES * F::COLUMN_BYTES;
+    static constexpr int ENTRIES = DELTA + F::STAGES * F::COLUMN_BYTES;
+    static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * 32;
+    static constexpr int BARRIERS = ITEMS + 2 * 32;
+    static constexpr int BYTES = BARRIERS + (3 + 6 * F::STAGES) * 8;
+
+    DEVICE uint32_t k(void) const { return base; }
+    DEVICE uint32_t v(void) const { return base + V; }
+    DEVICE uint32_t q(int slot) const { return base + Q + slot * F::QUERY_BYTES; }
+    DEVICE uint32_t dout(int slot) const { return base + DO + slot * F::QUERY_BYTES; }
+    DEVICE uint32_t ds(int slot) const { return base + DS + slot * F::DS_BYTES; }
+    DEVICE uint32_t dq(int consumer, int buffer) const
+    {
+        return base + DQ + (2 * buffer + consumer) * F::HALF * 4;
+    }
+    DEVICE uint32_t lse(int slot) const { return base + LSE + slot * F::COLUMN_BYTES; }
+    DEVICE uint32_t delta(int slot) const { return base + DELTA + slot * F::COLUMN_BYTES; }
+    DEVICE uint32_t entry(int slot, int lap) const
+    {
+        return base + ENTRIES + (slot + lap * F::STAGES) * 32;
+    }
+    DEVICE uint32_t item(int lap) const { return base + ITEMS + lap * 32; }
+    DEVICE uint32_t barrier(int i) const { return base + BARRIERS + i * 8; }
+    DEVICE uint32_t k_full(void) const { return barrier(0); }
+    DEVICE uint32_t v_full(void) const { return barrier(1); }
+    DEVICE uint32_t kv_empty(void) const { return barrier(2); }
+    DEVICE uint32_t q_full(int slot) const { return barrier(3 + slot); }
+    DEVICE uint32_t q_empty(int slot) const { return barrier(5 + slot); }
+    DEVICE uint32_t do_full(int slot) const { return barrier(7 + slot); }
+    DEVICE uint32_t do_empty(int slot) const { return barrier(9 + slot); }
+    DEVICE uint32_t ds_full(int slot) const { return barrier(11 + slot); }
+    DEVICE uint32_t ds_empty(int slot) const { return barrier(13 + slot); }
+};
+
+template <class F> DEVICE void backward_init(BackwardShared<F> shared)
+{
+    barrier_init(shared.k_full(), 1);
+    barrier_init(shared.v_full(), 1);
+    barrier_init(shared.kv_empty(), 8);
+    for (int i = 0; i < F::STAGES; i++) {
+        barrier_init(shared.q_full(i), 1);
+        barrier_init(shared.do_full(i), 1);
+        barrier_init(shared.q_empty(i), 8);
+        barrier_init(shared.do_empty(i), 8);
+        barrier_init(shared.ds_full(i), 8);
+        barrier_init(shared.ds_empty(i), 8);
+    }
+    barrier_init_done();
+}
+
+} // namespace sm90
+#endif

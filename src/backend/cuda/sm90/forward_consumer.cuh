@@ -1,0 +1,254 @@
+/* forward_consumer.cuh - a warpgroup that owns 64 query rows: it waits for blocks, issues products,
+ * and writes what it has when an item ends. */
+#ifndef RA__SM90_FORWARD_CONSUMER_CUH
+#define RA__SM90_FORWARD_CONSUMER_CUH
+
+#include <sm90/softmax.cuh>
+
+namespace sm90
+{
+
+template <class F> struct Consumer {
+    const ra__sm90_forward &args;
+    const float &to_log2; /* what turns q.k into units of log2; stays in constant memory */
+    Shared<F> shared;
+    int rank, index; /* index: of the warpgroup among the consumers of the CTA */
+    struct ring k, v;
+    uint32_t lap; /* of the queries */
+
+    DEVICE int tile_row(void) const { return (rank * F::CONSUMERS + index) * 64; }
+    DEVICE int thread_row(void) const
+    {
+        const int thread = thread_in_group();
+        return tile_row() + 16 * (thread >> 5) + ((thread & 31) >> 2);
+    }
+
+    /* One arrival per warp at every CTA that sent a share of the block. */
+    DEVICE void release(uint32_t empty) const
+    {
+        const int lane = thread_in_group() & 31;
+        if constexpr (F::CLUSTER == 1) {
+            if (lane == 0) barrier_arrive(empty);
+        } else {
+            if (lane < F::CLUSTER) barrier_arrive_at(empty, lane);
+        }
+    }
+
+    DEVICE void wait_keys(void) const { barrier_wait(shared.k_full(k.slot), k.lap); }
+    DEVICE void release_keys(void)
+    {
+        release(shared.k_empty(k.slot));
+        ring_step<F::STAGES>(k);
+    }
+
+    DEVICE void wait_values(void) const { barrier_wait(shared.v_full(v.slot), v.lap); }
+    DEVICE void release_values(void)
+    {
+        release(shared.v_empty(v.slot));
+        ring_step<F::STAGES>(v);
+    }
+
+    DEVICE int item_flags(void) const { return shared_load(shared.item(index, lap) + 28); }
+
+    DEVICE void release_queries(void) const
+    {
+        if ((thread_in_group() & 31) == 0) barrier_arrive(shared.q_empty(index));
+    }
+
+    /* Consumers issue products in turns: each waits for the one before it, once per block. */
+    DEVICE void take_turn(void) const
+    {
+        if constexpr (F::TURNS) named_sync(1 + index, 256);
+    }
+    DEVICE void pass_turn(void) const
+    {
+        if constexpr (F::TURNS) named_arrive(1 + (index + 1) % F::CONSUMERS, 256);
+    }
+
+    /* What the next block is to us, from the word that says it for all consumers. */
+    DEVICE int code(uint32_t word) const { return uniform(code_of(shared_load(word), index)); }
+    DEVICE int code_after(uint32_t entry) const { return code(entry + 12); }
+
+    /* A block that no row sees. */
+    DEVICE int skip(void)
+    {
+        wait_keys();
+        const int next = code_after(shared.entry(k.slot, k.lap));
+        take_turn();
+        pass_turn();
+        release_keys();
+        wait_values();
+        release_values();
+        return next;
+    }
+
+    DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(index), 0); }
+    DEVICE uint64_t k_matrix(void) const { return matrix_at(shared.k(k.slot), 0); }
+    DEVICE uint64_t v_matrix(void) const { return matrix_at(shared.v(v.slot), F::KEYS * 128); }
+
+    /* The first block, or the first after one that was skipped: no values are pending. */
+    DEVICE int first_block(State<F> &x)
+    {
+        const uint32_t entry = shared.entry(k.slot, k.lap);
+        wait_keys();
+        take_turn();
+        if constexpr (F::Q_REGISTERS) hold(x.q);
+        wgmma_fence();
+        issue_scores<F>(x, q_matrix(), k_matrix());
+        pass_turn();
+        const int next = code_after(entry);
+        wgmma_wait<0>();
+        hold(x.s);
+        release_keys();
+        hide<F>(x, shared_load4(entry), thread_row(), item_flags());
+        if (fold_careful<F>(x, to_log2)) scale_sums<F>(x);
+        pack_weights<F>(x);
+        return wary<F>(x, next);
+    }
+
+    /* Scores of this block, values of the one before it; the softmax runs under the latter. */
+    DEVICE int step(State<F> &x, int current)
+    {
+        const uint32_t entry = shared.entry(k.slot, k.lap);
+        wait_keys();
+        take_turn();
+        hold(x.o);
+        hold(x.p);
+        if constexpr (F::Q_REGISTERS) hold(x.q);
+        wgmma_fence();
+        issue_scores<F>(x, q_matrix(), k_matrix());
+        wait_values();
+        wgmma_fence();
+        issue_values<F>(x, v_matrix());
+        pass_turn();
+        int next = code_after(entry);
+        wgmma_wait<1>();
+        hold(x.s);
+        release_keys();
+        bool rescale;
+        if (current == CODE_CAREFUL) {
+            hide<F>(x, shared_load4(entry), thread_row(), item_flags());
+            rescale = fold_careful<F>(x, to_log2);
+            next = wary<F>(x, next);
+        } else {
+            rescale = fold_free<F>(x, to_log2);
+        }
+        hold(x.s);
+        wgmma_wait<0>();
+        hold(x.o);
+        hold(x.p);
+        release_values();
+        if (rescale) scale_sums<F>(x);
+        pack_weights<F>(x);
+        return next;
+    }
+
+    DEVICE void last_values(State<F> &x)
+    {
+        wait_values();
+        hold(x.o);
+        hold(x.p);
+        wgmma_fence();
+        issue_values<F>(x, v_matrix());
+        wgmma_wait<0>();
+        hold(x.o);
+        release_values();
+    }
+
+    DEVICE void fold_item(State<F> &x)
+    {
+        if constexpr (F::Q_REGISTERS) {
+            load_queries<F>(x, shared.q(index));
+            release_queries();
+        }
+        int next = code(shared.item(index, lap) + 20);
+#pragma unroll 1
+        while (next != CODE_END) {
+            if (next == CODE_SKIP) {
+                next = skip();
+                continue;
+            }
+            next = first_block(x);
+#pragma unroll 1
+            while (next >= CODE_CLEAN) next = step(x, next);
+            last_values(x);
+        }
+        if constexpr (!F::Q_REGISTERS) release_queries();
+    }
+
+    DEVICE void start_item(State<F> &x, int flags)
+    {
+        clear_state<F>(x);
+        if (flags & RA__SM90_FIRST) return;
+        const int4 who = shared_load4(shared.item(index, lap));
+        const int row = thread_row();
+        load_state<F>(x, state_place(args, who.x, who.y & 0xFFFF, who.z + row), who.w - row);
+    }
+
+    /* Marks overflow for a second pass. Says whether the warp's rows are to be written. */
+    DEVICE bool accept(const State<F> &x, int item, bool replay, int rows_left) const
+    {
+        const int warp = (tile_row() >> 4) + (thread_in_group() >> 5);
+        uint8_t *failed = args.failed + (size_t)item * F::WARPS + warp;
+        if (replay) return uniform(__ldcg(failed)) != 0;
+        const bool bad = overflowed<F>(x, rows_left);
+        const int lane = thread_in_group() & 31;
+        if (lane == 0) __stcg(failed, (uint8_t)bad);
+        if (bad && lane < F::CLUSTER) shared_store_at(shared.failed(), lane, 1);
+        return !bad;
+    }
+
+    DEVICE void end_item(State<F> &x)
+    {
+        const int4 who = shared_load4(shared.item(index, lap));
+        const int4 what = shared_load4(shared.item(index, lap) + 16);
+        const int batch = who.x, head = who.y & 0xFFFF, row = thread_row();
+        const int rows_left = who.w - row;
+        x.l0 = quad_sum(x.l0);
+        x.l1 = quad_sum(x.l1);
+        if (!accept(x, what.x, what.w & ITEM_REPLAY, rows_left)) return;
+        if (what.z >= 0) {
+            store_state<F>(x, part_place<F>(args, what.z, row), rows_left);
+        } else if (!(what.w & RA__SM90_LAST)) {
+            store_state<F>(x, state_place(args, batch, head, who.z + row), rows_left);
+        } else {
+            store_out<F>(x, args.out, batch, head, who.z + row, rows_left);
+            if ((thread_in_group() & 3) == 0) {
+                if (rows_left > 0) store_lse(args.lse, batch, head, who.z + row, x.m0, x.l0);
+                if (rows_left > 8) store_lse(args.lse, batch, head, who.z + row + 8, x.m1, x.l1);
+            }
+        }
+    }
+
+    DEVICE void pass(void)
+    {
+        State<F> x;
+        for (;; lap ^= 1) {
+            barrier_wait(shared.q_full(index), lap);
+            const int flags = uniform(item_flags());
+            if (flags & ITEM_QUIT) break;
+            start_item(x, flags);
+            fold_item(x);
+            end_item(x);
+        }
+        release_queries();
+        lap ^= 1;
+    }
+};
+
+template <class F>
+DEVICE void consume(const ra__sm90_forward &args, const float &to_log2, Shared<F> shared, int rank,
+                    int index)
+{
+    Consumer<F> consumer = { args, to_log2, shared, rank, index, { 0, 0 }, { 0, 0 }, 0 };
+    if constexpr (F::TURNS)
+        if (index == F::CONSUMERS - 1) named_arrive(1, 256); /* the first turn */
+    for (int replay = 0; replay < 2; replay++) {
+        consumer.pass();
+        everyone_sync<F::CLUSTER>();
+        if (!uniform(shared_load(shared.failed()))) break;
+    }
+}
+
+} // namespace sm90
+#endif

@@ -1,0 +1,111 @@
+/* forward_shape.cuh - the forward kernel's tile, its shared memory, and the words that its warps
+ * exchange. forward.cuh says how it works. */
+#ifndef RA__SM90_FORWARD_SHAPE_CUH
+#define RA__SM90_FORWARD_SHAPE_CUH
+
+#include <sm90/tile.cuh>
+
+namespace sm90
+{
+
+/* What the next block is to a consumer. */
+enum code {
+    CODE_END,     /* there is none in this item */
+    CODE_SKIP,    /* no row sees any of it */
+    CODE_CLEAN,   /* all rows see all of it */
+    CODE_CAREFUL, /* apply the band, take maxima */
+};
+
+/* One consumer's code out of those of all: the low bits of the codes, then the high bits. */
+DEVICE int code_of(int codes, int consumer)
+{
+    return (codes >> consumer & 1) | (codes >> (8 + consumer) & 1) << 1;
+}
+
+/* Bands may go in stairs: rows are rounded down to a multiple of a power of two. */
+DEVICE int stair_of(int row, int stair) { return row & -1 << stair; }
+
+/* Flags of an item on its way to the consumers, besides enum ra__sm90_flag. */
+enum { ITEM_REPLAY = 4, ITEM_QUIT = 8 };
+
+/* One kernel: its tile and how it is fed. */
+template <class T, int DIM_, int CONSUMERS_, int KEYS_, int STAGES_, int CLUSTER_, bool TURNS_,
+          bool Q_REGISTERS_>
+struct Forward {
+    typedef T type;
+    static constexpr int DIM = DIM_;
+    static constexpr int CONSUMERS = CONSUMERS_; /* warpgroups of 64 rows each */
+    static constexpr int KEYS = KEYS_;           /* in a block */
+    static constexpr int STAGES = STAGES_;       /* of the K ring, and of the V ring */
+    static constexpr int CLUSTER = CLUSTER_;
+    static constexpr bool TURNS = TURNS_;             /* consumers issue products in turns */
+    static constexpr bool Q_REGISTERS = Q_REGISTERS_; /* queries stay in registers */
+
+    static constexpr int ROWS = 64 * CONSUMERS;
+    static constexpr int PANELS = DIM / 64;
+    static constexpr int THREADS = 128 * (CONSUMERS + 1);
+    static constexpr int WARPS = 4 * CONSUMERS * CLUSTER;
+    static constexpr int Q_BYTES = 64 * DIM * 2;
+    static constexpr int BLOCK_BYTES = KEYS * DIM * 2;
+    static constexpr int PART_FLOATS = ROWS * CLUSTER * (DIM + 2);
+    /* Registers of a thread after the exchange; their sum is what the launch allocates. */
+    static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : CONSUMERS == 3 ? 160 : 112;
+    static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32;
+    /* The largest sum of weights of a lane in one block that is taken without scaling down. For
+     * f16, whose largest number is 65,504, it keeps every weight in range. */
+    static constexpr float LIMIT = is_bf16<T>::value ? 1.0995e12f : 16384.f;
+};
+
+/* Where things lie in shared memory. */
+template <class F> struct Shared {
+    uint32_t base;
+
+    static constexpr int K = F::CONSUMERS * F::Q_BYTES;
+    static constexpr int V = K + F::STAGES * F::BLOCK_BYTES;
+    static constexpr int ENTRIES = V + F::STAGES * F::BLOCK_BYTES;
+    static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * 16;
+    static constexpr int BARRIERS = ITEMS + 2 * F::CONSUMERS * 32;
+    static constexpr int FAILED = BARRIERS + (2 * F::CONSUMERS + 4 * F::STAGES) * 8;
+    static constexpr int BYTES = FAILED + 16;
+
+    DEVICE uint32_t q(int consumer) const { return base + consumer * F::Q_BYTES; }
+    DEVICE uint32_t k(int slot) const { return base + K + slot * F::BLOCK_BYTES; }
+    DEVICE uint32_t v(int slot) const { return base + V + slot * F::BLOCK_BYTES; }
+    /* Twice as many entries as slots: an entry outlives the block it came with. */
+    DEVICE uint32_t entry(int slot, uint32_t lap) const
+    {
+        return base + ENTRIES + (slot + lap * F::STAGES) * 16;
+    }
+    DEVICE uint32_t item(int consumer, uint32_t lap) const
+    {
+        return base + ITEMS + (2 * consumer + lap) * 32;
+    }
+    DEVICE uint32_t barrier(int i) const { return base + BARRIERS + i * 8; }
+    DEVICE uint32_t q_full(int consumer) const { return barrier(consumer); }
+    DEVICE uint32_t q_empty(int consumer) const { return barrier(F::CONSUMERS + consumer); }
+    DEVICE uint32_t k_full(int slot) const { return barrier(2 * F::CONSUMERS + slot); }
+    DEVICE uint32_t k_empty(int slot) const { return k_full(slot + F::STAGES); }
+    DEVICE uint32_t v_full(int slot) const { return k_full(slot + 2 * F::STAGES); }
+    DEVICE uint32_t v_empty(int slot) const { return k_full(slot + 3 * F::STAGES); }
+    DEVICE uint32_t failed(void) const { return base + FAILED; }
+};
+
+template <class F> DEVICE void shared_init(Shared<F> shared)
+{
+    const int readers = 4 * F::CONSUMERS * F::CLUSTER; /* one arrival per warp */
+    for (int i = 0; i < F::CONSUMERS; i++) {
+        barrier_init(shared.q_full(i), 1);
+        barrier_init(shared.q_empty(i), 4);
+    }
+    for (int i = 0; i < F::STAGES; i++) {
+        barrier_init(shared.k_full(i), 1);
+        barrier_init(shared.v_full(i), 1);
+        barrier_init(shared.k_empty(i), readers);
+        barrier_init(shared.v_empty(i), readers);
+    }
+    shared_store(shared.failed(), make_int4(0, 0, 0, 0));
+    barrier_init_done();
+}
+
+} // namespace sm90
+#endif

@@ -1,0 +1,293 @@
+/* softmax.cuh - the running softmax of a consumer warpgroup in registers: scores to weights, state
+ * from and to memory. Knows no rings and no barriers. */
+#ifndef RA__SM90_SOFTMAX_CUH
+#define RA__SM90_SOFTMAX_CUH
+
+#include <sm90/forward_shape.cuh>
+
+namespace sm90
+{
+
+/* The softmax of two rows, as one thread holds it: rows lane / 4 and lane / 4 + 8 of its warp's 16,
+ * columns spread over four lanes. l is the sum over this lane's columns. */
+template <class F> struct State {
+    float s[F::KEYS / 2];    /* scores, then weights */
+    uint32_t p[F::KEYS / 4]; /* weights in the type of V */
+    float o[F::DIM / 2];
+    uint32_t q[F::Q_REGISTERS ? F::DIM / 4 : 1];
+    float m0, m1, l0, l1;
+    float f0, f1; /* what o is to be multiplied with */
+};
+
+DEVICE float quad_max(float x)
+{
+    x = fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 1));
+    return fmaxf(x, __shfl_xor_sync(ALL_LANES, x, 2));
+}
+
+DEVICE float quad_sum(float x)
+{
+    x += __shfl_xor_sync(ALL_LANES, x, 1);
+    return x + __shfl_xor_sync(ALL_LANES, x, 2);
+}
+
+/* 2^-n as a float, 0 <= n <= 126, and the exponent of x >= 1 up to there. */
+DEVICE float power_of_half(int n) { return __int_as_float((127 - n) << 23); }
+DEVICE int exponent(float x) { return min(126, max(0, (__float_as_int(x) >> 23) - 127)); }
+
+template <class F> DEVICE void issue_scores(State<F> &x, uint64_t q, uint64_t k)
+{
+#pragma unroll
+    for (int step = 0; step < F::DIM / 16; step++) {
+        const int panel = step / 4, inside = step % 4 * 32;
+        const uint64_t from_k = further(k, panel * F::KEYS * 128 + inside);
+        const uint64_t from_q = further(q, panel * 64 * 128 + inside);
+        if constexpr (F::Q_REGISTERS) {
+            if (step == 0) wgmma<typename F::type, false, K_MAJOR>(x.s, x.q, from_k);
+            else wgmma<typename F::type, true, K_MAJOR>(x.s, x.q + 4 * step, from_k);
+        } else {
+            if (step == 0) wgmma<typename F::type, false>(x.s, from_q, from_k);
+            else wgmma<typename F::type, true>(x.s, from_q, from_k);
+        }
+    }
+    wgmma_commit();
+}
+
+template <class F> DEVICE void issue_values(State<F> &x, uint64_t v)
+{
+#pragma unroll
+    for (int step = 0; step < F::KEYS / 16; step++)
+        wgmma<typename F::type, true, N_MAJOR>(x.o, x.p + 4 * step, further(v, step * 16 * 128));
+    wgmma_commit();
+}
+
+/* -inf where a row does not see a key; `row` is the thread's first one in the tile. */
+template <class F> DEVICE void hide(State<F> &x, int4 entry, int row, int flags)
+{
+    const int stair = flags >> RA__SM90_STAIR_SHIFT;
+    const int row0 = stair_of(row, stair), row1 = stair_of(row + 8, stair);
+    const int from0 = entry.x + row0, from1 = entry.x + row1;
+    const unsigned width0 = max(0, min(entry.y + row0, entry.z - 1) - from0 + 1);
+    const unsigned width1 = max(0, min(entry.y + row1, entry.z - 1) - from1 + 1);
+    const int column = 2 * (thread_in_group() & 3);
+#pragma unroll
+    for (int j = 0; j < F::KEYS / 8; j++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            if ((unsigned)(column - from0 + 8 * j + c) >= width0) x.s[4 * j + c] = -INFINITY;
+            if ((unsigned)(column - from1 + 8 * j + c) >= width1) x.s[4 * j + 2 + c] = -INFINITY;
+        }
+    }
+}
+
+/* s = exp2(s to_log2 - m), and the sums of both rows over this lane. */
+template <class F> DEVICE float2 weigh(State<F> &x, float to_log2, float m0, float m1)
+{
+    float sum0[2] = { 0, 0 }, sum1[2] = { 0, 0 };
+#pragma unroll
+    for (int j = 0; j < F::KEYS / 8; j++) {
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+            x.s[4 * j + c] = exp2_fast(fmaf(x.s[4 * j + c], to_log2, -m0));
+            x.s[4 * j + 2 + c] = exp2_fast(fmaf(x.s[4 * j + 2 + c], to_log2, -m1));
+            sum0[c] += x.s[4 * j + c];
+            sum1[c] += x.s[4 * j + 2 + c];
+        }
+    }
+    return make_float2(sum0[0] + sum0[1], sum1[0] + sum1[1]);
+}
+
+/* With maxima: the reference follows the largest score. Says whether o is to be scaled. */
+template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
+{
+    float top0 = fmaxf(x.s[0], x.s[1]), top1 = fmaxf(x.s[2], x.s[3]);
+#pragma unroll
+    for (int j = 1; j < F::KEYS / 8; j++) {
+        top0 = fmaxf(top0, fmaxf(x.s[4 * j], x.s[4 * j + 1]));
+        top1 = fmaxf(top1, fmaxf(x.s[4 * j + 2], x.s[4 * j + 3]));
+    }
+    top0 = quad_max(top0) * to_log2;
+    top1 = quad_max(top1) * to_log2;
+    const bool rescale = __any_sync(ALL_LANES, top0 > x.m0 || top1 > x.m1);
+    if (rescale) {
+        const float m0 = fmaxf(x.m0, top0), m1 = fmaxf(x.m1, top1);
+        x.f0 = exp2_fast(x.m0 - (m0 == -INFINITY ? 0.f : m0));
+        x.f1 = exp2_fast(x.m1 - (m1 == -INFINITY ? 0.f : m1));
+        x.m0 = m0;
+        x.m1 = m1;
+        x.l0 *= x.f0;
+        x.l1 *= x.f1;
+    }
+    const float2 sums = weigh<F>(x, to_log2, x.m0 == -INFINITY ? 0.f : x.m0,
+                                 x.m1 == -INFINITY ? 0.f : x.m1);
+    x.l0 += sums.x;
+    x.l1 += sums.y;
+    return rescale;
+}
+
+/* While some row of the warp has seen no key yet, the next block must give it a reference. */
+template <class F> DEVICE int wary(const State<F> &x, int next)
+{
+    const bool settled = __all_sync(ALL_LANES, x.m0 > -INFINITY && x.m1 > -INFINITY);
+    return next == CODE_CLEAN && !settled ? CODE_CAREFUL : next;
+}
+
+/* Without maxima. The vote also keeps ptxas from moving the wait for P V above the exponentials. */
+template <class F> DEVICE bool fold_free(State<F> &x, float to_log2)
+{
+    const float2 sums = weigh<F>(x, to_log2, x.m0, x.m1);
+    x.l0 += sums.x;
+    x.l1 += sums.y;
+    if (!__any_sync(ALL_LANES, !(sums.x + sums.y <= F::LIMIT))) return false;
+    const int e0 = exponent(quad_max(sums.x)), e1 = exponent(quad_max(sums.y));
+    x.f0 = power_of_half(e0);
+    x.f1 = power_of_half(e1);
+    x.m0 += (float)e0;
+    x.m1 += (float)e1;
+    x.l0 *= x.f0;
+    x.l1 *= x.f1;
+#pragma unroll
+    for (int j = 0; j < F::KEYS / 8; j++) {
+        x.s[4 * j] *= x.f0;
+        x.s[4 * j + 1] *= x.f0;
+        x.s[4 * j + 2] *= x.f1;
+        x.s[4 * j + 3] *= x.f1;
+    }
+    return true;
+}
+
+template <class F> DEVICE void scale_sums(State<F> &x)
+{
+#pragma unroll
+    for (int j = 0; j < F::DIM / 8; j++) {
+        x.o[4 * j] *= x.f0;
+        x.o[4 * j + 1] *= x.f0;
+        x.o[4 * j + 2] *= x.f1;
+        x.o[4 * j + 3] *= x.f1;
+    }
+}
+
+template <class F> DEVICE void pack_weights(State<F> &x)
+{
+#pragma unroll
+    for (int i = 0; i < F::KEYS / 4; i++)
+        x.p[i] = pack<typename F::type>(x.s[2 * i], x.s[2 * i + 1]);
+}
+
+/* Queries as the register operand A. */
+template <class F> DEVICE void load_queries(State<F> &x, uint32_t from)
+{
+    const int thread = thread_in_group(), lane = thread & 31, matrix = lane >> 3;
+    const int row = 16 * (thread >> 5) + (lane & 7) + 8 * (matrix & 1);
+#pragma unroll
+    for (int step = 0; step < F::DIM / 16; step++) {
+        const int chunk = 2 * step + (matrix >> 1); /* of 8 columns */
+        load_matrices(x.q + 4 * step, from + (chunk >> 3) * (64 * 128) + row * 128 +
+                                          (((chunk & 7) ^ (row & 7)) << 4));
+    }
+}
+
+/* m, l and acc of a thread's first row; its second is 8 further on. */
+struct place {
+    float *m, *l, *acc;
+    int64_t m_stride, l_stride, acc_stride;
+};
+
+DEVICE struct place state_place(const ra__sm90_forward &args, int batch, int head, int row)
+{
+    const ra__sm90_column &m = args.m, &l = args.l, &acc = args.acc;
+    return { m.data + batch * m.batch_stride + head * m.head_stride + row * m.row_stride,
+             l.data + batch * l.batch_stride + head * l.head_stride + row * l.row_stride,
+             acc.data + batch * acc.batch_stride + head * acc.head_stride + row * acc.row_stride,
+             m.row_stride,
+             l.row_stride,
+             acc.row_stride };
+}
+
+template <class F> DEVICE struct place part_place(const ra__sm90_forward &args, int part, int row)
+{
+    float *acc = args.parts + (size_t)part * F::PART_FLOATS,
+          *m = acc + F::ROWS * F::CLUSTER * F::DIM;
+    return { m + row, m + F::ROWS * F::CLUSTER + row, acc + row * F::DIM, 1, 1, F::DIM };
+}
+
+template <class F> DEVICE void clear_state(State<F> &x)
+{
+#pragma unroll
+    for (int i = 0; i < F::DIM / 2; i++) x.o[i] = 0;
+    x.m0 = x.m1 = -INFINITY;
+    x.l0 = x.l1 = 0;
+}
+
+/* Rows that do not exist stay empty. */
+template <class F> DEVICE void load_state(State<F> &x, struct place from, int rows_left)
+{
+    const int lane = thread_in_group() & 3;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (8 * i >= rows_left) break;
+        (i ? x.m1 : x.m0) = __ldcg(from.m + 8 * i * from.m_stride);
+        if (lane == 0) (i ? x.l1 : x.l0) = __ldcg(from.l + 8 * i * from.l_stride);
+        const float *acc = from.acc + 8 * i * from.acc_stride + 2 * lane;
+#pragma unroll
+        for (int j = 0; j < F::DIM / 8; j++) {
+            const float2 pair = __ldcg((const float2 *)(acc + 8 * j));
+            x.o[4 * j + 2 * i] = pair.x;
+            x.o[4 * j + 2 * i + 1] = pair.y;
+        }
+    }
+}
+
+/* l is the whole row's by now. */
+template <class F> DEVICE void store_state(const State<F> &x, struct place to, int rows_left)
+{
+    const int lane = thread_in_group() & 3;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        if (8 * i >= rows_left) break;
+        const float l = i ? x.l1 : x.l0;
+        const int e = (__float_as_int(l) >> 23) - 127; /* l >= 1 where it is not 0 */
+        const float f = l > 0 ? power_of_half(max(0, min(126, e))) : 1.f;
+        if (lane == 0) {
+            __stcg(to.m + 8 * i * to.m_stride, (i ? x.m1 : x.m0) - __log2f(f));
+            __stcg(to.l + 8 * i * to.l_stride, l * f);
+        }
+        float *acc = to.acc + 8 * i * to.acc_stride + 2 * lane;
+#pragma unroll
+        for (int j = 0; j < F::DIM / 8; j++)
+            __stcg((float2 *)(acc + 8 * j),
+                   make_float2(x.o[4 * j + 2 * i] * f, x.o[4 * j + 2 * i + 1] * f));
+    }
+}
+
+/* out = o / l. */
+template <class F>
+DEVICE void store_out(const State<F> &x, const ra__sm90_tensor &out, int batch, int head, int row,
+                      int rows_left)
+{
+    const float f0 = x.l0 > 0 ? 1.f / x.l0 : x.l0, f1 = x.l1 > 0 ? 1.f / x.l1 : x.l1;
+    store_rows<typename F::type>(x.o, f0, f1, out, batch, head, row, rows_left);
+}
+
+DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, float m, float l)
+{
+    const float natural = 0.6931471805599453f * (m + __log2f(l));
+    if (lse.data)
+        lse.data[batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride] =
+            natural;
+}
+
+/* Rows whose weights left the range of f32. Zero times a finite number is zero. */
+template <class F> DEVICE bool overflowed(const State<F> &x, int rows_left)
+{
+    float zero0 = x.l0 * 0, zero1 = x.l1 * 0;
+#pragma unroll
+    for (int j = 0; j < F::DIM / 8; j++) {
+        zero0 = fmaf(x.o[4 * j], 0, fmaf(x.o[4 * j + 1], 0, zero0));
+        zero1 = fmaf(x.o[4 * j + 2], 0, fmaf(x.o[4 * j + 3], 0, zero1));
+    }
+    return __any_sync(ALL_LANES, (rows_left > 0 && zero0 != 0) || (rows_left > 8 && zero1 != 0));
+}
+
+} // namespace sm90
+#endif
