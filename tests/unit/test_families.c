@@ -106,6 +106,22 @@ static void dilated_plans_of_a_million_tokens(void **state)
     }
 }
 
+/* Rates that do not divide one another: the queries of a segment fall into as many rows as the rates
+ * have a common multiple, 15 here, for each of 4 segments of a period and 8 heads; none of them is
+ * split further, so each has a fifteenth of the 2,048 queries. */
+static void rates_that_do_not_divide_have_few_rows(void **state)
+{
+    (void)state;
+    static const struct giant giant = { "dilated:2048/1,4096/3,8192/5", NULL, MIB, 1, 8, 8 };
+    ra_plan *plan;
+    struct sizes sizes = measure(&giant);
+    expect_small(&giant, &sizes, 15 * 4 * 8, MIB);
+    open_plan(&giant, 0, &plan);
+    for (int i = 0; i < plan->steps.forward.row_count; i++)
+        assert_true(plan->steps.forward.rows[i].q_count >= 2048 / 15);
+    ra_plan_destroy(plan);
+}
+
 static void block_plans_of_a_million_tokens(void **state)
 {
     (void)state;
@@ -203,6 +219,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dilated_plans_of_a_million_tokens),
+        cmocka_unit_test(rates_that_do_not_divide_have_few_rows),
         cmocka_unit_test(block_plans_of_a_million_tokens),
         cmocka_unit_test(strided_plans_of_many_tokens),
         cmocka_unit_test(rows_do_not_grow_with_the_sequence),
