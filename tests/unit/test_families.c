@@ -106,9 +106,9 @@ static void dilated_plans_of_a_million_tokens(void **state)
     }
 }
 
-/* Rates that do not divide one another: the queries of a segment fall into as many rows as the rates
- * have a common multiple, 15 here, for each of 4 segments of a period and 8 heads; none of them is
- * split further, so each has a fifteenth of the 2,048 queries. */
+/* Rates that do not divide one another: the queries of a segment form as many rows as the least
+ * common multiple of the rates, 15 here, for each of 4 segments of a period and 8 heads; none of
+ * them is split further, so each has a fifteenth of the 2,048 queries. */
 static void rates_that_do_not_divide_have_few_rows(void **state)
 {
     (void)state;
