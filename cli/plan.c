@@ -7,6 +7,7 @@
 
 #include "harness/run/forecast.h"
 #include "harness/base/half.h"
+#include "harness/base/machine.h"
 #include "harness/text/json.h"
 #include "harness/report/maskfile.h"
 #include "harness/run/measure.h"
@@ -262,6 +263,7 @@ int verb_plan(struct options *o)
     ra_machine machine;
     int status = trial_settle(&o->trial);
     if (!status) status = check_options(o);
+    machine_keep_memory();
     if (!status && o->rings) return rings_print(o);
     if (!status && !options_fixed_choice(o)) status = measure(&o->trial, o->wire, &machine);
     if (!status) status = forecast_open(&forecast, &o->trial, o->memory);

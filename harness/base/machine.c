@@ -10,6 +10,18 @@
 
 #include "complain.h"
 
+#ifdef __GLIBC__
+#include <malloc.h>
+/* At most 32 MiB: what is larger is mapped and given back by itself, as always. */
+void machine_keep_memory(void)
+{
+    mallopt(M_MMAP_THRESHOLD, 1 << 25);
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);
+}
+#else
+void machine_keep_memory(void) {}
+#endif
+
 int machine_cores(void)
 {
     cpu_set_t set;
