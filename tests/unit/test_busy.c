@@ -13,7 +13,8 @@ struct desk {
     float numbers[8][NUMBERS], lse[TOKENS * HEADS];
     ra_attend_args forward;
     ra_gradient_args backward;
-    int calls; /* of the progress callback */
+    int calls;       /* of the progress callback */
+    char wrong[160]; /* what the second thread met besides refusal; checked by the first */
 };
 
 static ra_problem small_problem(void)
@@ -57,10 +58,11 @@ static void desk_close(struct desk *d)
 
 /* ---- Plans and groups ------------------------------------------------------------------------ */
 
-static void expect_busy(ra_status status, const char *call)
+static void expect_busy(struct desk *d, ra_status status, const char *call)
 {
-    if (status != RA_ERR_BUSY || !strstr(ra_last_error(), "one thread at a time"))
-        fail_msg("%s: %s: %s", call, ra_status_name(status), ra_last_error());
+    if (status == RA_ERR_BUSY && strstr(ra_last_error(), "one thread at a time")) return;
+    snprintf(d->wrong, sizeof d->wrong, "%s: %s: %.80s", call, ra_status_name(status),
+             ra_last_error());
 }
 
 /* Every call that plans, computes or sends, on a second thread. */
@@ -74,15 +76,15 @@ static void *intrude(void *context)
     ra_plan *plan;
     ra_state *state;
     char mine = 1, all;
-    expect_busy(ra_attend(d->plan, &forward), "ra_attend");
-    expect_busy(ra_attend(d->other, &forward), "ra_attend of another plan");
-    expect_busy(ra_gradient(d->plan, &backward), "ra_gradient");
-    expect_busy(ra_plan_create(d->group, &problem, NULL, &plan), "ra_plan_create");
-    expect_busy(ra_group_measure(d->group, &problem, NULL, &machine), "ra_group_measure");
-    expect_busy(ra_group_share(d->group, &mine, &all, 1), "ra_group_share");
-    expect_busy(ra_group_trim(d->group), "ra_group_trim");
-    assert_ok(ra_state_create(&problem, NULL, &state));
-    expect_busy(ra_state_reduce(state, d->group), "ra_state_reduce");
+    expect_busy(d, ra_attend(d->plan, &forward), "ra_attend");
+    expect_busy(d, ra_attend(d->other, &forward), "ra_attend of another plan");
+    expect_busy(d, ra_gradient(d->plan, &backward), "ra_gradient");
+    expect_busy(d, ra_plan_create(d->group, &problem, NULL, &plan), "ra_plan_create");
+    expect_busy(d, ra_group_measure(d->group, &problem, NULL, &machine), "ra_group_measure");
+    expect_busy(d, ra_group_share(d->group, &mine, &all, 1), "ra_group_share");
+    expect_busy(d, ra_group_trim(d->group), "ra_group_trim");
+    if (ra_state_create(&problem, NULL, &state) != RA_OK) return NULL;
+    expect_busy(d, ra_state_reduce(state, d->group), "ra_state_reduce");
     ra_state_destroy(state);
     return NULL;
 }
@@ -92,9 +94,8 @@ static int on_progress(void *context, double done)
     struct desk *d = context;
     pthread_t thread;
     (void)done;
-    d->calls++;
-    assert_int_equal(pthread_create(&thread, NULL, intrude, d), 0);
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    if (pthread_create(&thread, NULL, intrude, d) == 0 && pthread_join(thread, NULL) == 0)
+        d->calls++;
     return 0;
 }
 
@@ -107,6 +108,7 @@ static void a_second_thread_is_refused(void **state)
     d.forward.context = d.backward.context = &d;
     assert_ok(ra_attend(d.plan, &d.forward));
     assert_ok(ra_gradient(d.plan, &d.backward));
+    assert_string_equal(d.wrong, "");
     assert_true(d.calls >= 2);
     /* The group was not aborted, and is free again, also after calls that are refused. */
     d.forward.progress = NULL;
