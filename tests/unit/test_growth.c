@@ -60,7 +60,10 @@ static void planning_grows_with_the_ranks(void **state)
             double few = plan_seconds(text, partitions[p], FEW);
             if (documents) snprintf(text, sizeof text, "full;docs=0,9000,9000,%d", MANY * SHARD);
             double many = plan_seconds(text, partitions[p], MANY);
-            if (many > 24 * few || many > 1.0)
+            /* Shards that interleave make long plans of dilated: half a second, ten times that with
+             * a sanitizer. */
+            double limit = strcmp(partitions[p], "striped") ? 1.0 : 10.0;
+            if (many > 24 * few || many > limit)
                 fail_msg("%s, %s: %.2g s for %d ranks, %.2g s for %d", text, partitions[p], few,
                          (int)FEW, many, (int)MANY);
         }
