@@ -343,7 +343,7 @@ typedef void (*ra_log_fn)(void *context, ra_log_level level, const char *text);
 
 /* One step of a rank, for timelines. This struct never grows. */
 typedef struct ra_trace_event {
-    const char *name; /* "attend", "move", "wait", ...; static */
+    const char *name; /* "attend", "exchange", "wait", ...; static */
     int rank;
     int hop;
     int64_t block; /* whose keys; -1 where none */
@@ -365,6 +365,7 @@ typedef struct ra_group_options {
     /* 1: every message carries a checksum of its bytes; a message that changed on its way fails
      * with RA_ERR_CORRUPT. The same on all ranks. Not for custom transports. */
     int checksum;
+    const char *device; /* what computes, by name ("cpu"); NULL = the default. The table "device" */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)
 
@@ -643,6 +644,10 @@ RA_API ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const 
 /* Sets k_len, for a cache that grew; what was folded stays. Queries stay at the end: query i is at
  * position i + keys - q_len. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
+
+/* Makes the next folds use all threads of this rank of the group, and poll it meanwhile. NULL: the
+ * calling thread alone, as in a new state. The group must outlive its use. */
+RA_API ra_status ra_state_use_group(ra_state *state, ra_group *group);
 
 /* Merges the states that the ranks of a group folded from their own keys. Afterwards every rank
  * holds the sum, with the same bits. Every rank of the group calls it. If it fails on one, the

@@ -17,10 +17,10 @@ core
 pattern     core
 plan        pattern core
 kernel      core
-device      core
+backend     kernel core
 transport   core
-exec        plan pattern kernel device transport core
-api         exec plan pattern kernel device transport core
+exec        plan pattern backend transport kernel core
+api         exec plan pattern backend transport kernel core
 harness/base
 harness/text     base
 harness/files    text base
@@ -123,11 +123,12 @@ check()
 try()
 {
     rm -rf "$tree"
-    for layer in core pattern plan kernel device transport exec api; do
+    for layer in core pattern plan kernel backend transport exec api; do
         mkdir -p "$tree/src/$layer"
         echo "/* nothing */" >"$tree/src/$layer/$layer.h"
     done
     mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa" \
+        "$tree/src/backend/cpu" "$tree/src/device" \
         "$tree/src/transport/plug" "$tree/harness/base" "$tree/harness/text" "$tree/harness/run"
     for header in include/ringattn.h cli/cli.h bench/bench.h harness/base/base.h harness/run/run.h; do
         echo "/* nothing */" >"$tree/$header"
@@ -159,7 +160,10 @@ self_test()
     try 0 src/plan/x.c '"pattern/pattern.h"'
     try 0 src/plan/x.c '"plan.h"'
     try 0 src/kernel/cpu/isa/x.c '"kernel/kernel.h"'
+    try 0 src/backend/cpu/x.c '"kernel/kernel.h"'
+    try 0 src/backend/cpu/x.c '"backend/backend.h"'
     try 0 src/exec/x.c '"transport/transport.h"'
+    try 0 src/exec/x.c '"backend/backend.h"'
     try 0 src/transport/plug/x.c '"transport/transport.h"'
     try 0 src/transport/plug/x.c '"transport/plug/x.h"'
     try 0 src/api/x.c '"exec/exec.h"'
@@ -177,8 +181,14 @@ self_test()
     try 1 src/plan/x.h '"exec/exec.h"'
     try 1 src/kernel/x.c '"transport/transport.h"'
     try 1 src/kernel/cpu/isa/x.c '"pattern/pattern.h"'
-    try 1 src/device/x.c '"kernel/kernel.h"'
-    try 1 src/transport/x.list '"device/device.h"'
+    try 1 src/kernel/cpu/isa/x.c '"backend/backend.h"'
+    try 1 src/backend/cpu/x.c '"plan/plan.h"'
+    try 1 src/backend/cpu/x.c '"pattern/pattern.h"'
+    try 1 src/backend/cpu/x.c '"transport/transport.h"'
+    try 1 src/backend/x.h '"exec/exec.h"'
+    try 1 src/plan/x.c '"backend/backend.h"'
+    try 1 src/device/x.c '"core/core.h"'
+    try 1 src/transport/x.list '"backend/backend.h"'
     try 1 src/transport/x.c '<plan/plan.h>'
     try 1 src/exec/x.c '"api/api.h"'
     try 1 src/exec/x.c '"transport/plug/x.h"'

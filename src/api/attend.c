@@ -83,7 +83,7 @@ ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
     RA__TRY(enter(plan, "attend"));
     ra_status status = take_attend_args(plan, args, &io);
     if (status != RA_OK) return leave(plan, false, status);
-    return leave(plan, true, ra__exec_run(&plan->exec, &plan->exec.forward, &io));
+    return leave(plan, true, ra__exec_run(&plan->exec, RA__FORWARD, &io));
 }
 
 static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *args,
@@ -134,5 +134,5 @@ ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)
     RA__TRY(enter(plan, "gradient"));
     ra_status status = take_gradient_args(plan, args, &io);
     if (status != RA_OK) return leave(plan, false, status);
-    return leave(plan, true, ra__exec_run(&plan->exec, &plan->exec.backward, &io));
+    return leave(plan, true, ra__exec_run(&plan->exec, RA__BACKWARD, &io));
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "core/dtype.h"
 
 ra_status ra__enter(const char *what, atomic_bool *busy)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "backend/cpu/workers.h"
 #include "exec/share.h"
 
 /* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew
@@ -43,16 +44,25 @@ static ra_status wants_pinning(int threads, bool *pin)
     return ra__fail(RA_ERR_ARGUMENT, "RINGATTN_PIN is \"%.40s\", but must be 0 or 1", text);
 }
 
-/* The threads of a rank, one of several that share the cores. */
-static ra_status make_pool(const struct ra__place *place, int threads, struct ra__pool **pool)
+/* The device of a rank, one of several that share the cores. */
+static ra_status open_device(const struct ra__place *place, int threads, struct ra__rank *rank)
 {
     bool pin, fits = (int64_t)place->sharers * threads <= ra__cores();
     RA__TRY(wants_pinning(fits ? place->sharers * threads : 0, &pin));
-    return ra__pool_create(&(struct ra__pool_options){ .threads = threads,
-                                                       .spin = fits,
-                                                       .pin = pin && fits,
-                                                       .first_core = place->turn * threads },
-                           pool);
+    const struct ra__device_options options = {
+        .threads = threads,
+        .spin = fits,
+        .pin = pin && fits,
+        .first_core = place->turn * threads,
+        .crowded = (int64_t)place->sharers * threads > ra__cores() / 2
+    };
+    return rank->backend->open(&options, &rank->device);
+}
+
+static ra_status make_buffers(struct ra__rank *rank, size_t threshold)
+{
+    struct ra__buffer_source source = { rank->backend->alloc, rank->backend->free, rank->device };
+    return ra__buffers_create(threshold, source, &rank->buffers);
 }
 
 /* The number of threads stays 0 where it was not given. */
@@ -100,17 +110,14 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;
-    const struct ra__device *device = ra__device_at(0);
-    struct ra__buffer_source source = { device->alloc, device->free };
-    ra_status status = threads ? RA_OK : default_threads(place->sharers, &threads);
-    if (status == RA_OK) status = make_pool(place, threads, &group->rank.pool);
-    if (status == RA_OK)
-        status = ra__buffers_create(options->pool_threshold, source, &group->rank.buffers);
+    ra_status status = ra__backend_find(options->device, &group->rank.backend);
+    if (status == RA_OK && !threads) status = default_threads(place->sharers, &threads);
+    if (status == RA_OK) status = open_device(place, threads, &group->rank);
+    if (status == RA_OK) status = make_buffers(&group->rank, options->pool_threshold);
     if (status != RA_OK) {
         ra_group_destroy(group);
         return status;
     }
-    group->rank.crowded = (int64_t)place->sharers * threads > ra__cores() / 2;
     ra__log(group, RA_LOG_INFO, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
             rank->transport->name, threads);
     if (place->turn == 0 && place->sharers * threads > ra__cores())
@@ -237,7 +244,7 @@ int ra_group_rank(const ra_group *group) { return group ? group->rank.rank : -1;
 int ra_group_ranks(const ra_group *group) { return group ? group->rank.ranks : 0; }
 int ra_group_threads(const ra_group *group)
 {
-    return group ? ra__pool_threads(group->rank.pool) : 0;
+    return group ? ra__rank_threads(&group->rank) : 0;
 }
 
 ra_status ra_group_pool(const ra_group *group, ra_pool *out)
@@ -276,9 +283,9 @@ void ra_group_abort(ra_group *group, const char *reason)
 void ra_group_destroy(ra_group *group)
 {
     if (!group) return;
-    ra__pool_destroy(group->rank.pool);
     group->rank.transport->close(group->rank.link); /* first: it may know the buffers */
     ra__buffers_destroy(group->rank.buffers);
+    if (group->rank.backend) group->rank.backend->close(group->rank.device);
     ra__free(group);
 }
 

@@ -2,6 +2,8 @@
 #ifndef RA__API_HANDLES_H
 #define RA__API_HANDLES_H
 
+#include <stdatomic.h>
+
 #include "exec/exec.h"
 #include "plan/choose.h"
 
@@ -20,6 +22,7 @@ struct ra_plan {
     ra_order *order; /* NULL: sequential */
     struct ra__problem_terms terms;
     ra_layout *q_layout, *k_layout; /* may be the same */
+    const struct ra__backend *backend;
     const struct ra__kernel *kernel;
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     char why[RA__WHY_TEXT];

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "kernel/kernel.h"
 #include "core/version.h"
 #include "pattern/order.h"
 
@@ -76,7 +77,7 @@ static bool strategy_at(int index, ra_part *part)
 
 static bool device_at(int index, ra_part *part)
 {
-    const struct ra__device *row = ra__device_at(index);
+    const struct ra__backend *row = ra__backend_at(index);
     if (row) *part = plain(row->name, row->summary, index == 0);
     return row != NULL;
 }

@@ -11,7 +11,7 @@ static ra_status take_rank(const ra_group *group, const ra_plan_options *options
 {
     *ranks = group ? group->rank.ranks : options->ranks ? options->ranks : 1;
     *rank = group ? group->rank.rank : options->rank;
-    *threads = group ? ra__pool_threads(group->rank.pool) : options->threads ? options->threads : 1;
+    *threads = group ? ra__rank_threads(&group->rank) : options->threads ? options->threads : 1;
     if (*ranks < 1 || *ranks > RA__MOST_RANKS || *rank < 0 || *rank >= *ranks)
         return ra__fail(RA_ERR_ARGUMENT, "plan: rank %d of %d ranks; there may be 1 to %d", *rank,
                         *ranks, RA__MOST_RANKS);
@@ -63,11 +63,8 @@ static void charge_copies(ra_plan *plan)
 {
     ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
     int count = plan->q_layout == plan->k_layout ? 1 : 2;
-    void *copies[] = { plan->order,
-                       plan->order ? plan->order->origin : NULL,
-                       plan->terms.alibi,
-                       plan->terms.see_from,
-                       plan->terms.see_to };
+    void *copies[] = { plan->order, plan->order ? plan->order->origin : NULL, plan->terms.alibi,
+                       plan->terms.see_from, plan->terms.see_to };
     for (int i = 0; i < RA__COUNT(copies); i++) ra__charge(&plan->account, copies[i]);
     for (int i = 0; i < count; i++) ra__layout_charge(&plan->account, layouts[i]);
 }
@@ -160,9 +157,8 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
 /* Workspace is left out, as struct ra__choice says. */
 static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own, size_t *out)
 {
-    const struct ra__kernel *kernel = context;
     ra_memory memory;
-    RA__TRY(ra__exec_memory(plan, own, kernel, 1, &memory));
+    RA__TRY(ra__exec_memory(plan, own, context, &memory));
     *out = memory.total - memory.workspace;
     return RA_OK;
 }
@@ -173,12 +169,13 @@ static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
 {
     const char *usual = options->transport ? options->transport : "local";
     const char *transport = plan->group ? plan->group->rank.transport->name : usual;
+    struct ra__target target = { plan->backend, plan->kernel, 1 };
     struct ra__choice choice = { .machine = &plan->machine,
                                  .figures = plan->figures,
                                  .bias = options->bias != 0,
                                  .budget = options->memory,
                                  .bytes = bytes_of,
-                                 .context = (void *)plan->kernel,
+                                 .context = &target,
                                  .why = plan->why };
     RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures));
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
@@ -194,8 +191,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    const enum ra__breadth rows = input.backward ? RA__MANY_ROWS : ra__breadth_of(&input.shape);
-    RA__TRY(ra__kernel_choose(options->kernel, input.shape.dtype, rows, &plan->kernel));
+    RA__TRY(plan->backend->choose(options->kernel, &input.shape, input.backward, &plan->kernel));
+    input.loads = input.stages = !plan->backend->host;
     input.all_heads = input.shape.q_heads;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
@@ -217,14 +214,14 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(settle_strategy(plan, options, &input));
     if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
-    RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], plan->kernel,
-                            threads, &plan->memory));
+    const struct ra__target target = { plan->backend, plan->kernel, threads };
+    RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], &target,
+                            &plan->memory));
     RA__TRY(check_budget(plan, options));
     plan->exec = (struct ra__exec){ .plan = &plan->steps,
                                     .kernel = plan->kernel,
-                                    .device = ra__device_at(0),
                                     .rank = plan->group ? &plan->group->rank : NULL,
-                                    .problem_terms = &plan->terms,
+                                    .terms = &plan->terms,
                                     .account = &plan->account };
     if (!plan->group) return RA_OK;
     RA__TRY(ra__exec_create(&plan->exec));
@@ -241,7 +238,7 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     ra_plan *plan = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *plan);
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
-    plan->exec.device = ra__device_at(0);
+    plan->backend = group ? group->rank.backend : ra__backend_at(0);
     ra_status status = group ? ra__enter("plan", &group->busy) : RA_OK;
     bool entered = group && status == RA_OK;
     if (status == RA_OK) status = fill_plan(plan, problem, &options);
@@ -251,7 +248,7 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
         return status;
     }
     ra__log(group, RA_LOG_INFO, "rank %d: plan with kernel %s, strategy %s, %zu bytes",
-            plan->steps.home.rank, plan->kernel->name, plan->strategy, plan->memory.total);
+            plan->steps.home.rank, ra_plan_kernel(plan), plan->strategy, plan->memory.total);
     *out = plan;
     return RA_OK;
 }
@@ -281,7 +278,10 @@ int64_t ra_plan_k_count(const ra_plan *plan)
     return plan ? plan->k_layout->count[plan->steps.home.rank] : 0;
 }
 
-const char *ra_plan_kernel(const ra_plan *plan) { return plan ? plan->kernel->name : ""; }
+const char *ra_plan_kernel(const ra_plan *plan)
+{
+    return plan ? plan->backend->kernel_name(plan->kernel) : "";
+}
 const char *ra_plan_strategy(const ra_plan *plan) { return plan ? plan->strategy : ""; }
 const char *ra_plan_why(const ra_plan *plan) { return plan ? plan->why : ""; }
 const char *ra_plan_figures(const ra_plan *plan) { return plan ? plan->figures : ""; }

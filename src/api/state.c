@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "api/handles.h"
+#include "core/dtype.h"
 #include "exec/fold.h"
 #include "exec/reduce.h"
 #include "pattern/order.h"
@@ -13,16 +14,13 @@ struct ra_state {
     ra_pattern *pattern;
     const struct ra__kernel *kernel;
     struct ra__held_state sums; /* what ra_state_data() shows */
-    void *workspace;
-    float *alibi; /* its own copy, or NULL */
+    struct ra__folder folder;
+    ra_group *group; /* whose threads fold; NULL: the calling thread alone */
+    float *alibi;    /* its own copy, or NULL */
     struct ra__terms terms;
     struct ra__meeting meeting;
     atomic_bool busy; /* a thread changes it */
 };
-
-/* A state may get more keys than it was made for; kernels need no more memory for more of them than
- * this. */
-#define ANY_KEYS (INT64_C(1) << 40)
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
@@ -61,7 +59,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
-    RA__TRY(ra__kernel_choose(kernel, s->dtype, ra__breadth_of(s), &state->kernel));
+    RA__TRY(ra__backend_at(0)->choose(kernel, s, false, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, NULL, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);
@@ -72,10 +70,8 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
                                            .data = ra__alloc(NULL, RA__FOR_STATE, bytes),
                                            .rows = s->batch * s->q_len * s->q_heads,
                                            .bytes = bytes };
-    struct ra__extent most = { s->q_len * (s->q_heads / s->kv_heads), ANY_KEYS };
-    state->workspace = ra__alloc(NULL, RA__FOR_WORKSPACE, state->kernel->workspace(s, most, false));
-    if (!state->sums.data || !state->workspace)
-        return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
+    if (!state->sums.data) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
+    RA__TRY(ra__folder_open(&state->folder, state->kernel));
     return ra_state_init(state);
 }
 
@@ -102,7 +98,7 @@ void ra_state_destroy(ra_state *state)
     }
     ra_pattern_destroy(state->pattern);
     ra__free(state->alibi);
-    ra__free(state->workspace);
+    ra__folder_close(&state->folder);
     ra__free(state);
 }
 
@@ -116,9 +112,8 @@ ra_status ra_state_init(ra_state *state)
     return RA_OK;
 }
 
-static ra_status fold_keys(const ra_state *state, const ra_const_tensor *q,
-                           const ra_const_tensor *k, const ra_const_tensor *v, int64_t first_key,
-                           int64_t keys)
+static ra_status fold_keys(ra_state *state, const ra_const_tensor *q, const ra_const_tensor *k,
+                           const ra_const_tensor *v, int64_t first_key, int64_t keys)
 {
     const struct ra__shape *s = &state->shape;
     if (first_key < 0 || keys < 0 || first_key > s->k_len - keys)
@@ -127,11 +122,9 @@ static ra_status fold_keys(const ra_state *state, const ra_const_tensor *q,
                         first_key, s->k_len);
     struct ra__fold fold = { .shape = s,
                              .pattern = state->pattern,
-                             .kernel = state->kernel,
                              .m = state->sums.data,
                              .l = state->sums.data + state->sums.rows,
                              .acc = state->sums.data + 2 * state->sums.rows,
-                             .workspace = state->workspace,
                              .terms = state->terms.softcap > 0.0f || state->alibi ? &state->terms
                                                                                   : NULL,
                              .first_key = first_key,
@@ -142,7 +135,7 @@ static ra_status fold_keys(const ra_state *state, const ra_const_tensor *q,
     RA__TRY(ra__input_from(s, qs, q, &fold.q));
     RA__TRY(ra__input_from(s, ks, k, &fold.k));
     RA__TRY(ra__input_from(s, vs, v, &fold.v));
-    return ra__fold_run(&fold);
+    return ra__fold_run(&state->folder, &fold);
 }
 
 ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_const_tensor *k,
@@ -150,7 +143,10 @@ ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_cons
 {
     if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(ra__enter("state", &state->busy));
-    ra_status status = fold_keys(state, q, k, v, first_key, keys);
+    ra_status status = state->group ? ra__enter("state", &state->group->busy) : RA_OK;
+    const bool entered = state->group && status == RA_OK;
+    if (status == RA_OK) status = fold_keys(state, q, k, v, first_key, keys);
+    if (entered) ra__leave(&state->group->busy);
     ra__leave(&state->busy);
     return status;
 }
@@ -164,6 +160,16 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
     RA__TRY(ra__pattern_check(state->pattern, &shape, NULL));
     RA__TRY(ra__enter("state", &state->busy));
     state->shape = shape;
+    ra__leave(&state->busy);
+    return RA_OK;
+}
+
+ra_status ra_state_use_group(ra_state *state, ra_group *group)
+{
+    if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    RA__TRY(ra__enter("state", &state->busy));
+    state->group = group;
+    state->folder.rank = group ? &group->rank : NULL;
     ra__leave(&state->busy);
     return RA_OK;
 }
@@ -210,10 +216,11 @@ static ra_status finish(const ra_state *state, const float *sinks, const ra_tens
     for (int64_t i = 0; i < state->sums.rows; i++) {
         int64_t query = i / s->q_heads;
         int head = (int)(i % s->q_heads);
-        struct ra__matrix row = ra__matrix_at(&t, s->dtype, query / s->q_len, query % s->q_len,
-                                              head);
+        int64_t at = query / s->q_len * t.batch_stride + query % s->q_len * t.position_stride +
+                     head * t.head_stride;
         ra__state_finish_row(row_at(state, i), s->value_dim, sinks ? sinks[head] : -INFINITY,
-                             s->dtype, row.data, lse ? &lse[i] : NULL);
+                             s->dtype, (char *)t.data + at * (int64_t)ra__dtype_bytes(s->dtype),
+                             lse ? &lse[i] : NULL);
     }
     return RA_OK;
 }

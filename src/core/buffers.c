@@ -14,6 +14,7 @@ struct buffer {
     void *memory;
     size_t bytes;
     struct lease *leases; /* none: it is idle */
+    bool shared;          /* at least as large as the threshold; others go back when given */
 };
 
 struct ra__buffers {
@@ -62,66 +63,77 @@ static struct buffer *best_fit(struct ra__buffers *buffers, const struct ra__acc
     for (struct buffer *buffer = buffers->first; buffer; buffer = buffer->next) {
         bool fits = buffer->bytes >= bytes && buffer->bytes / LOOSEST_FIT <= bytes;
         bool better = !best || buffer->bytes < best->bytes;
-        if (fits && better && !*find_lease(buffer, account)) best = buffer;
+        if (buffer->shared && fits && better && !*find_lease(buffer, account)) best = buffer;
     }
     return best;
 }
 
 /* Idle buffers make room for a new one if there is no memory otherwise. */
-static void *get_memory(struct ra__buffers *buffers, enum ra__purpose purpose, size_t bytes)
+static void *get_memory(struct ra__buffers *buffers, size_t bytes)
 {
-    void *memory = buffers->source.alloc(NULL, purpose, bytes);
+    const struct ra__buffer_source *source = &buffers->source;
+    void *memory = source->alloc(source->device, bytes);
     if (memory || !ra__buffers_trim(buffers)) return memory;
-    return buffers->source.alloc(NULL, purpose, bytes);
+    return source->alloc(source->device, bytes);
 }
 
-static struct buffer *add_buffer(struct ra__buffers *buffers, enum ra__purpose purpose,
-                                 size_t bytes)
+static struct buffer *add_buffer(struct ra__buffers *buffers, size_t bytes)
 {
     struct buffer *buffer = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *buffer);
-    void *memory = buffer ? get_memory(buffers, purpose, bytes) : NULL;
+    void *memory = buffer ? get_memory(buffers, bytes) : NULL;
     if (!memory) {
         ra__free(buffer);
         return NULL;
     }
-    *buffer = (struct buffer){ .next = buffers->first, .memory = memory, .bytes = bytes };
+    *buffer = (struct buffer){ .next = buffers->first,
+                               .memory = memory,
+                               .bytes = bytes,
+                               .shared = bytes >= buffers->threshold };
     return buffers->first = buffer;
 }
 
 void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
                        enum ra__purpose purpose, size_t bytes)
 {
-    if (bytes < buffers->threshold) return buffers->source.alloc(account, purpose, bytes);
     struct lease *lease = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *lease);
     if (!lease) return NULL;
-    struct buffer *buffer = best_fit(buffers, account, bytes);
+    const bool shared = bytes >= buffers->threshold;
+    struct buffer *buffer = shared ? best_fit(buffers, account, bytes) : NULL;
     bool hit = buffer != NULL;
-    if (!hit) buffer = add_buffer(buffers, purpose, bytes);
+    if (!hit) buffer = add_buffer(buffers, bytes);
     if (!buffer) {
         ra__free(lease);
         return NULL;
     }
-    *(hit ? &buffers->hits : &buffers->misses) += 1;
+    if (shared) *(hit ? &buffers->hits : &buffers->misses) += 1;
     *lease = (struct lease){ buffer->leases, account, purpose, bytes };
     buffer->leases = lease;
     account->bytes[purpose] += bytes;
     return buffer->memory;
 }
 
+/* Takes a buffer off the list and frees it. */
+static void remove_buffer(struct ra__buffers *buffers, struct buffer **at)
+{
+    struct buffer *buffer = *at;
+    *at = buffer->next;
+    buffers->source.free(buffers->source.device, buffer->memory, buffer->bytes);
+    ra__free(buffer);
+}
+
 void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *account, void *memory)
 {
-    struct buffer *buffer = buffers->first;
+    struct buffer **place = &buffers->first;
     if (!memory) return;
-    while (buffer && buffer->memory != memory) buffer = buffer->next;
-    if (!buffer) { /* below the threshold */
-        buffers->source.free(memory);
-        return;
-    }
+    while (*place && (*place)->memory != memory) place = &(*place)->next;
+    struct buffer *buffer = *place;
+    if (!buffer) return; /* given back already */
     struct lease **at = find_lease(buffer, account), *lease = *at;
     if (!lease) return; /* given back already */
     lease->account->bytes[lease->purpose] -= lease->bytes;
     *at = lease->next;
     ra__free(lease);
+    if (!buffer->shared) remove_buffer(buffers, place);
 }
 
 bool ra__buffers_trim(struct ra__buffers *buffers)
@@ -129,14 +141,11 @@ bool ra__buffers_trim(struct ra__buffers *buffers)
     bool any = false;
     struct buffer **at = &buffers->first;
     while (*at) {
-        struct buffer *buffer = *at;
-        if (buffer->leases) {
-            at = &buffer->next;
+        if ((*at)->leases) {
+            at = &(*at)->next;
             continue;
         }
-        *at = buffer->next;
-        buffers->source.free(buffer->memory);
-        ra__free(buffer);
+        remove_buffer(buffers, at);
         any = true;
     }
     return any;
@@ -149,6 +158,7 @@ void ra__buffers_count(const struct ra__buffers *buffers, ra_pool *out)
     pool.hits = buffers->hits;
     pool.misses = buffers->misses;
     for (const struct buffer *buffer = buffers->first; buffer; buffer = buffer->next) {
+        if (!buffer->shared) continue;
         pool.buffers++;
         pool.bytes += buffer->bytes;
         if (!buffer->leases) pool.bytes_idle += buffer->bytes;

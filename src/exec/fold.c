@@ -1,89 +1,200 @@
-/* fold.c - all queries of a problem against one stretch of its keys, on the calling thread. */
+/* fold.c - see fold.h. The program of a fold is written anew each time, since keys come in any
+ * ranges, into memory that is kept: after the first folds of a size nothing is allocated. */
 #include "exec/fold.h"
 
-/* Key runs handed to a kernel at once; a row with more is folded in several goes. */
-enum { RUNS = 32 };
+#include "exec/location.h"
 
-/* One row of the pattern and those of its keys that are at hand. */
-struct slice {
-    const struct ra__fold *fold;
-    const struct ra__row *row;
-    struct ra__key_run runs[RUNS];
-    int run_count;
-};
-
-static void fold_job(const struct slice *slice, int64_t offset, int64_t count, struct ra__lane lane)
+ra_status ra__folder_open(struct ra__folder *folder, const struct ra__kernel *kernel)
 {
-    const struct ra__fold *fold = slice->fold;
-    const struct ra__shape *shape = fold->shape;
-    int64_t shift = shape->k_len - shape->q_len; /* position -> index */
-    int64_t step = slice->row->q.step, q = slice->row->q.start + offset * step - shift;
-    int64_t at = (lane.batch * shape->q_len + q) * shape->q_heads + lane.head;
-    struct ra__forward_job job = {
-        .view = { .shape = shape,
-                  .batch = lane.batch,
-                  .head = lane.head,
-                  .heads = lane.heads,
-                  .kv_heads = 1,
-                  .q_count = count,
-                  .q_pos = q + shift,
-                  .q_pos_step = step,
-                  .q = ra__matrix_at(&fold->q, shape->dtype, lane.batch, q, lane.head),
-                  .k = ra__matrix_at(&fold->k, shape->dtype, lane.batch, 0, lane.kv_head),
-                  .v = ra__matrix_at(&fold->v, shape->dtype, lane.batch, 0, lane.kv_head),
-                  .runs = slice->runs,
-                  .run_count = slice->run_count,
-                  .terms = fold->terms },
-        .m = { fold->m + at, shape->q_heads * step },
-        .l = { fold->l + at, shape->q_heads * step },
-        .acc = fold->acc + at * shape->value_dim,
-        .acc_row_stride = (int64_t)shape->q_heads * shape->value_dim * step,
-    };
-    job.view.q.row_stride *= step;
-    fold->kernel->forward(&job, fold->workspace);
+    const struct ra__device_options alone = { .threads = 1 };
+    folder->backend = ra__backend_at(0);
+    folder->kernel = kernel;
+    return folder->backend->open(&alone, &folder->device);
 }
 
-/* Folds the runs collected so far into all queries of the row. */
-static void fold_runs(struct slice *slice)
+static void free_workspace(struct ra__folder *folder)
 {
-    const struct ra__shape *shape = slice->fold->shape;
-    ra_run q = slice->row->q, heads = slice->row->heads;
-    int most = ra__all_heads(shape, heads) ? shape->q_heads : 1;
-    struct ra__cut cut = ra__cut_for(shape, slice->fold->kernel->rows, most);
-    if (slice->run_count == 0) return;
-    for (int64_t lane = 0; lane < ra__lanes(shape, &cut, heads); lane++)
-        for (int64_t chunk = 0; chunk < ra__cut_chunks(&cut, q.count); chunk++) {
-            int64_t offset, count = ra__cut_at(&cut, q.count, chunk, &offset);
-            fold_job(slice, offset, count, ra__lane_at(shape, &cut, heads, lane));
-        }
-    slice->run_count = 0;
+    if (folder->workspace) folder->backend->free(folder->device, folder->workspace, 0);
+    folder->workspace = NULL;
 }
 
-static ra_status fold_row(void *context, const struct ra__row *row)
+void ra__folder_close(struct ra__folder *folder)
 {
-    struct slice *slice = context;
-    const struct ra__fold *fold = slice->fold;
-    slice->row = row;
-    for (int i = 0; i < row->sight_count; i++) {
-        int64_t skipped;
-        ra_run keys = ra__run_clip(row->sights[i].keys, fold->first_key,
-                                   fold->first_key + fold->keys, &skipped);
-        if (keys.count == 0) continue;
-        slice->runs[slice->run_count++] = (struct ra__key_run){
-            keys.start - fold->first_key, keys.step, keys.start, keys.step, keys.count,
-            row->sights[i].band
-        };
-        if (slice->run_count == RUNS) fold_runs(slice);
-    }
-    fold_runs(slice);
+    free_workspace(folder);
+    ra__free(folder->program.rows);
+    ra__free(folder->program.keys);
+    ra__free(folder->program.advances);
+    ra__free(folder->block);
+    if (folder->backend) folder->backend->close(folder->device);
+}
+
+/* ---- The program ----------------------------------------------------------------------------- */
+
+/* Room for `count` elements of an array that grows by doubling and is filled anew each time. */
+static ra_status make_room(void **array, int *room, int count, size_t bytes)
+{
+    if (count <= *room) return RA_OK;
+    const int larger = count > 2 * *room ? count : 2 * *room;
+    void *memory = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)larger, bytes);
+    if (!memory) return ra__fail(RA_ERR_MEMORY, "state: %d entries", larger);
+    ra__free(*array);
+    *array = memory;
+    *room = larger;
     return RA_OK;
 }
 
-ra_status ra__fold_run(const struct ra__fold *fold)
+/* The pattern is walked twice: first to count, then to write. */
+struct writing {
+    struct ra__folder *folder;
+    const struct ra__fold *fold;
+    bool counting;
+};
+
+/* One row of the pattern, with those of its keys that are folded now. */
+static ra_status write_row(void *context, const struct ra__row *row)
 {
-    const struct ra__shape *shape = fold->shape;
-    struct slice slice = { .fold = fold };
-    struct ra__rows rows = { fold->pattern, shape->k_len, shape->q_heads, false };
-    ra_run queries = { shape->k_len - shape->q_len, 1, shape->q_len };
-    return ra__pattern_rows(&rows, queries, (struct ra__row_sink){ fold_row, &slice });
+    struct writing *writing = context;
+    const struct ra__fold *fold = writing->fold;
+    struct ra__program *p = &writing->folder->program;
+    const int64_t shift = fold->shape->k_len - fold->shape->q_len; /* position -> token */
+    const int first = p->key_count;
+    for (int i = 0; i < row->sight_count; i++) {
+        int64_t skipped;
+        const ra_run keys = ra__run_clip(row->sights[i].keys, fold->first_key,
+                                         fold->first_key + fold->keys, &skipped);
+        if (keys.count == 0) continue;
+        if (!writing->counting)
+            p->keys[p->key_count] = (struct ra__key_run){
+                keys.start - fold->first_key, keys.step, keys.start, keys.step, keys.count,
+                row->sights[i].band
+            };
+        p->key_count++;
+    }
+    if (p->key_count == first) return RA_OK;
+    if (!writing->counting)
+        p->rows[p->row_count] = (struct ra__plan_row){ .q_row = row->q.start - shift,
+                                                       .q_row_step = row->q.step,
+                                                       .q_count = row->q.count,
+                                                       .q_pos = row->q.start,
+                                                       .q_step = row->q.step,
+                                                       .heads = row->heads,
+                                                       .first_key = first,
+                                                       .key_count = p->key_count - first,
+                                                       .repeat = 1 };
+    p->row_count++;
+    return RA_OK;
+}
+
+static ra_status walk_rows(struct writing *writing)
+{
+    const struct ra__shape *shape = writing->fold->shape;
+    const struct ra__rows rows = { writing->fold->pattern, shape->k_len, shape->q_heads, false };
+    const ra_run queries = { shape->k_len - shape->q_len, 1, shape->q_len };
+    writing->folder->program.row_count = writing->folder->program.key_count = 0;
+    return ra__pattern_rows(&rows, queries, (struct ra__row_sink){ write_row, writing });
+}
+
+static ra_status write_program(struct ra__folder *folder, const struct ra__fold *fold)
+{
+    struct ra__program *p = &folder->program;
+    struct writing writing = { folder, fold, true };
+    int advance_room = folder->key_room;
+    RA__TRY(walk_rows(&writing));
+    RA__TRY(make_room((void **)&p->rows, &folder->row_room, p->row_count, sizeof *p->rows));
+    RA__TRY(make_room((void **)&p->advances, &advance_room, p->key_count, sizeof *p->advances));
+    RA__TRY(make_room((void **)&p->keys, &folder->key_room, p->key_count, sizeof *p->keys));
+    writing.counting = false;
+    RA__TRY(walk_rows(&writing));
+    const struct ra__side side = { .shape = *fold->shape,
+                                   .queries = fold->shape->q_len,
+                                   .keys = fold->keys,
+                                   .q = RA__Q,
+                                   .k = RA__K,
+                                   .v = RA__V,
+                                   .out = RA__OUT,
+                                   .lse = RA__LSE };
+    p->home = p->work = side;
+    p->split = (struct ra__key_split){ 1, fold->shape->k_len };
+    return RA_OK;
+}
+
+/* ---- Running it ------------------------------------------------------------------------------ */
+
+static void set_call(const struct ra__fold *fold, struct ra__call *call)
+{
+    const struct ra__shape *s = fold->shape;
+    *call = (struct ra__call){ .has_terms = fold->terms != NULL };
+    if (fold->terms) call->terms = *fold->terms;
+    call->at[RA__Q] = ra__tensor_at(&fold->q, s->dtype);
+    call->at[RA__K] = ra__tensor_at(&fold->k, s->dtype);
+    call->at[RA__V] = ra__tensor_at(&fold->v, s->dtype);
+    call->at[RA__STATE_M] = ra__packed_at(fold->m, s->q_len, s->q_heads, 1);
+    call->at[RA__STATE_L] = ra__packed_at(fold->l, s->q_len, s->q_heads, 1);
+    call->at[RA__STATE_ACC] = ra__packed_at(fold->acc, s->q_len, s->q_heads, s->value_dim);
+}
+
+/* Memory of the arena that is kept: a block as large as the largest fold needed, and workspace. */
+static ra_status keep_memory(struct ra__folder *folder, const struct ra__arena *counted)
+{
+    const size_t room = counted->bytes[RA__FOR_BOOKKEEPING];
+    if (room > folder->block_room) {
+        ra__free(folder->block);
+        folder->block_room = 0;
+        folder->block = ra__alloc(NULL, RA__FOR_BOOKKEEPING, room);
+        if (!folder->block) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", room);
+        folder->block_room = room;
+    }
+    const size_t workspace = counted->bytes[RA__FOR_WORKSPACE];
+    if (workspace <= folder->workspace_room) return RA_OK;
+    free_workspace(folder);
+    folder->workspace_room = 0;
+    folder->workspace = folder->backend->alloc(folder->device, workspace);
+    if (!folder->workspace) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", workspace);
+    folder->workspace_room = workspace;
+    return RA_OK;
+}
+
+static ra_status poll_group(void *context)
+{
+    const struct ra__rank *rank = context;
+    return rank ? rank->transport->poll(rank->link) : RA_OK;
+}
+
+static ra_status run_step(struct ra__folder *folder, const struct ra__fold *fold, void *device,
+                          void *prepared)
+{
+    struct ra__call call;
+    struct ra__event done;
+    const struct ra__heartbeat heartbeat = { poll_group, (void *)folder->rank };
+    set_call(fold, &call);
+    const struct ra__order order = { .direction = RA__FORWARD,
+                                     .step = folder->program.steps,
+                                     .call = &call,
+                                     .heartbeat = &heartbeat };
+    RA__TRY(folder->backend->issue(device, prepared, &order, &done));
+    return folder->backend->wait(device, &done, &heartbeat);
+}
+
+ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
+{
+    RA__TRY(write_program(folder, fold));
+    struct ra__program *p = &folder->program;
+    if (p->row_count == 0) return RA_OK;
+    struct ra__step step = { .op = RA__OP_ATTEND, .from = RA__OWN_KV, .row_count = p->row_count };
+    p->steps = &step;
+    p->step_count = 1;
+    void *device = folder->rank ? folder->rank->device : folder->device, *prepared = NULL;
+    const int threads = folder->backend->threads(device);
+    const struct ra__setup setup = { .forward = p, .kernel = folder->kernel, .threads = threads };
+    struct ra__arena counted = { .counting = true };
+    RA__TRY(folder->backend->prepare(&setup, &counted, &prepared));
+    RA__TRY(keep_memory(folder, &counted));
+    struct ra__arena arena = { .block = folder->block,
+                               .room = folder->block_room,
+                               .workspace = folder->workspace };
+    RA__TRY(folder->backend->prepare(&setup, &arena, &prepared));
+    ra_status status = run_step(folder, fold, device, prepared);
+    if (folder->rank && status == RA_OK) ra__rank_rest(folder->rank);
+    p->steps = NULL;
+    return status;
 }

@@ -32,8 +32,8 @@ static ra_status slowest(struct meter *meter, double mine, double *out)
     const int others = meter->rank->ranks - 1;
     meter->times[others] = *out = mine;
     if (others > 0)
-        RA__TRY(ra__exec_share(meter->rank, meter->messages, ra__reserved_tag(RA__RESERVED_TIME),
-                               &meter->times[others], meter->times, sizeof mine));
+        RA__TRY(ra__control_share(meter->rank, meter->messages, ra__reserved_tag(RA__RESERVED_TIME),
+                                  &meter->times[others], meter->times, sizeof mine));
     for (int i = 0; i < others; i++) *out = fmax(*out, meter->times[i]);
     return RA_OK;
 }
@@ -64,7 +64,7 @@ static ra_status pass_on(struct meter *meter, size_t bytes)
                                 .tag = tag,
                                 .data = meter->bytes + STREAM_BYTES,
                                 .bytes = bytes };
-    struct ra__round round = { &send, &recv, 1, 1, 0, NULL };
+    struct ra__round round = { .sends = &send, .recvs = &recv, .send_count = 1, .recv_count = 1 };
     RA__TRY(rank->transport->post(rank->link, &round));
     return rank->transport->wait(rank->link, &round);
 }

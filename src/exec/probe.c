@@ -60,7 +60,9 @@ static ra_status make_plan(struct ra__probe *probe, const struct ra__shape *shap
                                     .all_heads = shape->q_heads,
                                     .terms = &probe->terms,
                                     .ranks = 1,
-                                    .backward = backward };
+                                    .backward = backward,
+                                    .loads = !probe->rank.backend->host,
+                                    .stages = !probe->rank.backend->host };
     RA__TRY(ra__strategy_parse(NULL, &input));
     RA__TRY(ra__pattern_copy(NULL, NULL, &probe->pattern));
     RA__TRY(ra__layout_create(NULL, shape->q_len, 1, probe->pattern, &probe->layout));
@@ -71,23 +73,20 @@ static ra_status make_plan(struct ra__probe *probe, const struct ra__shape *shap
 
 static ra_status fill(struct ra__probe *probe, const struct ra__subject *subject)
 {
-    const struct ra__shape shape = small_shape(&subject->shape,
-                                               ra__pool_threads(subject->rank->pool));
-    const enum ra__breadth rows = subject->backward ? RA__MANY_ROWS : ra__breadth_of(&shape);
+    const struct ra__shape shape = small_shape(&subject->shape, ra__rank_threads(subject->rank));
     const struct ra__kernel *kernel;
     /* One rank sends nothing, but shows life: the others wait for it. */
     probe->rank = *subject->rank;
     probe->rank.rank = 0;
     probe->rank.ranks = 1;
     probe->rank.trace = NULL;
-    RA__TRY(ra__kernel_choose(subject->kernel, shape.dtype, rows, &kernel));
+    RA__TRY(subject->rank->backend->choose(subject->kernel, &shape, subject->backward, &kernel));
     RA__TRY(make_tensors(probe, &shape, subject->backward ? TENSORS : DOUT));
     RA__TRY(make_plan(probe, &shape, subject->backward));
     probe->exec = (struct ra__exec){ .plan = &probe->plan,
                                      .kernel = kernel,
-                                     .device = ra__device_at(0),
                                      .rank = &probe->rank,
-                                     .problem_terms = &probe->terms,
+                                     .terms = &probe->terms,
                                      .account = &probe->account };
     return ra__exec_create(&probe->exec);
 }
@@ -137,7 +136,7 @@ ra_status ra__probe_run(struct ra__probe *probe, bool backward, double *flops)
         io.dv = tensor(probe, DV, value_dim);
     }
     struct ra__exec *exec = &probe->exec;
-    RA__TRY(ra__exec_run(exec, backward ? &exec->backward : &exec->forward, &io));
+    RA__TRY(ra__exec_run(exec, backward ? RA__BACKWARD : RA__FORWARD, &io));
     *flops = exec->stats.flops;
     return RA_OK;
 }

@@ -56,8 +56,8 @@ static ra_status compare_forms(const struct ra__held_state *state, struct ra__me
 {
     struct ra__form *mine = &meeting->forms[rank->ranks - 1];
     *mine = state->form;
-    RA__TRY(ra__exec_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_FORM), mine,
-                           meeting->forms, sizeof *mine));
+    RA__TRY(ra__control_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_FORM), mine,
+                              meeting->forms, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) {
         const char *other = ra__form_difference(mine, &meeting->forms[i]);
         if (other)
@@ -105,8 +105,8 @@ static ra_status reduce(const struct ra__held_state *state, struct ra__meeting *
     RA__TRY(make_room(state, meeting, rank));
     RA__TRY(compare_forms(state, meeting, rank));
     if (state->bytes == 0) return RA_OK;
-    RA__TRY(ra__exec_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_STATE),
-                           state->data, meeting->states, state->bytes));
+    RA__TRY(ra__control_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_STATE),
+                              state->data, meeting->states, state->bytes));
     return add_up(state, meeting, rank);
 }
 

@@ -1,25 +1,100 @@
-/* run.c - the loop over the steps of a program. */
+/* run.c - one run of a program. A step is issued as soon as the steps it waits for allow it: steps
+ * of the device may still be in its queue, since the device keeps their order; a round of messages
+ * is waited for here. Steps are looked at in the order of the program, and rounds are posted in
+ * that order on every rank. */
 #include <stdio.h>
 
 #include "core/clock.h"
 #include "exec/exec.h"
 
-ra_status ra__exec_tick(struct ra__exec *exec)
+enum { NONE = -1 };
+
+struct run {
+    struct ra__exec *exec;
+    const struct ra__program *program;
+    const struct ra__io *io;
+    struct ra__heartbeat heartbeat;
+    int first;    /* all steps before it are issued */
+    int exchange; /* the step whose round is under way; NONE */
+    double last_report;
+    int64_t pairs_before, pairs_expected;
+};
+
+/* ---- Heartbeat ------------------------------------------------------------------------------- */
+
+static int64_t pairs_of(const struct ra__exec *exec)
 {
-    RA__TRY(exec->rank->transport->poll(exec->rank->link));
-    if (!exec->io->progress) return RA_OK;
-    double now = ra__now();
-    if (now - exec->last_tick < 0.05) return RA_OK; /* often enough for people */
-    exec->last_tick = now;
-    double done = (double)atomic_load(&exec->pairs) / (double)ra__max(exec->pairs_expected, 1);
-    if (exec->io->progress(exec->io->context, done < 1 ? done : 1) == 0) return RA_OK;
-    return ra__fail(RA_ERR_ABORTED, "rank %d: stopped by its progress callback", exec->rank->rank);
+    return exec->rank->backend->pairs(exec->prepared);
 }
 
-ra_status ra__exec_post(struct ra__exec *exec, struct ra__round *round)
+/* Poll the link, and report progress. */
+static ra_status beat(void *context)
 {
+    struct run *run = context;
+    const struct ra__rank *rank = run->exec->rank;
+    RA__TRY(rank->transport->poll(rank->link));
+    if (!run->io->progress) return RA_OK;
+    double now = ra__now();
+    if (now - run->last_report < 0.05) return RA_OK; /* often enough for a reader */
+    run->last_report = now;
+    double done = (double)(pairs_of(run->exec) - run->pairs_before) /
+                  (double)ra__max(run->pairs_expected, 1);
+    if (run->io->progress(run->io->context, done < 1 ? done : 1) == 0) return RA_OK;
+    return ra__fail(RA_ERR_ABORTED, "rank %d: stopped by its progress callback", rank->rank);
+}
+
+/* ---- Issuing --------------------------------------------------------------------------------- */
+
+static void trace(const struct run *run, const char *name, const struct ra__step *step,
+                  double start)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    if (!rank->trace) return;
+    const struct ra_trace_event event = { name,      rank->rank,
+                                          step->hop, ra__step_rank(run->exec->plan, step),
+                                          start,     ra__now() - start };
+    rank->trace(rank->context, &event);
+}
+
+/* May a step be issued now? Exchanges are waited for on the host. A transport that takes no events
+ * has to be given finished buffers; a device orders its own steps. */
+static bool may_issue(const struct run *run, const struct ra__step *step)
+{
+    const struct ra__program *program = run->program;
+    const bool exchange = step->op == RA__OP_EXCHANGE;
+    const bool in_order = !exchange || run->exec->rank->transport->takes_events;
+    for (int i = 0; i < step->wait_count; i++) {
+        const int other = program->waits[step->first_wait + i];
+        const enum ra__stage stage = run->exec->steps[other].stage;
+        if (stage == RA__DONE) continue;
+        if (stage == RA__WAITING || program->steps[other].op == RA__OP_EXCHANGE || !in_order)
+            return false;
+    }
+    return true;
+}
+
+/* The events of the steps that a step waits for and that are not done yet. */
+static int collect_events(const struct run *run, const struct ra__step *step)
+{
+    struct ra__exec *exec = run->exec;
+    int count = 0;
+    for (int i = 0; i < step->wait_count; i++) {
+        const int other = run->program->waits[step->first_wait + i];
+        if (exec->steps[other].stage == RA__ISSUED) exec->after[count++] = exec->steps[other].event;
+    }
+    return count;
+}
+
+static ra_status post(struct run *run, int index)
+{
+    struct ra__exec *exec = run->exec;
+    const struct ra__step *step = &run->program->steps[index];
+    struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
+    round->after = exec->after;
+    round->after_count = collect_events(run, step);
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
-    exec->outstanding = round;
+    run->exchange = index;
+    exec->steps[index].stage = RA__ISSUED;
     exec->stats.hops++;
     for (int i = 0; i < round->send_count; i++)
         exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
@@ -28,155 +103,137 @@ ra_status ra__exec_post(struct ra__exec *exec, struct ra__round *round)
     return RA_OK;
 }
 
-struct ra__round *ra__exec_take_held(struct ra__exec *exec)
+static ra_status compute(struct run *run, int index)
 {
-    struct ra__round *round = exec->held;
-    exec->held = NULL;
-    return round;
+    struct ra__exec *exec = run->exec;
+    const struct ra__rank *rank = exec->rank;
+    struct ra__progress *progress = &exec->steps[index];
+    const struct ra__order order = { .direction = run->program->direction,
+                                     .step = &run->program->steps[index],
+                                     .call = &exec->call,
+                                     .after = exec->after,
+                                     .after_count = collect_events(run,
+                                                                   &run->program->steps[index]),
+                                     .heartbeat = &run->heartbeat };
+    RA__TRY(rank->backend->issue(rank->device, exec->prepared, &order, &progress->event));
+    progress->stage = progress->event.source ? RA__ISSUED : RA__DONE;
+    return RA_OK;
 }
 
-/* A transport may copy bytes while it posts, and the last jobs of an ATTEND may be under way, which
- * read what comes to be overwritten. Where jobs come next, other threads shall wait for neither:
- * ATTEND posts what is held. */
-static ra_status run_move(struct ra__exec *exec, const struct ra__step *step)
+static ra_status issue(struct run *run, int index)
 {
-    const struct ra__step *next = step + 1;
-    const struct ra__step *end = exec->bound->program->steps + exec->bound->program->step_count;
-    struct ra__round *round = &exec->bound->rounds[step->round];
-    while (next < end && next->op == RA__OP_CLEAR) next++;
-    if (next < end && next->op == RA__OP_ATTEND) {
-        exec->held = round;
-        return RA_OK;
+    const struct ra__step *step = &run->program->steps[index];
+    const double start = run->exec->rank->trace ? ra__now() : 0;
+    RA__TRY(step->op == RA__OP_EXCHANGE ? post(run, index) : compute(run, index));
+    trace(run, ra__step_name(step), step, start);
+    return beat(run);
+}
+
+/* Issues all steps that may be. Those after a second round that cannot be posted yet would wait for
+ * it, or for the first, anyway. */
+static ra_status issue_ready(struct run *run)
+{
+    int rounds = 0;
+    for (int i = run->first; i < run->program->step_count && rounds < 2; i++) {
+        const struct ra__step *step = &run->program->steps[i];
+        const bool waits = run->exec->steps[i].stage == RA__WAITING;
+        if (waits && may_issue(run, step)) RA__TRY(issue(run, i));
+        else if (waits && step->op == RA__OP_EXCHANGE) rounds++;
+        if (i == run->first && run->exec->steps[i].stage != RA__WAITING) run->first++;
     }
-    RA__TRY(ra__pool_settle(exec->rank->pool));
-    return ra__exec_post(exec, round);
+    return RA_OK;
 }
 
-static ra_status run_wait(struct ra__exec *exec, const struct ra__step *step)
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+static ra_status wait_for_exchange(struct run *run)
 {
-    double start = ra__now();
-    exec->outstanding = NULL;
-    RA__TRY(exec->rank->transport->wait(exec->rank->link, &exec->bound->rounds[step->round]));
+    struct ra__exec *exec = run->exec;
+    const int index = run->exchange;
+    const struct ra__step *step = &run->program->steps[index];
+    const double start = ra__now();
+    run->exchange = NONE; /* after a failure its buffers are free, or retained */
+    RA__TRY(exec->rank->transport->wait(
+        exec->rank->link, &exec->messages[run->program->direction].rounds[step->round]));
     exec->stats.wait_seconds += ra__now() - start;
+    exec->steps[index].stage = RA__DONE;
+    trace(run, "wait", step, start);
     return RA_OK;
 }
 
-static ra_status (*const operations[RA__OPS])(struct ra__exec *exec,
-                                              const struct ra__step *step) = {
-    [RA__OP_PACK] = ra__exec_pack,     [RA__OP_MOVE] = run_move,
-    [RA__OP_WAIT] = run_wait,          [RA__OP_PLACE] = ra__exec_place,
-    [RA__OP_ATTEND] = ra__exec_attend, [RA__OP_CLEAR] = ra__exec_clear,
-    [RA__OP_ADD] = ra__exec_add,       [RA__OP_PICK] = ra__exec_pick,
-    [RA__OP_SWAP] = ra__exec_swap,     [RA__OP_FINISH] = ra__exec_finish,
-};
-
-static ra_status run_step(struct ra__exec *exec, const struct ra__step *step)
+static ra_status wait_for_step(struct run *run, int index)
 {
-    double start = exec->rank->trace ? ra__now() : 0;
-    RA__TRY(operations[step->op](exec, step));
-    RA__TRY(ra__exec_tick(exec));
-    if (!exec->rank->trace) return RA_OK;
-    struct ra_trace_event event = {
-        ra__op_name(step->op), exec->rank->rank, step->hop, ra__step_rank(exec->plan, step), start,
-        ra__now() - start
-    };
-    exec->rank->trace(exec->rank->context, &event);
+    const struct ra__rank *rank = run->exec->rank;
+    struct ra__progress *progress = &run->exec->steps[index];
+    if (progress->stage != RA__ISSUED) return RA_OK;
+    RA__TRY(rank->backend->wait(rank->device, &progress->event, &run->heartbeat));
+    progress->stage = RA__DONE;
     return RA_OK;
 }
 
-/* Backward starts from dQ = 0 and delta = rowsum(dout * out) - dlse; rows of all batch items. */
-static void clear_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+/* No step may be issued. With a round under way, whatever is left waits for it; without one, the
+ * next round waits for steps of the device. */
+static ra_status wait_for_something(struct run *run)
 {
-    const struct ra__shape *s = &exec->plan->input.shape;
-    int64_t width = (int64_t)s->q_heads * s->dim;
-    (void)context;
-    exec->device->clear(exec->dq + first * width, (size_t)(count * width) * sizeof(float));
+    const struct ra__step *next = &run->program->steps[run->first];
+    if (run->exchange != NONE) return wait_for_exchange(run);
+    for (int i = 0; i < next->wait_count; i++)
+        RA__TRY(wait_for_step(run, run->program->waits[next->first_wait + i]));
+    return RA_OK;
 }
 
-/* Rows of the caller's queries. In a team those of dQ are others. */
-static void prepare_rows(struct ra__exec *exec, const void *context, int64_t first, int64_t count)
+static ra_status run_program(struct run *run)
 {
-    const struct ra__plan_input *input = &exec->plan->home;
-    const struct ra__shape *s = &input->shape;
-    const struct ra__io *io = exec->home;
-    int64_t rows = input->q_layout->count[input->rank];
-    if (exec->plan->team.size == 1) clear_rows(exec, context, first, count);
-    while (count > 0) {
-        int64_t batch = first / rows, row = first % rows, some = ra__min(count, rows - row);
-        ra__kernel_delta(s, some, s->q_heads, ra__matrix_at(&io->out, s->dtype, batch, row, 0),
-                         ra__matrix_at(&io->dout, s->dtype, batch, row, 0),
-                         ra__column_at(s, (float *)io->dlse, rows, batch, row, 0),
-                         ra__column_at(s, ra__home_delta(exec), rows, batch, row, 0));
-        first += some;
-        count -= some;
+    const struct ra__program *program = run->program;
+    RA__TRY(beat(run));
+    RA__TRY(ra__handshake(&run->exec->handshake, run->exec->rank));
+    RA__TRY(issue_ready(run));
+    while (run->first < program->step_count) {
+        RA__TRY(wait_for_something(run));
+        RA__TRY(issue_ready(run));
     }
-}
-
-static ra_status sweep_queries(struct ra__exec *exec, const struct ra__plan_input *input,
-                               ra__sweep_fn *body)
-{
-    const struct ra__shape *s = &input->shape;
-    size_t row_bytes = (size_t)s->q_heads * (size_t)(s->dim + s->value_dim) * sizeof(float);
-    return ra__exec_sweep(exec, s->batch * input->q_layout->count[input->rank], row_bytes, body,
-                          NULL);
-}
-
-static ra_status prepare_backward(struct ra__exec *exec)
-{
-    RA__TRY(sweep_queries(exec, &exec->plan->home, prepare_rows));
-    if (exec->plan->team.size > 1) RA__TRY(sweep_queries(exec, &exec->plan->input, clear_rows));
-    ra__exec_sum_sinks(exec);
+    if (run->exchange != NONE) RA__TRY(wait_for_exchange(run));
+    for (int i = 0; i < program->step_count; i++) RA__TRY(wait_for_step(run, i));
     return RA_OK;
 }
 
-static ra_status run_program(struct ra__exec *exec)
+/* After a failure: tells the others, and lets everything in flight end. The first sentence is the
+ * one that counts. */
+static ra_status give_up(struct run *run, ra_status status)
 {
-    RA__TRY(ra__exec_tick(exec));
-    RA__TRY(ra__exec_hello(exec));
-    if (exec->bound == &exec->backward) RA__TRY(prepare_backward(exec));
-    const struct ra__program *program = exec->bound->program;
-    for (int i = 0; i < program->step_count; i++) RA__TRY(run_step(exec, &program->steps[i]));
-    return RA_OK;
-}
-
-/* After a failure: tells the others, and takes back buffers that messages may still write to. The
- * first sentence is the one that counts. */
-static ra_status give_up(struct ra__exec *exec, ra_status status)
-{
+    const struct ra__rank *rank = run->exec->rank;
     char sentence[1024];
     snprintf(sentence, sizeof sentence, "%s", ra_last_error());
-    exec->rank->transport->abort(exec->rank->link, status, sentence);
-    ra__pool_settle(exec->rank->pool);
-    if (exec->outstanding) exec->rank->transport->wait(exec->rank->link, exec->outstanding);
-    exec->outstanding = exec->held = NULL;
-    exec->home = exec->io = NULL;
+    rank->transport->abort(rank->link, status, sentence);
+    rank->backend->drain(rank->device);
+    if (run->exchange != NONE) wait_for_exchange(run);
     return ra__fail(status, "%s", sentence);
 }
 
-ra_status ra__exec_run(struct ra__exec *exec, const struct ra__bound *bound,
-                       const struct ra__io *io)
+ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io)
 {
-    const struct ra__shape *shape = &exec->plan->input.shape;
-    bool backward = bound == &exec->backward;
-    double start = ra__now();
-    exec->home = exec->io = io;
-    if (exec->plan->team.size > 1) {
-        exec->share = ra__exec_share_io(exec, io);
-        exec->io = &exec->share;
-    }
-    exec->bound = bound;
-    exec->last_tick = start;
-    atomic_store(&exec->pairs, 0);
-    if (io->progress) exec->pairs_expected = ra__program_pairs_roughly(exec->plan, bound->program);
+    const struct ra__program *program = direction == RA__FORWARD ? &exec->plan->forward
+                                                                 : &exec->plan->backward;
+    const double start = ra__now();
+    struct run run = { .exec = exec,
+                       .program = program,
+                       .io = io,
+                       .exchange = NONE,
+                       .last_report = start,
+                       .pairs_before = pairs_of(exec) };
+    run.heartbeat = (struct ra__heartbeat){ beat, &run };
+    if (io->progress) run.pairs_expected = ra__program_pairs_roughly(exec->plan, program);
     exec->stats = ra_stats_default();
-    ra__exec_set_terms(exec);
-    ra_status status = run_program(exec);
-    if (status != RA_OK) return give_up(exec, status);
+    for (int i = 0; i < program->step_count; i++)
+        exec->steps[i] = (struct ra__progress){ .stage = RA__WAITING };
+    ra__call_set(exec, io);
+    ra_status status = run_program(&run);
+    if (status != RA_OK) return give_up(&run, status);
     ra__rank_rest(exec->rank);
     if (io->progress) io->progress(io->context, 1.0);
-    exec->home = exec->io = NULL;
-    exec->stats.pairs = atomic_load(&exec->pairs);
-    exec->stats.flops = ra__flops(shape, exec->stats.pairs, backward);
+    exec->stats.pairs = pairs_of(exec) - run.pairs_before;
+    exec->stats.flops = ra__flops(&program->work.shape, exec->stats.pairs,
+                                  direction == RA__BACKWARD);
     exec->stats.seconds = ra__now() - start;
     return RA_OK;
 }

@@ -185,9 +185,9 @@ void ra__kernel_delta(const struct ra__shape *shape, int64_t q_count, int heads,
                       struct ra__matrix out, struct ra__matrix dout, struct ra__column dlse,
                       struct ra__column delta);
 
-/* dsinks[h] -= the sum over q_count queries of exp(sinks[h] - lse) delta, for all query heads;
- * delta as above, lse including the sinks. Rows with lse = -inf add nothing. */
-void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const float *sinks,
-                       struct ra__column lse, struct ra__column delta, double *dsinks);
+/* *dsink -= the sum over q_count rows of one head of exp(sink - lse) delta; delta as above, lse
+ * with the sink in it. Rows of lse = -inf add nothing. */
+void ra__kernel_dsinks(int64_t q_count, float sink, struct ra__column lse, struct ra__column delta,
+                       double *dsink);
 
 #endif

@@ -4,15 +4,13 @@
 
 #include "kernel/kernel.h"
 
-void ra__kernel_dsinks(const struct ra__shape *shape, int64_t q_count, const float *sinks,
-                       struct ra__column lse, struct ra__column delta, double *dsinks)
+void ra__kernel_dsinks(int64_t q_count, float sink, struct ra__column lse, struct ra__column delta,
+                       double *dsink)
 {
-    for (int64_t i = 0; i < q_count; i++)
-        for (int h = 0; h < shape->q_heads; h++) {
-            double sum = lse.data[i * lse.row_stride + h];
-            if (sum == -INFINITY) continue; /* neither keys nor a sink */
-            double weight = sinks[h] == sum ? 1.0
-                                            : exp(sinks[h] - sum); /* also where both are inf */
-            dsinks[h] -= weight * delta.data[i * delta.row_stride + h];
-        }
+    for (int64_t i = 0; i < q_count; i++) {
+        double sum = lse.data[i * lse.row_stride];
+        if (sum == -INFINITY) continue; /* neither keys nor a sink */
+        double weight = sink == sum ? 1.0 : exp(sink - sum); /* 1 also where both are inf */
+        *dsink -= weight * delta.data[i * delta.row_stride];
+    }
 }

@@ -28,12 +28,6 @@ static ra_status find_hull(const struct ra__builder *b, struct ra__range *hull)
     return RA_OK;
 }
 
-static ra_status put_copy(struct ra__builder *b, struct ra__step step,
-                          const struct ra__needs *needs)
-{
-    return ra__put_pieces(b, step, needs->pieces, needs->count);
-}
-
 /* The own rows inside the hull: none of them travels. A shard ascends, so they are one stretch. */
 static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra__range hull)
 {
@@ -58,45 +52,40 @@ static ra_status start_key_wave(struct ra__builder *b, int wave)
 {
     if (wave >= b->ranks) return RA_OK;
     int reader = ra__peer(b, wave), owner = ra__peer(b, -wave);
-    struct ra__step pack = { .op = RA__OP_PACK,
-                             .hop = wave,
-                             .block = b->rank,
-                             .from = RA__SLOT_OWN,
-                             .to = RA__SLOT_PACKED };
-    ra__use_slot(b, RA__SLOT_PACKED, b->outgoing[reader].rows);
-    ra__use_slot(b, ra__key_slot(wave), b->incoming[owner].rows);
-    RA__TRY(put_copy(b, pack, &b->outgoing[reader]));
+    struct ra__step pack = ra__gather(RA__GATHER_PACK, wave, b->rank, RA__OWN_KV, RA__PACKED);
+    ra__use_buffer(b, RA__PACKED, b->outgoing[reader].rows);
+    ra__use_buffer(b, ra__key_buffer(wave), b->incoming[owner].rows);
+    RA__TRY(ra__put_needs(b, pack, &b->outgoing[reader]));
     RA__TRY(ra__open_round(b, wave));
-    RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__SLOT_PACKED, &b->outgoing[reader]));
-    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_slot(wave), &b->incoming[owner]));
-    return ra__put_move(b);
+    RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__PACKED, &b->outgoing[reader]));
+    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_buffer(wave), &b->incoming[owner]));
+    return ra__put_exchange(b);
 }
 
 static ra_status gather(struct ra__builder *b, struct ra__range *hull)
 {
-    struct ra__step place = { .op = RA__OP_PLACE, .from = RA__SLOT_OWN, .to = RA__SLOT_GATHER };
+    struct ra__step place = ra__gather(RA__GATHER_PLACE, 0, 0, RA__OWN_KV, RA__GATHERED);
     RA__TRY(find_hull(b, hull));
     b->plan->gather_base = hull->lo;
-    ra__use_slot(b, RA__SLOT_GATHER, hull->hi - hull->lo);
+    ra__use_buffer(b, RA__GATHERED, hull->hi - hull->lo);
     RA__TRY(start_key_wave(b, 1));
     RA__TRY(put_own(b, place, *hull));
     for (int wave = 1; wave < b->ranks; wave++) {
         place.hop = wave;
         place.block = ra__peer(b, -wave);
-        place.from = ra__key_slot(wave);
-        RA__TRY(ra__put_wait(b));
+        place.from = ra__key_buffer(wave);
         RA__TRY(start_key_wave(b, wave + 1));
-        RA__TRY(put_copy(b, place, &b->incoming[place.block]));
+        RA__TRY(ra__put_needs(b, place, &b->incoming[place.block]));
     }
     return RA_OK;
 }
 
 static ra_status forward(struct ra__builder *b)
 {
-    if (b->ranks == 1) return ra__put_attend_gathered(b, RA__SLOT_OWN, RA__SLOT_OWN);
+    if (b->ranks == 1) return ra__put_attend_gathered(b, RA__OWN_KV, RA__OWN_KV);
     struct ra__range hull;
     RA__TRY(gather(b, &hull));
-    return ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__SLOT_OWN);
+    return ra__put_attend_gathered(b, RA__GATHERED, RA__OWN_KV);
 }
 
 /* Wave h of the way home: my sums for the block of rank p + h leave, those of rank p - h for my
@@ -105,43 +94,28 @@ static ra_status return_wave(struct ra__builder *b, int wave)
 {
     int owner = ra__peer(b, wave), reader = ra__peer(b, -wave);
     const struct ra__needs *leaving = &b->incoming[owner], *coming = &b->outgoing[reader];
-    struct ra__step pick = { .op = RA__OP_PICK,
-                             .hop = wave,
-                             .block = owner,
-                             .from = RA__GRAD_GATHER,
-                             .to = ra__sum_slot(wave) };
-    struct ra__step add = {
-        .op = RA__OP_ADD, .hop = wave, .block = b->rank, .from = RA__GRAD_ARRIVE, .to = RA__GRAD_OWN
-    };
-    ra__use_slot(b, ra__sum_slot(wave), leaving->rows);
-    ra__use_slot(b, RA__GRAD_ARRIVE, coming->rows);
-    RA__TRY(put_copy(b, pick, leaving));
+    struct ra__step pick = ra__gather(RA__GATHER_PICK, wave, owner, RA__SUM_GATHERED,
+                                      ra__sum_buffer(wave));
+    struct ra__step add = ra__gather(RA__GATHER_ADD, wave, b->rank, RA__SUM_ARRIVED, RA__SUM_OWN);
+    ra__use_buffer(b, ra__sum_buffer(wave), leaving->rows);
+    ra__use_buffer(b, RA__SUM_ARRIVED, coming->rows);
+    RA__TRY(ra__put_needs(b, pick, leaving));
     RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_slot(wave), leaving));
-    RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__GRAD_ARRIVE, coming));
-    RA__TRY(ra__put_move(b));
-    RA__TRY(ra__put_wait(b));
-    return put_copy(b, add, coming);
-}
-
-static ra_status put_clear(struct ra__builder *b, enum ra__slot slot, int64_t rows)
-{
-    struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = slot };
-    struct ra__ranges all = { 0 };
-    ra__ranges_add(&all, 0, rows);
-    ra__use_slot(b, slot, rows);
-    return ra__put_ranges(b, clear, &all);
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_buffer(wave), leaving));
+    RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__SUM_ARRIVED, coming));
+    RA__TRY(ra__put_exchange(b));
+    return ra__put_needs(b, add, coming);
 }
 
 static ra_status backward(struct ra__builder *b)
 {
-    struct ra__step pick = { .op = RA__OP_PICK, .from = RA__GRAD_GATHER, .to = RA__GRAD_OWN };
+    struct ra__step pick = ra__gather(RA__GATHER_PICK, 0, 0, RA__SUM_GATHERED, RA__SUM_OWN);
     struct ra__range hull;
-    RA__TRY(put_clear(b, RA__GRAD_OWN, ra__block_rows(b, b->rank)));
-    if (b->ranks == 1) return ra__put_attend_gathered(b, RA__SLOT_OWN, RA__GRAD_OWN);
+    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
+    if (b->ranks == 1) return ra__put_attend_gathered(b, RA__OWN_KV, RA__SUM_OWN);
     RA__TRY(gather(b, &hull));
-    RA__TRY(put_clear(b, RA__GRAD_GATHER, b->plan->slot_rows[RA__SLOT_GATHER]));
-    RA__TRY(ra__put_attend_gathered(b, RA__SLOT_GATHER, RA__GRAD_GATHER));
+    RA__TRY(ra__put_clear(b, RA__SUM_GATHERED, b->plan->storage[RA__GATHERED].tokens));
+    RA__TRY(ra__put_attend_gathered(b, RA__GATHERED, RA__SUM_GATHERED));
     RA__TRY(put_own(b, pick, hull));
     for (int wave = 1; wave < b->ranks; wave++) RA__TRY(return_wave(b, wave));
     return RA_OK;

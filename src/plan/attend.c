@@ -37,7 +37,7 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
     int low = 0, high = needs->count;
     while (low < high) {
         int middle = low + (high - low) / 2;
-        const struct ra__piece *piece = &needs->pieces[middle];
+        const struct ra__needed *piece = &needs->pieces[middle];
         bool before = piece->kv_head != RA__ALL_HEADS && piece->kv_head < kv_head;
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
         if (before || (same && piece->reach < row)) low = middle + 1;
@@ -52,7 +52,7 @@ static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs
 {
     ra_run wanted = { keys->row, keys->row_step, keys->count };
     for (int i = find_piece(needs, kv_head, wanted.start); i < needs->count; i++) {
-        const struct ra__piece *piece = &needs->pieces[i];
+        const struct ra__needed *piece = &needs->pieces[i];
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
         if (!same || piece->rows.start > ra__run_last(wanted)) break;
         ra_run shared = ra__run_intersect(piece->rows, wanted);
@@ -183,13 +183,21 @@ struct writing {
     bool blind; /* rows without keys, and no others */
 };
 
+/* State of rows that span hops. */
+static void use_state(struct ra__builder *b)
+{
+    const enum ra__buffer state[] = { RA__STATE_M, RA__STATE_L, RA__STATE_ACC };
+    for (int i = 0; i < RA__COUNT(state); i++)
+        ra__use_buffer(b, state[i], b->program->work.queries);
+}
+
 static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
 {
     struct writing *writing = context;
     struct ra__builder *b = writing->builder;
     const struct ra__row *row = shard_row->row;
     const struct source *from = &writing->source;
-    bool forward = b->program == &b->plan->forward;
+    const bool forward = b->program->direction == RA__FORWARD;
     int64_t middle = row->q.count / 2;
     int64_t lo = from->half == 1 ? middle : 0, hi = from->half == 0 ? middle : row->q.count;
     b->found_count = 0;
@@ -210,8 +218,7 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
         .first = writing->blind || (forward && b->first_hop[shard_row->index] == from->hop),
         .last = writing->blind || (forward && b->last_hop[shard_row->index] == from->hop),
     };
-    if (forward && !(out.first && out.last))
-        b->plan->state_rows = b->input->q_layout->count[b->rank];
+    if (forward && !(out.first && out.last)) use_state(b);
     return put_row(b, out, shard_row->ordinal);
 }
 
@@ -223,13 +230,18 @@ static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct 
     if (source.owner != RA__ANYBODY && !b->sees[source.owner]) return RA_OK;
     b->newest_count = 0;
     RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
-    step.op = RA__OP_ATTEND;
+    step.op = b->program->direction == RA__FORWARD ? RA__OP_ATTEND : RA__OP_GRADIENT;
     step.row_count = b->program->row_count - step.first_row;
-    return step.row_count ? ra__put_step(b, step) : RA_OK;
+    if (step.row_count == 0) return RA_OK;
+    RA__TRY(ra__put_step(b, step));
+    if (step.op == RA__OP_GRADIENT || b->program->split.ranges == 1) return RA_OK;
+    ra__use_buffer(b, RA__SPLIT_STATE, b->program->split.ranges * b->program->work.queries);
+    step.op = RA__OP_MERGE;
+    return ra__put_step(b, step);
 }
 
-ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__slot from,
-                              enum ra__slot to, int half)
+ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
+                              enum ra__buffer to, int half)
 {
     struct ra__step step = { .hop = hop, .block = owner, .from = from, .to = to };
     bool packed = b->straight && owner != b->rank;
@@ -237,13 +249,13 @@ ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra
                       false);
 }
 
-ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slot from,
-                         enum ra__slot to)
+ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
+                         enum ra__buffer to)
 {
     return ra__put_attend_half(b, hop, owner, from, to, WHOLE);
 }
 
-ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__slot from, enum ra__slot to)
+ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__buffer from, enum ra__buffer to)
 {
     struct ra__step step = { .block = -1, .from = from, .to = to };
     return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, false);

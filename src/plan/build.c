@@ -80,21 +80,75 @@ static ra_status make_team(struct ra__plan *plan, struct ra__account *account)
     return RA_OK;
 }
 
+/* The tensors of a side, as buffers: those of the call, or copies on the device. */
+static struct ra__side make_side(const struct ra__plan_input *input)
+{
+    struct ra__side side = { .shape = input->shape,
+                             .first_head = input->first_head,
+                             .queries = input->q_layout->count[input->rank],
+                             .keys = input->k_layout->count[input->rank],
+                             .q = RA__Q,
+                             .k = RA__K,
+                             .v = RA__V,
+                             .out = RA__OUT,
+                             .lse = RA__LSE,
+                             .dout = RA__DOUT,
+                             .dlse = RA__DLSE,
+                             .dq = RA__DQ,
+                             .dk = RA__DK,
+                             .dv = RA__DV,
+                             .delta = RA__DELTA };
+    enum ra__buffer *const ids[] = { &side.q,    &side.k,    &side.v,  &side.out, &side.lse,
+                                     &side.dout, &side.dlse, &side.dq, &side.dk,  &side.dv };
+    for (int i = 0; i < RA__COUNT(ids) && input->loads; i++)
+        *ids[i] = (enum ra__buffer)((int)*ids[i] - RA__Q + RA__DEVICE_Q);
+    return side;
+}
+
+/* What a member of a team works on. */
+static void use_slices(struct ra__side *side)
+{
+    side->q = RA__SLICE_Q;
+    side->k = side->v = RA__SLICE_KV;
+    side->out = side->dout = RA__SLICE_OUT;
+    side->lse = RA__SLICE_LSE;
+    side->delta = RA__SLICE_DELTA;
+}
+
+static void begin_program(struct ra__builder *b, enum ra__direction direction)
+{
+    b->program = direction == RA__FORWARD ? &b->plan->forward : &b->plan->backward;
+    b->program->direction = direction;
+    b->program->home = make_side(&b->plan->home);
+    b->program->work = make_side(&b->plan->input);
+    if (b->plan->team.size > 1) use_slices(&b->program->work);
+    b->program->split = ra__key_split_for(&b->input->shape);
+    b->program->storage = b->plan->storage;
+    b->hops_before = 0;
+}
+
 static ra_status write_forward(struct ra__builder *b)
 {
-    b->program = &b->plan->forward;
+    begin_program(b, RA__FORWARD);
+    RA__TRY(ra__put_loads(b));
     RA__TRY(ra__put_swap_in(b));
     RA__TRY(b->input->strategy->forward(b));
     RA__TRY(ra__put_blind_rows(b));
-    return ra__put_swap_out(b);
+    RA__TRY(ra__put_swap_out(b));
+    RA__TRY(ra__put_stores(b));
+    return ra__find_waits(b);
 }
 
 static ra_status write_backward(struct ra__builder *b)
 {
-    b->program = &b->plan->backward;
+    begin_program(b, RA__BACKWARD);
+    RA__TRY(ra__put_loads(b));
+    RA__TRY(ra__put_backward_start(b));
     RA__TRY(ra__put_swap_in(b));
     RA__TRY(b->input->strategy->backward(b));
-    return ra__put_swap_out(b);
+    RA__TRY(ra__put_swap_out(b));
+    RA__TRY(ra__put_stores(b));
+    return ra__find_waits(b);
 }
 
 static ra_status write_programs(struct ra__builder *b)
@@ -120,6 +174,7 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
                              .rank = plan->input.rank };
     choose_ways(&b);
     if (status == RA_OK) status = write_programs(&b);
+    ra__plan_fill_storage(plan);
     ra__free(b.owners);
     ra__free(b.flows);
     ra__needs_clear(b.incoming, b.ranks);
@@ -135,6 +190,7 @@ ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account 
 static void clear_program(struct ra__program *program)
 {
     ra__free(program->steps);
+    ra__free(program->waits);
     ra__free(program->rows);
     ra__free(program->keys);
     ra__free(program->advances);
@@ -152,45 +208,12 @@ void ra__plan_clear(struct ra__plan *plan)
     ra__team_clear(&plan->team);
 }
 
-/* Rows that travel may be of one KV head each; those that stay hold all. */
-static bool slot_is_by_head(const struct ra__plan *plan, enum ra__slot slot)
-{
-    bool stays = slot == RA__SLOT_OWN || slot == RA__SLOT_GATHER || slot == RA__GRAD_OWN ||
-                 slot == RA__GRAD_GATHER || slot == RA__GRAD_SHARED || slot == RA__SHARE_KV;
-    return plan->by_head && !stays;
-}
-
-int64_t ra__slot_width(const struct ra__plan *plan, enum ra__slot slot)
-{
-    const struct ra__shape *shape = &plan->input.shape;
-    int64_t both = shape->dim + shape->value_dim;
-    if (slot == RA__SHARE_Q) return shape->batch * shape->q_heads * shape->dim;
-    if (slot == RA__SHARE_OUT) return shape->batch * shape->q_heads * shape->value_dim;
-    if (slot == RA__GRAD_SHARED) return shape->batch * plan->home.shape.kv_heads * both;
-    return shape->batch * (slot_is_by_head(plan, slot) ? 1 : shape->kv_heads) * both;
-}
-
-int64_t ra__slot_head(const struct ra__plan *plan, enum ra__slot slot, int64_t batch, int kv_head)
-{
-    const struct ra__shape *shape = &plan->input.shape;
-    int64_t width = shape->dim + shape->value_dim;
-    int heads = slot == RA__GRAD_SHARED ? plan->home.shape.kv_heads : shape->kv_heads;
-    return slot_is_by_head(plan, slot) ? batch * width : (batch * heads + kv_head) * width;
-}
-
-size_t ra__slot_row_bytes(const struct ra__plan *plan, enum ra__slot slot)
-{
-    if (slot == RA__SWAP_OUT || slot == RA__SWAP_A || slot == RA__SWAP_B) return 1;
-    ra_dtype dtype = ra__slot_is_gradient(slot) ? RA_F32 : plan->input.shape.dtype;
-    return (size_t)ra__slot_width(plan, slot) * ra__dtype_bytes(dtype);
-}
-
 int64_t ra__program_bytes(const struct ra__plan *plan, const struct ra__transfer *transfers,
                           int count)
 {
     int64_t bytes = 0;
     for (int i = 0; i < count; i++)
         bytes += (transfers[i].range.hi - transfers[i].range.lo) *
-                 (int64_t)ra__slot_row_bytes(plan, transfers[i].slot);
+                 (int64_t)ra__token_bytes(plan, transfers[i].buffer);
     return bytes;
 }

@@ -16,9 +16,19 @@ struct ra__flow {
     struct ra__ranges after;  /* what they and this rank saw */
 };
 
-/* Rows of one owner's block that one reader sees, packed: nothing else travels between the two. */
+/* Tokens of a block that a reader needs, start, start + step, ..., of all KV heads or of one. They
+ * are stored one after the other from token `at` on in the buffer they travel in. */
+enum { RA__ALL_HEADS = -1 };
+struct ra__needed {
+    int kv_head;
+    ra_run rows;
+    int64_t at;
+    int64_t reach; /* the last token of this and earlier ones of the KV head, for searching */
+};
+
+/* All of these, of one owner and one reader: nothing else travels between the two. */
 struct ra__needs {
-    struct ra__piece *pieces; /* by KV head, then by first row */
+    struct ra__needed *pieces; /* by KV head, then by first token */
     int count;
     int64_t rows; /* of a slot */
 };
@@ -68,11 +78,11 @@ static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
 
 /* Where the keys of a hop or wave lie, and the sums of their gradients: two slots take turns. What
  * a rank sends on at hop 0, its own block, lies where the keys of that hop would. */
-static inline enum ra__slot ra__key_slot(int hop)
+static inline enum ra__buffer ra__key_buffer(int hop)
 {
-    return hop % 2 ? RA__SLOT_TRAVEL_A : RA__SLOT_TRAVEL_B;
+    return hop % 2 ? RA__TRAVEL_A : RA__TRAVEL_B;
 }
-static inline enum ra__slot ra__sum_slot(int hop) { return hop % 2 ? RA__GRAD_A : RA__GRAD_B; }
+static inline enum ra__buffer ra__sum_buffer(int hop) { return hop % 2 ? RA__SUM_A : RA__SUM_B; }
 
 /* ---- rows.c: the rows of a rank ---- */
 
@@ -109,47 +119,97 @@ void ra__needs_clear(struct ra__needs *needs, int count); /* and frees the array
 
 /* ---- builder.c: appending ---- */
 
-/* Notes that `slot` is used with this many rows. */
-void ra__use_slot(struct ra__builder *b, enum ra__slot slot, int64_t rows);
+/* Notes that a buffer is used with this many tokens. */
+void ra__use_buffer(struct ra__builder *b, enum ra__buffer buffer, int64_t tokens);
 
-/* Appends a step, alone or over pieces; over no pieces it is dropped. */
+/* Makes room for one more element of an array of the program; the caller fills and counts it. */
+ra_status ra__make_room(struct ra__builder *b, void **array, int count, size_t bytes);
+
 ra_status ra__put_step(struct ra__builder *b, struct ra__step step);
-ra_status ra__put_pieces(struct ra__builder *b, struct ra__step step,
-                         const struct ra__piece *pieces, int count);
-/* The same over ranges of a block that lies in its slot as in its shard. */
+
+/* ---- gather.c: GATHER, LOAD, STORE ---- */
+
+static inline struct ra__step ra__gather(enum ra__gather gather, int hop, int block,
+                                         enum ra__buffer from, enum ra__buffer to)
+{
+    return (struct ra__step){
+        .op = RA__OP_GATHER, .gather = gather, .hop = hop, .block = block, .from = from, .to = to
+    };
+}
+
+/* Begins a step of pieces; ra__put_piece() adds to it, ra__end_pieces() appends it, or drops it
+ * where it has none. */
+void ra__begin_pieces(struct ra__builder *b, struct ra__step *step);
+ra_status ra__put_piece(struct ra__builder *b, struct ra__step *step, struct ra__piece piece);
+ra_status ra__end_pieces(struct ra__builder *b, struct ra__step *step);
+
+/* Is a token of this buffer of KV blocks that of one KV head? */
+bool ra__holds_one_head(const struct ra__plan *plan, enum ra__buffer buffer);
+
+/* A piece of whole tokens of a KV block or of bytes of a message, without its ends. */
+struct ra__piece ra__whole_tokens(const struct ra__plan *plan, enum ra__buffer buffer,
+                                  int64_t tokens);
+
+/* Appends a step over tokens of a KV block, as its `gather` says. */
+ra_status ra__put_needs(struct ra__builder *b, struct ra__step step, const struct ra__needs *needs);
+/* The same over ranges of a block that is stored in its buffer as in its shard. */
 ra_status ra__put_ranges(struct ra__builder *b, struct ra__step step,
                          const struct ra__ranges *ranges);
+/* The same over the first tokens. */
+ra_status ra__put_first(struct ra__builder *b, struct ra__step step, int64_t tokens);
 
-/* Opens a round; ra__send and ra__recv add to the newest one. Empty rounds are dropped: the two
- * steps do nothing when the round holds no message. */
+/* Appends a step that clears the first tokens of a buffer of this rank's own sums. */
+ra_status ra__put_clear(struct ra__builder *b, enum ra__buffer sums, int64_t tokens);
+
+/* Before and after everything else: copies of the caller's tensors where the device cannot reach
+ * them; delta, the gradient of the sinks and cleared sums of dQ; f32 sums -> gradients of K, V. */
+ra_status ra__put_loads(struct ra__builder *b);
+ra_status ra__put_stores(struct ra__builder *b);
+ra_status ra__put_backward_start(struct ra__builder *b);
+ra_status ra__put_finish(struct ra__builder *b, enum ra__buffer sums, bool with_queries);
+
+/* ---- waits.c: dependencies ---- */
+
+/* What a step reads and writes, from what it does. */
+void ra__find_buffers(const struct ra__program *program, struct ra__step *step);
+
+/* The steps that each step has to wait for. */
+ra_status ra__find_waits(struct ra__builder *b);
+
+/* ---- exchange.c: messages ---- */
+
+/* Opens a round; ra__send and ra__recv add to the newest one, ra__put_exchange() appends its step.
+ * A round without messages has none. */
 ra_status ra__open_round(struct ra__builder *b, int hop);
-ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
+ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__buffer buffer,
                    const struct ra__ranges *ranges);
-ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
+ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__buffer buffer,
                    const struct ra__ranges *ranges);
-/* The first `bytes` of a slot of swaps to or from a member of the team. */
-ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__slot slot, int64_t bytes);
-ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__slot slot, int64_t bytes);
-/* All rows of a slot that holds needs, as one message. */
-ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
-                         const struct ra__needs *needs);
-ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__slot slot,
-                         const struct ra__needs *needs);
-ra_status ra__put_move(struct ra__builder *b);
-ra_status ra__put_wait(struct ra__builder *b);
+/* The first `bytes` of a message buffer to or from a member of the team. */
+ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);
+ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);
+/* All tokens of a buffer that holds needs, as one message. */
+ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer, const struct ra__needs *needs);
+ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer, const struct ra__needs *needs);
+ra_status ra__put_exchange(struct ra__builder *b);
+
+/* The host copy of a buffer that messages use; RA__NO_BUFFER where they do not. */
+enum ra__buffer ra__stage_of(enum ra__buffer buffer);
 
 /* ---- attend.c: ATTEND ---- */
 
 /* Appends ATTEND over the keys of `owner`'s block that lies in `from`; nothing if no row sees
  * any. */
-ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__slot from,
-                         enum ra__slot to);
+ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
+                         enum ra__buffer to);
 /* The same over all keys at once, lying in `from` by position less plan->gather_base. */
-ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__slot from, enum ra__slot to);
+ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__buffer from, enum ra__buffer to);
 
 /* Half 0 or 1 of the queries only: lets own keys be worked on at both ends of a backward ring. */
-ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__slot from,
-                              enum ra__slot to, int half);
+ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
+                              enum ra__buffer to, int half);
 
 /* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
 ra_status ra__put_blind_rows(struct ra__builder *b);

@@ -1,35 +1,11 @@
 /* explain.c - a program as text, a line per step. */
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "plan/plan.h"
 
-const char *ra__op_name(enum ra__op op)
-{
-    static const char *const names[] = {
-#define RA__OP_NAME(name, text) text,
-        RA__OP_LIST(RA__OP_NAME)
-#undef RA__OP_NAME
-    };
-    return names[op];
-}
-
-static const char *slot_name(enum ra__slot slot)
-{
-    static const char *const names[RA__SLOTS] = {
-        [RA__SLOT_OWN] = "own",           [RA__SLOT_TRAVEL_A] = "travel A",
-        [RA__SLOT_TRAVEL_B] = "travel B", [RA__SLOT_PACKED] = "packed",
-        [RA__SLOT_GATHER] = "gathered",   [RA__GRAD_OWN] = "own sums",
-        [RA__GRAD_A] = "sums A",          [RA__GRAD_B] = "sums B",
-        [RA__GRAD_ARRIVE] = "arriving",   [RA__GRAD_HOME] = "coming home",
-        [RA__GRAD_GATHER] = "all sums",   [RA__SWAP_HOME] = "own heads",
-        [RA__SWAP_SHARE] = "share",       [RA__SWAP_OUT] = "swap out",
-        [RA__SWAP_A] = "swap A",          [RA__SWAP_B] = "swap B",
-        [RA__SHARE_Q] = "share of Q",     [RA__SHARE_KV] = "share of K, V",
-        [RA__SHARE_OUT] = "share of out", [RA__GRAD_SHARED] = "shared sums",
-    };
-    return names[slot];
-}
+static const char *buffer_name(enum ra__buffer buffer) { return ra__buffer_facts(buffer)->name; }
 
 struct printer {
     const struct ra__plan *plan;
@@ -46,13 +22,13 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
         const struct ra__transfer *t = &transfers[i];
         int64_t bytes = ra__program_bytes(p->plan, t, 1);
         int used = snprintf(text, sizeof text, "          %s rank %d: ", verb, t->peer);
-        if (ra__slot_row_bytes(p->plan, t->slot) == 1)
+        if (p->plan->storage[t->buffer].message)
             snprintf(text + used, sizeof text - (size_t)used, "%s, %" PRId64 " bytes",
-                     slot_name(t->slot), bytes);
+                     buffer_name(t->buffer), bytes);
         else
             snprintf(text + used, sizeof text - (size_t)used,
                      "rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes", t->range.lo,
-                     t->range.hi - 1, slot_name(t->slot), bytes);
+                     t->range.hi - 1, buffer_name(t->buffer), bytes);
         p->line(p->context, text);
     }
 }
@@ -90,12 +66,14 @@ static void print_rows(const struct printer *p, const struct ra__step *step)
     }
 }
 
-static int64_t count_rows(const struct printer *p, const struct ra__step *step)
+/* Tokens that a step of pieces moves. K and V of a token may be two pieces; V comes second. */
+static int64_t count_tokens(const struct printer *p, const struct ra__step *step)
 {
-    int64_t rows = 0;
+    const struct ra__piece *pieces = &p->program->pieces[step->first_piece];
+    int64_t tokens = 0;
     for (int i = 0; i < step->piece_count; i++)
-        rows += p->program->pieces[step->first_piece + i].rows.count;
-    return rows;
+        if (pieces[i].to.number == 0) tokens += pieces[i].tokens;
+    return tokens;
 }
 
 /* "rank 3", or "ranks 2 to 3" where these are a team. */
@@ -112,41 +90,81 @@ static void print_attend(const struct printer *p, const struct ra__step *step, c
 {
     int rows = step->row_count;
     bool blind = p->program->rows[step->first_row].key_count == 0;
-    const char *s = rows == 1 ? "" : "s", *slot = slot_name(step->from);
+    const char *s = rows == 1 ? "" : "s";
+    const char *keys = step->from == RA__OWN_KV ? "own" : buffer_name(step->from);
     char owner[48];
     print_owner(p, step, owner, sizeof owner);
     if (blind) snprintf(text, room, " %d row%s without a key", rows, s);
     else if (step->block < 0)
-        snprintf(text, room, " %d row%s over the keys of all ranks in %s", rows, s, slot);
-    else snprintf(text, room, " %d row%s over the keys of %s in %s", rows, s, owner, slot);
+        snprintf(text, room, " %d row%s over the keys of all ranks in %s", rows, s, keys);
+    else snprintf(text, room, " %d row%s over the keys of %s in %s", rows, s, owner, keys);
 }
 
-static void print_rows_moved(const struct printer *p, const struct ra__step *step, char *text,
-                             size_t room)
+/* An end of a step of pieces. Swaps move many tensors at once: those of the caller, with all heads,
+ * or those of the head slice. */
+static const char *end_name(const struct ra__step *step, enum ra__buffer named,
+                            enum ra__buffer first)
 {
-    char owner[48];
-    print_owner(p, step, owner, sizeof owner);
-    snprintf(text, room, " %" PRId64 " rows of %s's block, %s -> %s", count_rows(p, step), owner,
-             slot_name(step->from), slot_name(step->to));
+    const enum ra__buffer buffer = named == RA__NO_BUFFER ? first : named;
+    const bool slice = (buffer >= RA__SLICE_Q && buffer <= RA__SLICE_LSE) ||
+                       buffer == RA__SLICE_DELTA || buffer == RA__SUM_Q || buffer == RA__SUM_OWN;
+    if (step->op == RA__OP_GATHER && step->gather == RA__GATHER_SWAP && named == RA__NO_BUFFER)
+        return slice ? "head slice" : "own heads";
+    return named == RA__OWN_KV ? "own" : buffer_name(buffer);
+}
+
+static void print_tokens(const struct printer *p, const struct ra__step *step, char *text,
+                         size_t room)
+{
+    const struct ra__piece *first = &p->program->pieces[step->first_piece];
+    const char *to = end_name(step, step->to, first->to.buffer);
+    char owner[48] = "";
+    int used = 0;
+    if (step->block >= 0) print_owner(p, step, owner, sizeof owner);
+    if (step->op == RA__OP_GATHER && step->gather == RA__GATHER_SWAP)
+        used = snprintf(text, room, " with rank %d,", step->block);
+    else if (owner[0])
+        used = snprintf(text, room, " %" PRId64 " tokens of %s,", count_tokens(p, step), owner);
+    if (first->from.buffer == RA__NO_BUFFER) snprintf(text + used, room - (size_t)used, " %s", to);
+    else
+        snprintf(text + used, room - (size_t)used, " %s -> %s",
+                 end_name(step, step->from, first->from.buffer), to);
+}
+
+/* The steps it waits for, at the end of the line. */
+static void print_waits(const struct printer *p, const struct ra__step *step, char *text,
+                        size_t room)
+{
+    size_t used = strlen(text);
+    for (int i = 0; i < step->wait_count && used + 16 < room; i++)
+        used += (size_t)snprintf(text + used, room - used, "%s%d", i ? ", " : "  [after ",
+                                 p->program->waits[step->first_wait + i]);
+    if (step->wait_count > 0 && used + 2 < room) snprintf(text + used, room - used, "]");
 }
 
 static void print_step(const struct printer *p, int index)
 {
     const struct ra__step *step = &p->program->steps[index];
-    char text[160];
-    int used = snprintf(text, sizeof text, "%4d hop %-3d %-6s", index, step->hop,
-                        ra__op_name(step->op));
+    char text[240];
+    int used = snprintf(text, sizeof text, "%4d hop %-3d %-8s", index, step->hop,
+                        ra__step_name(step));
     size_t room = sizeof text - (size_t)used;
-    if (step->op == RA__OP_MOVE || step->op == RA__OP_WAIT)
-        snprintf(text + used, room, " round %d", step->round);
-    else if (step->op == RA__OP_ATTEND) print_attend(p, step, text + used, room);
-    else if (step->op == RA__OP_SWAP)
-        snprintf(text + used, room, " with rank %d, %s -> %s", step->block, slot_name(step->from),
-                 slot_name(step->to));
-    else if (step->op != RA__OP_FINISH) print_rows_moved(p, step, text + used, room);
+    switch (step->op) {
+    case RA__OP_EXCHANGE: snprintf(text + used, room, " round %d", step->round); break;
+    case RA__OP_ATTEND:
+    case RA__OP_GRADIENT: print_attend(p, step, text + used, room); break;
+    case RA__OP_LOAD:
+    case RA__OP_STORE:
+    case RA__OP_GATHER: print_tokens(p, step, text + used, room); break;
+    case RA__OP_MERGE:
+        snprintf(text + used, room, " %d ranges of keys", p->program->split.ranges);
+        break;
+    default: break;
+    }
+    print_waits(p, step, text, sizeof text);
     p->line(p->context, text);
-    if (step->op == RA__OP_ATTEND) print_rows(p, step);
-    if (step->op != RA__OP_MOVE) return;
+    if (step->op == RA__OP_ATTEND || step->op == RA__OP_GRADIENT) print_rows(p, step);
+    if (step->op != RA__OP_EXCHANGE) return;
     const struct ra__plan_round *round = &p->program->rounds[step->round];
     print_transfers(p, p->program->sends + round->first_send, round->send_count, "to");
     print_transfers(p, p->program->recvs + round->first_recv, round->recv_count, "from");

@@ -43,15 +43,15 @@ static int64_t next_marked(const uint64_t *bits, int64_t row, int64_t rows)
 
 static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
 {
-    struct ra__piece *pieces = ra__grow(NULL, needs->pieces, (size_t)needs->count, sizeof *pieces);
+    struct ra__needed *pieces = ra__grow(NULL, needs->pieces, (size_t)needs->count, sizeof *pieces);
     if (!pieces) return ra__fail(RA_ERR_MEMORY, "plan: %d pieces", needs->count);
     needs->pieces = pieces;
-    const struct ra__piece *before = needs->count ? &pieces[needs->count - 1] : NULL;
+    const struct ra__needed *before = needs->count ? &pieces[needs->count - 1] : NULL;
     int64_t reach = before && before->kv_head == kv_head ? before->reach : 0;
-    pieces[needs->count++] = (struct ra__piece){ .kv_head = kv_head,
-                                                 .rows = rows,
-                                                 .at = needs->rows,
-                                                 .reach = ra__max(reach, ra__run_last(rows)) };
+    pieces[needs->count++] = (struct ra__needed){ .kv_head = kv_head,
+                                                  .rows = rows,
+                                                  .at = needs->rows,
+                                                  .reach = ra__max(reach, ra__run_last(rows)) };
     needs->rows += rows.count;
     return RA_OK;
 }

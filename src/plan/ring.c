@@ -14,18 +14,16 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
     if (hop >= b->ranks) return RA_OK;
     int mine = ra__peer(b, 1 - hop), next = ra__peer(b, -hop);
     const struct ra__ranges *onward = &b->flows[mine].onward, *coming = &b->flows[next].coming;
-    enum ra__slot from = ra__key_slot(hop - 1), to = ra__key_slot(hop);
-    if (onward->count) ra__use_slot(b, from, ra__block_rows(b, mine));
-    if (coming->count) ra__use_slot(b, to, ra__block_rows(b, next));
+    enum ra__buffer from = ra__key_buffer(hop - 1), to = ra__key_buffer(hop);
+    if (onward->count) ra__use_buffer(b, from, ra__block_rows(b, mine));
+    if (coming->count) ra__use_buffer(b, to, ra__block_rows(b, next));
     RA__TRY(ra__send(b, ra__peer(b, 1), RA__TOPIC_KEYS, from, onward));
     return ra__recv(b, ra__peer(b, -1), RA__TOPIC_KEYS, to, coming);
 }
 
 static ra_status pack_own(struct ra__builder *b)
 {
-    struct ra__step pack = {
-        .op = RA__OP_PACK, .block = b->rank, .from = RA__SLOT_OWN, .to = ra__key_slot(0)
-    };
+    struct ra__step pack = ra__gather(RA__GATHER_PACK, 0, b->rank, RA__OWN_KV, ra__key_buffer(0));
     return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
 
@@ -34,12 +32,11 @@ ra_status ra__ring_forward(struct ra__builder *b)
     if (b->straight) return ra__straight_forward(b);
     RA__TRY(pack_own(b));
     for (int hop = 0; hop < b->ranks; hop++) {
-        enum ra__slot from = hop == 0 ? RA__SLOT_OWN : ra__key_slot(hop);
+        enum ra__buffer from = hop == 0 ? RA__OWN_KV : ra__key_buffer(hop);
         RA__TRY(ra__open_round(b, hop + 1));
         RA__TRY(exchange_keys(b, hop + 1));
-        RA__TRY(ra__put_move(b));
-        RA__TRY(ra__put_attend(b, hop, ra__peer(b, -hop), from, RA__SLOT_OWN));
-        RA__TRY(ra__put_wait(b));
+        RA__TRY(ra__put_exchange(b));
+        RA__TRY(ra__put_attend(b, hop, ra__peer(b, -hop), from, RA__OWN_KV));
     }
     return RA_OK;
 }
@@ -48,18 +45,19 @@ ra_status ra__ring_forward(struct ra__builder *b)
  * visit. */
 struct arrivals {
     struct ra__ranges sums, home;
-    enum ra__slot home_slot;
+    enum ra__buffer home_slot;
 };
 
 static struct arrivals find_arrivals(struct ra__builder *b, int hop)
 {
-    struct arrivals a = { .home_slot = RA__GRAD_ARRIVE };
+    struct arrivals a = { .home_slot = RA__SUM_ARRIVED };
     const struct ra__flow *flow = &b->flows[ra__peer(b, -hop)];
     if (hop > 1 && hop < b->ranks && flow->coming.count) a.sums = flow->before;
     if (hop > 1 && hop == b->last_visit + 1) a.home = b->flows[b->rank].onward;
-    if (a.sums.count) a.home_slot = RA__GRAD_HOME; /* both at once: only where the ring is pruned */
-    if (a.sums.count) ra__use_slot(b, RA__GRAD_ARRIVE, ra__block_rows(b, ra__peer(b, -hop)));
-    if (a.home.count) ra__use_slot(b, a.home_slot, ra__block_rows(b, b->rank));
+    if (a.sums.count)
+        a.home_slot = RA__SUM_RETURNED; /* both at once: only where the ring is pruned */
+    if (a.sums.count) ra__use_buffer(b, RA__SUM_ARRIVED, ra__block_rows(b, ra__peer(b, -hop)));
+    if (a.home.count) ra__use_buffer(b, a.home_slot, ra__block_rows(b, b->rank));
     return a;
 }
 
@@ -72,17 +70,16 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arri
     bool goes_on = hop < b->ranks && flow->onward.count > 0;
     if (hop > 1 && flow->coming.count)
         RA__TRY(ra__send(b, goes_on ? ra__peer(b, 1) : sent,
-                         goes_on ? RA__TOPIC_CHAIN : RA__TOPIC_HOME, ra__sum_slot(hop - 1),
+                         goes_on ? RA__TOPIC_CHAIN : RA__TOPIC_HOME, ra__sum_buffer(hop - 1),
                          &flow->after));
-    RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_CHAIN, RA__GRAD_ARRIVE, &arrivals->sums));
+    RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_CHAIN, RA__SUM_ARRIVED, &arrivals->sums));
     return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_HOME, arrivals->home_slot, &arrivals->home);
 }
 
-static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__slot from,
-                         enum ra__slot to, const struct ra__ranges *rows)
+static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__buffer from,
+                         enum ra__buffer to, const struct ra__ranges *rows)
 {
-    struct ra__step add = { .op = RA__OP_ADD, .hop = hop, .block = block, .from = from, .to = to };
-    return ra__put_ranges(b, add, rows);
+    return ra__put_ranges(b, ra__gather(RA__GATHER_ADD, hop, block, from, to), rows);
 }
 
 /* Work of one hop on the block that visits: a fresh sum, and gradients into it. */
@@ -91,19 +88,18 @@ static ra_status sum_visitor(struct ra__builder *b, int hop)
     int block = ra__peer(b, -hop);
     const struct ra__flow *flow = &b->flows[block];
     if (flow->coming.count == 0) return RA_OK; /* it never gets here */
-    ra__use_slot(b, ra__sum_slot(hop), ra__block_rows(b, block));
-    struct ra__step clear = {
-        .op = RA__OP_CLEAR, .hop = hop, .block = block, .to = ra__sum_slot(hop)
-    };
+    ra__use_buffer(b, ra__sum_buffer(hop), ra__block_rows(b, block));
+    struct ra__step clear = ra__gather(RA__GATHER_CLEAR, hop, block, RA__NO_BUFFER,
+                                       ra__sum_buffer(hop));
     RA__TRY(ra__put_ranges(b, clear, &flow->after));
-    return ra__put_attend(b, hop, block, ra__key_slot(hop), ra__sum_slot(hop));
+    return ra__put_attend(b, hop, block, ra__key_buffer(hop), ra__sum_buffer(hop));
 }
 
 /* Own keys: half the queries at hop 0, half while the last sums come home; alone, all at once. */
 static ra_status attend_own(struct ra__builder *b, int hop)
 {
-    if (b->ranks == 1) return ra__put_attend(b, hop, b->rank, RA__SLOT_OWN, RA__GRAD_OWN);
-    return ra__put_attend_half(b, hop, b->rank, RA__SLOT_OWN, RA__GRAD_OWN, hop > 0);
+    if (b->ranks == 1) return ra__put_attend(b, hop, b->rank, RA__OWN_KV, RA__SUM_OWN);
+    return ra__put_attend_half(b, hop, b->rank, RA__OWN_KV, RA__SUM_OWN, hop > 0);
 }
 
 static ra_status backward_hop(struct ra__builder *b, int hop)
@@ -112,22 +108,18 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     RA__TRY(ra__open_round(b, hop + 1));
     RA__TRY(exchange_keys(b, hop + 1));
     RA__TRY(exchange_sums(b, hop, &arrivals));
-    RA__TRY(ra__put_move(b));
+    RA__TRY(ra__put_exchange(b));
     RA__TRY(hop % b->ranks == 0 ? attend_own(b, hop) : sum_visitor(b, hop));
-    RA__TRY(ra__put_wait(b));
-    RA__TRY(put_add(b, hop, ra__peer(b, -hop), RA__GRAD_ARRIVE, ra__sum_slot(hop), &arrivals.sums));
-    return put_add(b, hop, b->rank, arrivals.home_slot, RA__GRAD_OWN, &arrivals.home);
+    RA__TRY(
+        put_add(b, hop, ra__peer(b, -hop), RA__SUM_ARRIVED, ra__sum_buffer(hop), &arrivals.sums));
+    return put_add(b, hop, b->rank, arrivals.home_slot, RA__SUM_OWN, &arrivals.home);
 }
 
 ra_status ra__ring_backward(struct ra__builder *b)
 {
     if (b->straight) return ra__straight_backward(b);
-    struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = RA__GRAD_OWN };
-    struct ra__ranges own = { 0 };
-    ra__ranges_add(&own, 0, ra__block_rows(b, b->rank));
-    ra__use_slot(b, RA__GRAD_OWN, ra__block_rows(b, b->rank));
     RA__TRY(pack_own(b));
-    RA__TRY(ra__put_ranges(b, clear, &own));
+    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
     return RA_OK;

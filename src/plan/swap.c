@@ -1,31 +1,113 @@
-/* swap.c - a team swaps heads before a program, and results go home behind it.
+/* swap.c - the all-to-all of a team: heads are exchanged against tokens before a program, and
+ * results are exchanged back after it.
  *
- * Wave w: what member u + w gets is packed and sent, what member u - w sent is put in its place
- * while that of the next one arrives. The own part is copied while the first one arrives. What is
- * in a message is counted here and moved by exec/swap.c. */
+ * Wave w: what member u + w gets is packed and sent; what member u - w sent is put in its place
+ * while that of the next one arrives. The own part is copied while the first one arrives. A message
+ * holds field after field, unit after unit, each packed as [batch, head, token, number]. */
 #include "core/dtype.h"
 #include "plan/builder.h"
 
-/* Bytes of one row and head on their way, of queries and of keys. */
-struct freight {
-    int64_t q, k;
+/* ---- What is exchanged ----------------------------------------------------------------------- */
+
+/* One number or vector of every token and head: where it is on both sides, and its dtype on the
+ * way. */
+struct field {
+    bool keys; /* else of queries */
+    bool add;  /* to what other members sent, on the caller's side */
+    int width;
+    struct ra__end home, slice;
+    ra_dtype message;
 };
 
-/* In: Q, K, V; backward also the gradient of the result, the LSE and delta. Out: the result and its
- * LSE; backward dQ, dK and dV: rounded to the dtype, since they are complete, unless members share
- * KV heads. */
-static struct freight freight_of(const struct ra__builder *b, bool in)
+enum { MOST_FIELDS = 6 };
+struct fields {
+    struct field at[MOST_FIELDS];
+    int count;
+};
+
+static void add_field(struct fields *fields, struct field field)
 {
-    const struct ra__shape *s = &b->plan->home.shape;
-    bool forward = b->program == &b->plan->forward;
-    int64_t e = (int64_t)ra__dtype_bytes(s->dtype), f = (int64_t)sizeof(float);
-    int64_t sums = b->plan->team.shared ? f : e;
-    if (in && forward) return (struct freight){ s->dim * e, (s->dim + s->value_dim) * e };
-    if (in)
-        return (struct freight){ (s->dim + s->value_dim) * e + 2 * f, (s->dim + s->value_dim) * e };
-    if (forward) return (struct freight){ s->value_dim * e + f, 0 };
-    return (struct freight){ s->dim * e, (s->dim + s->value_dim) * sums };
+    fields->at[fields->count++] = field;
 }
+
+static void add_inputs(const struct ra__program *p, struct fields *fields)
+{
+    const struct ra__side *home = &p->home, *work = &p->work;
+    const struct ra__shape *s = &home->shape;
+    add_field(fields, (struct field){ .width = s->dim,
+                                      .home = { .buffer = home->q },
+                                      .slice = { .buffer = work->q },
+                                      .message = s->dtype });
+    add_field(fields, (struct field){ .keys = true,
+                                      .width = s->dim,
+                                      .home = { .buffer = home->k },
+                                      .slice = { .buffer = work->k },
+                                      .message = s->dtype });
+    add_field(fields, (struct field){ .keys = true,
+                                      .width = s->value_dim,
+                                      .home = { .buffer = home->v },
+                                      .slice = { .buffer = work->v, .number = s->dim },
+                                      .message = s->dtype });
+    if (p->direction == RA__FORWARD) return;
+    add_field(fields, (struct field){ .width = s->value_dim,
+                                      .home = { .buffer = home->dout },
+                                      .slice = { .buffer = work->dout },
+                                      .message = s->dtype });
+}
+
+/* A number per query and head. */
+static void add_column(struct fields *fields, enum ra__buffer home, enum ra__buffer slice)
+{
+    add_field(fields, (struct field){ .width = 1,
+                                      .home = { .buffer = home },
+                                      .slice = { .buffer = slice },
+                                      .message = RA_F32 });
+}
+
+/* Complete gradients are rounded before they travel; those that other members add to are not. */
+static void add_key_sums(const struct ra__program *p, bool shared, struct fields *fields)
+{
+    const struct ra__side *home = &p->home;
+    const struct ra__shape *s = &home->shape;
+    for (int values = 0; values < 2; values++) {
+        const int number = values ? s->dim : 0;
+        struct field field = { .keys = true,
+                               .add = shared,
+                               .width = values ? s->value_dim : s->dim,
+                               .home = { .buffer = values ? home->dv : home->dk },
+                               .slice = { .buffer = RA__SUM_OWN, .number = number },
+                               .message = shared ? RA_F32 : s->dtype };
+        if (shared) field.home = (struct ra__end){ .buffer = RA__SUM_SHARED, .number = number };
+        add_field(fields, field);
+    }
+}
+
+/* In: Q, K, V; backward also the gradient of the result, the LSE and delta. Out: the result and its
+ * LSE; backward dQ, dK and dV. Fields in f32 come first, so that they are aligned in messages. */
+static struct fields list_fields(const struct ra__builder *b, bool in)
+{
+    const struct ra__program *p = b->program;
+    const struct ra__shape *s = &p->home.shape;
+    const bool backward = p->direction == RA__BACKWARD;
+    struct fields fields = { .count = 0 };
+    if (in && backward) add_column(&fields, p->home.delta, p->work.delta);
+    if (in == backward) add_column(&fields, p->home.lse, p->work.lse);
+    if (in) add_inputs(p, &fields);
+    if (!in && !backward)
+        add_field(&fields, (struct field){ .width = s->value_dim,
+                                           .home = { .buffer = p->home.out },
+                                           .slice = { .buffer = p->work.out },
+                                           .message = s->dtype });
+    if (!in && backward) add_key_sums(p, b->plan->team.shared, &fields);
+    if (!in && backward)
+        add_field(&fields, (struct field){ .width = s->dim,
+                                           .home = { .buffer = p->home.dq },
+                                           .slice = { .buffer = RA__SUM_Q },
+                                           .message = s->dtype });
+    return fields;
+}
+
+/* ---- How many bytes -------------------------------------------------------------------------- */
 
 /* Too much for a number is refused later, when memory is counted. */
 static int64_t product(int64_t a, int64_t b)
@@ -34,19 +116,27 @@ static int64_t product(int64_t a, int64_t b)
     return __builtin_mul_overflow(a, b, &c) ? RA__FAR : ra__min(c, RA__FAR);
 }
 
-/* The rows of one member with the heads of another. */
-static int64_t bytes_between(const struct ra__builder *b, bool in, int rows_of, int heads_of)
+/* The tokens of one member with the heads of another. */
+static int64_t bytes_between(const struct ra__builder *b, bool in, int tokens_of, int heads_of)
 {
     const struct ra__plan_input *home = &b->plan->home;
     const struct ra__team *team = &b->plan->team;
-    struct freight freight = freight_of(b, in);
-    struct ra__heads share = ra__heads_of(&home->shape, team->size, heads_of);
-    int64_t q_rows = home->q_layout->count[team->first + rows_of];
-    int64_t k_rows = home->k_layout->count[team->first + rows_of];
-    int64_t q_bytes = product(product(q_rows, share.q_heads), freight.q);
-    int64_t k_bytes = product(product(k_rows, share.kv_heads), freight.k);
-    return product(home->shape.batch, q_bytes + k_bytes);
+    const struct ra__heads heads = ra__heads_of(&home->shape, team->size, heads_of);
+    const struct fields fields = list_fields(b, in);
+    int64_t bytes = 0;
+    for (int i = 0; i < fields.count; i++) {
+        const struct field *field = &fields.at[i];
+        const ra_layout *layout = field->keys ? home->k_layout : home->q_layout;
+        int64_t numbers = product(layout->count[team->first + tokens_of],
+                                  field->keys ? heads.kv_heads : heads.q_heads);
+        numbers = product(numbers, (int64_t)field->width * home->shape.batch);
+        bytes = ra__min(bytes + product(numbers, (int64_t)ra__dtype_bytes(field->message)),
+                        RA__FAR);
+    }
+    return bytes;
 }
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
 
 static int member_at(const struct ra__builder *b, int distance)
 {
@@ -54,16 +144,68 @@ static int member_at(const struct ra__builder *b, int distance)
     return (team->member + distance + team->size) % team->size;
 }
 
-static enum ra__slot arrival_slot(int wave) { return wave % 2 ? RA__SWAP_A : RA__SWAP_B; }
+static enum ra__buffer arrival_buffer(int wave) { return wave % 2 ? RA__SWAP_A : RA__SWAP_B; }
 
-static ra_status put_swap(struct ra__builder *b, int wave, int member, enum ra__slot from,
-                          enum ra__slot to)
+/* Which end of a piece: the caller's tensors, the head slice, or a message. */
+enum which { HOME, SLICE, MESSAGE };
+
+/* A step between two members: the tokens of one, with the heads of the other. */
+struct swap {
+    enum which from, to;
+    enum ra__buffer buffer; /* of the message */
+    int tokens_of;          /* a member */
+    struct ra__heads heads;
+    int64_t at; /* bytes of the message so far */
+};
+
+static struct ra__end end_at(const struct swap *swap, enum which which, const struct field *field,
+                             const struct ra__unit *unit)
 {
-    return ra__put_step(b, (struct ra__step){ .op = RA__OP_SWAP,
-                                              .hop = wave,
-                                              .block = b->plan->team.first + member,
-                                              .from = from,
-                                              .to = to });
+    struct ra__end end = { .buffer = swap->buffer, .token = swap->at };
+    if (which == MESSAGE) return end;
+    end = which == HOME ? field->home : field->slice;
+    if (which == HOME) end.head = field->keys ? swap->heads.kv_first : swap->heads.q_first;
+    end.token = which == HOME ? unit->home : unit->row;
+    end.step = 1;
+    return end;
+}
+
+/* The tokens of a member are one range of its shard; in the slice they are several, its units. */
+static ra_status put_field(struct ra__builder *b, struct ra__step *step, struct swap *swap,
+                           const struct field *field)
+{
+    const struct ra__seats *seats = field->keys ? &b->plan->team.k : &b->plan->team.q;
+    const int heads = field->keys ? swap->heads.kv_heads : swap->heads.q_heads;
+    for (int i = seats->first[swap->tokens_of]; i < seats->first[swap->tokens_of + 1]; i++) {
+        const struct ra__unit *unit = &seats->units[i];
+        struct ra__piece piece = { .to = end_at(swap, swap->to, field, unit),
+                                   .from = end_at(swap, swap->from, field, unit),
+                                   .tokens = heads > 0 ? unit->count : 0,
+                                   .heads = heads,
+                                   .width = field->width,
+                                   .message = field->message,
+                                   .add = field->add && swap->to == HOME };
+        RA__TRY(ra__put_piece(b, step, piece));
+        swap->at += product(unit->count, (int64_t)heads * field->width * b->input->shape.batch) *
+                    (int64_t)ra__dtype_bytes(field->message);
+    }
+    return RA_OK;
+}
+
+static ra_status put_swap(struct ra__builder *b, int wave, int member, bool in, struct swap swap)
+{
+    const struct ra__team *team = &b->plan->team;
+    const bool mine = swap.from == HOME || swap.to == HOME; /* tokens of this rank */
+    const struct fields fields = list_fields(b, in);
+    struct ra__step step = ra__gather(RA__GATHER_SWAP, wave, team->first + member, RA__NO_BUFFER,
+                                      RA__NO_BUFFER);
+    if (swap.from == MESSAGE) step.from = swap.buffer;
+    if (swap.to == MESSAGE) step.to = swap.buffer;
+    swap.tokens_of = mine ? team->member : member;
+    swap.heads = ra__heads_of(&b->plan->home.shape, team->size, mine ? member : team->member);
+    ra__begin_pieces(b, &step);
+    for (int i = 0; i < fields.count; i++) RA__TRY(put_field(b, &step, &swap, &fields.at[i]));
+    return ra__end_pieces(b, &step);
 }
 
 /* Packs for one member, and starts that round. In, rows of this rank go out with the other's heads;
@@ -74,27 +216,32 @@ static ra_status start_wave(struct ra__builder *b, bool in, int wave)
     int me = b->plan->team.member, to = member_at(b, wave), from = member_at(b, -wave);
     int64_t sent = in ? bytes_between(b, in, me, to) : bytes_between(b, in, to, me);
     int64_t coming = in ? bytes_between(b, in, from, me) : bytes_between(b, in, me, from);
-    ra__use_slot(b, RA__SWAP_OUT, sent);
-    ra__use_slot(b, arrival_slot(wave), coming);
-    if (sent > 0) RA__TRY(put_swap(b, wave, to, in ? RA__SWAP_HOME : RA__SWAP_SHARE, RA__SWAP_OUT));
+    ra__use_buffer(b, RA__SWAP_OUT, sent);
+    ra__use_buffer(b, arrival_buffer(wave), coming);
+    if (sent > 0)
+        RA__TRY(put_swap(
+            b, wave, to, in,
+            (struct swap){ .from = in ? HOME : SLICE, .to = MESSAGE, .buffer = RA__SWAP_OUT }));
     RA__TRY(ra__open_round(b, wave));
     RA__TRY(ra__send_bytes(b, to, RA__SWAP_OUT, sent));
-    RA__TRY(ra__recv_bytes(b, from, arrival_slot(wave), coming));
-    return ra__put_move(b);
+    RA__TRY(ra__recv_bytes(b, from, arrival_buffer(wave), coming));
+    return ra__put_exchange(b);
 }
 
 static ra_status put_waves(struct ra__builder *b, bool in)
 {
     int me = b->plan->team.member;
-    enum ra__slot home = RA__SWAP_HOME, share = RA__SWAP_SHARE, to = in ? share : home;
+    const enum which to = in ? SLICE : HOME;
     RA__TRY(start_wave(b, in, 1));
-    RA__TRY(put_swap(b, 0, me, in ? home : share, to));
+    RA__TRY(put_swap(b, 0, me, in, (struct swap){ .from = in ? HOME : SLICE, .to = to }));
     for (int wave = 1; wave < b->plan->team.size; wave++) {
         int from = member_at(b, -wave);
         bool comes = in ? bytes_between(b, in, from, me) > 0 : bytes_between(b, in, me, from) > 0;
-        RA__TRY(ra__put_wait(b));
         RA__TRY(start_wave(b, in, wave + 1));
-        if (comes) RA__TRY(put_swap(b, wave, from, arrival_slot(wave), to));
+        if (comes)
+            RA__TRY(put_swap(
+                b, wave, from, in,
+                (struct swap){ .from = MESSAGE, .to = to, .buffer = arrival_buffer(wave) }));
     }
     return RA_OK;
 }
@@ -104,36 +251,27 @@ ra_status ra__put_swap_in(struct ra__builder *b)
     const struct ra__plan_input *input = b->input;
     b->hops_before = 0;
     if (b->plan->team.size == 1) return RA_OK;
-    ra__use_slot(b, RA__SHARE_Q, input->q_layout->count[input->rank]);
-    ra__use_slot(b, RA__SHARE_OUT, input->q_layout->count[input->rank]);
-    ra__use_slot(b, RA__SHARE_KV, input->k_layout->count[input->rank]);
+    ra__use_buffer(b, RA__SLICE_Q, input->q_layout->count[input->rank]);
+    ra__use_buffer(b, RA__SLICE_OUT, input->q_layout->count[input->rank]);
+    ra__use_buffer(b, RA__SLICE_KV, input->k_layout->count[input->rank]);
+    ra__use_buffer(b, RA__SLICE_LSE, input->q_layout->count[input->rank]);
+    if (b->program->direction == RA__BACKWARD)
+        ra__use_buffer(b, RA__SLICE_DELTA, input->q_layout->count[input->rank]);
     RA__TRY(put_waves(b, true));
     b->hops_before = b->plan->team.size - 1;
     return RA_OK;
 }
 
-/* Sums of the caller's own keys: those of all members that had their heads. */
-static ra_status clear_shared(struct ra__builder *b, int64_t rows)
-{
-    struct ra__step clear = { .op = RA__OP_CLEAR, .block = b->rank, .to = RA__GRAD_SHARED };
-    struct ra__ranges all = { 0 };
-    ra__ranges_add(&all, 0, rows);
-    ra__use_slot(b, RA__GRAD_SHARED, rows);
-    return ra__put_ranges(b, clear, &all);
-}
-
 ra_status ra__put_swap_out(struct ra__builder *b)
 {
-    const struct ra__plan_input *home = &b->plan->home;
     const struct ra__team *team = &b->plan->team;
-    bool backward = b->program == &b->plan->backward, add = backward && team->shared;
-    struct ra__step finish = { .op = RA__OP_FINISH, .block = b->rank, .from = RA__GRAD_OWN };
-    if (team->size == 1) return backward ? ra__put_step(b, finish) : RA_OK;
-    /* Behind the hops of the ring between: its last sums come home one behind the number of
-     * teams. */
+    const bool backward = b->program->direction == RA__BACKWARD, shared = backward && team->shared;
+    if (team->size == 1) return backward ? ra__put_finish(b, RA__SUM_OWN, true) : RA_OK;
+    /* After the hops of the ring between the teams: its last sums return one hop after the number
+     * of teams. */
     if (b->ranks > 1) b->hops_before += backward ? b->ranks + 1 : b->ranks - 1;
-    if (add) RA__TRY(clear_shared(b, home->k_layout->count[home->rank]));
+    /* Sums of the caller's keys: of all members that had their heads. */
+    if (shared) RA__TRY(ra__put_clear(b, RA__SUM_SHARED, b->program->home.keys));
     RA__TRY(put_waves(b, false));
-    finish.from = RA__GRAD_SHARED;
-    return add ? ra__put_step(b, finish) : RA_OK;
+    return shared ? ra__put_finish(b, RA__SUM_SHARED, false) : RA_OK;
 }

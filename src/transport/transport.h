@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
-#include "core/status.h"
+#include "core/event.h"
 
 /* A message, owned by the plan, so that posting allocates nothing. */
 struct ra__message {
@@ -34,6 +34,8 @@ struct ra__round {
     struct ra__message *sends, *recvs;
     int send_count, recv_count;
     int hop;
+    const struct ra__event *after; /* what it starts after; see takes_events */
+    int after_count;
     void *ticket; /* the transport's, while posted */
 };
 
@@ -66,6 +68,9 @@ struct ra__transport {
     /* Makes room for rounds of this many messages, so that post need not; NULL where none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);
+    /* Does `post` take events that have not passed? Then the messages of a round start when all of
+     * round->after have. Others are given rounds whose buffers are ready. */
+    bool takes_events;
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a

@@ -236,7 +236,9 @@ static void twins_leave_together(void **state)
         sends[i].data = memset(out[i], 10 * self + i, BYTES);
         recvs[i].data = in[i];
     }
-    struct ra__round round = { sends, recvs, TWINS, TWINS, 1, NULL };
+    struct ra__round round = {
+        .sends = sends, .recvs = recvs, .send_count = TWINS, .recv_count = TWINS, .hop = 1
+    };
     sent = 0;
     late.sends = true;
     assert_ok(rank->transport->post(rank->link, &round));

@@ -61,7 +61,11 @@ static struct ra__message message(int peer, int tag, void *data, size_t bytes)
 
 static ra_status post(struct talk *talk, int sends, int recvs)
 {
-    talk->round = (struct ra__round){ talk->sends, talk->recvs, sends, recvs, 7, NULL };
+    talk->round = (struct ra__round){ .sends = talk->sends,
+                                      .recvs = talk->recvs,
+                                      .send_count = sends,
+                                      .recv_count = recvs,
+                                      .hop = 7 };
     return group->rank.transport->post(group->rank.link, &talk->round);
 }
 

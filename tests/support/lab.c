@@ -226,6 +226,7 @@ static void open_group(struct lab *lab)
     lab->groups = calloc((size_t)ranks, sizeof *lab->groups);
     assert_non_null(lab->groups);
     require(lab, ra_group_create(lab->trial.transport, ranks, &options, lab->groups), "group");
+    if (lab->regroup) lab->regroup(lab->groups, ranks);
 }
 
 void lab_start(struct lab *lab)
@@ -321,6 +322,14 @@ static void run(struct lab *lab, ra_rank_fn body, enum tensor first, enum tensor
     check_stats(lab, body == run_backward);
     for (int rank = 0; rank < ranks; rank++)
         for (enum tensor t = first; t <= last; t++) copy_rows(lab, &lab->rank[rank], t, false);
+}
+
+ra_status lab_try(struct lab *lab)
+{
+    const int ranks = (int)lab->trial.ranks;
+    ra_status status = ra_group_run(lab->groups, ranks, run_forward, lab);
+    if (status != RA_OK || !lab->trial.backward) return status;
+    return ra_group_run(lab->groups, ranks, run_backward, lab);
 }
 
 void lab_forward(struct lab *lab) { run(lab, run_forward, TENSOR_OUT, TENSOR_LSE); }

@@ -47,6 +47,7 @@ struct lab {
     ra_group **groups;
     struct lab_rank *rank;
     size_t pool_threshold;  /* of the group; 0 = the library's */
+    void (*regroup)(ra_group **groups, int ranks); /* changes the group once it is made; NULL */
     const struct lab *host; /* a started lab whose group this one joins; NULL: one of its own */
 };
 
@@ -58,6 +59,8 @@ void lab_use_layouts(struct lab *lab, ra_layout *queries, ra_layout *keys);
 void lab_start(struct lab *lab);
 void lab_forward(struct lab *lab);
 void lab_backward(struct lab *lab);
+/* Both, where some rank may fail: the status of the first that did. */
+ra_status lab_try(struct lab *lab);
 void lab_stop(struct lab *lab);
 void lab_close(struct lab *lab); /* also of a started one */
 

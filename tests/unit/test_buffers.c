@@ -11,11 +11,40 @@
 
 enum { THRESHOLD = 100 };
 
+/* Counts what it gives: whoever frees says how many bytes that was. */
+struct source {
+    size_t room, used;
+};
+
+static void *source_alloc(void *device, size_t bytes)
+{
+    struct source *source = device;
+    void *memory = source->used + bytes <= source->room
+                       ? ra__alloc(NULL, RA__FOR_BOOKKEEPING, bytes)
+                       : NULL;
+    if (memory) source->used += bytes;
+    return memory;
+}
+
+static void source_free(void *device, void *memory, size_t bytes)
+{
+    struct source *source = device;
+    source->used -= bytes;
+    ra__free(memory);
+}
+
+static struct ra__buffer_source source_of(struct source *source)
+{
+    return (struct ra__buffer_source){ source_alloc, source_free, source };
+}
+
+static struct source plenty = { .room = SIZE_MAX };
+
 static struct ra__buffers *make_pool(void)
 {
     struct ra__buffers *pool;
-    assert_ok(
-        ra__buffers_create(THRESHOLD, (struct ra__buffer_source){ ra__alloc, ra__free }, &pool));
+    plenty.used = 0;
+    assert_ok(ra__buffers_create(THRESHOLD, source_of(&plenty), &pool));
     return pool;
 }
 
@@ -107,6 +136,7 @@ static void the_smallest_that_fits(void **state)
     ra__buffers_give(pool, &d, last);
     ra__buffers_give(pool, &c, last);
     ra__buffers_destroy(pool);
+    assert_int_equal(plenty.used, 0);
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
@@ -129,6 +159,7 @@ static void small_ones_are_not_shared(void **state)
     ra__buffers_give(pool, &a, memory);
     ra__buffers_give(pool, &c, memory);
     ra__buffers_destroy(pool);
+    assert_int_equal(plenty.used, 0);
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
@@ -138,9 +169,8 @@ static void without_memory(void **state)
     struct counter counter;
     counter_install(&counter);
     struct ra__buffers *pool = NULL;
-    struct ra__buffer_source source = { ra__alloc, ra__free };
     atomic_store(&counter.left, 0);
-    assert_fails(RA_ERR_MEMORY, "pool: ", ra__buffers_create(THRESHOLD, source, &pool));
+    assert_fails(RA_ERR_MEMORY, "pool: ", ra__buffers_create(THRESHOLD, source_of(&plenty), &pool));
     atomic_store(&counter.left, -1);
     pool = make_pool();
     struct ra__account a = { { 0 } };
@@ -157,30 +187,13 @@ static void without_memory(void **state)
 }
 
 /* A source with room for 1000 bytes: an idle buffer makes way for one that is needed. */
-static size_t room_used;
-
-static void *tight_alloc(struct ra__account *account, enum ra__purpose purpose, size_t bytes)
-{
-    size_t *memory = room_used + bytes <= 1000 ? ra__alloc(account, purpose, bytes) : NULL;
-    if (!memory) return NULL;
-    room_used += bytes;
-    memory[0] = bytes;
-    return memory;
-}
-
-static void tight_free(void *memory)
-{
-    if (memory) room_used -= *(size_t *)memory;
-    ra__free(memory);
-}
-
 static void idle_buffers_make_room(void **state)
 {
     (void)state;
     struct ra__buffers *pool;
     struct ra__account a = { { 0 } };
-    assert_ok(ra__buffers_create(THRESHOLD, (struct ra__buffer_source){ tight_alloc, tight_free },
-                                 &pool));
+    struct source tight = { .room = 1000 };
+    assert_ok(ra__buffers_create(THRESHOLD, source_of(&tight), &pool));
     void *old = ra__buffers_take(pool, &a, RA__FOR_STATE, 600);
     assert_non_null(old);
     assert_null(ra__buffers_take(pool, &a, RA__FOR_STATE, 700)); /* in use: it stays */
@@ -190,7 +203,7 @@ static void idle_buffers_make_room(void **state)
     assert_int_equal(count(pool).buffers, 1);
     ra__buffers_give(pool, &a, new);
     ra__buffers_destroy(pool);
-    assert_int_equal(room_used, 0);
+    assert_int_equal(tight.used, 0);
 }
 
 /* ---- The pool of a group -------------------------------------------------------------------- */

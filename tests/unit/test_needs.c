@@ -123,7 +123,7 @@ static void expand(const struct world *w, const struct ra__needs *needs, bool by
     int64_t at = 0, first = -1, reach = 0;
     int head = RA__ALL_HEADS - 1;
     for (int i = 0; i < needs->count; i++) {
-        const struct ra__piece *piece = &needs->pieces[i];
+        const struct ra__needed *piece = &needs->pieces[i];
         assert_int_equal(piece->kv_head == RA__ALL_HEADS, !by_head);
         assert_true(piece->kv_head >= head && piece->kv_head < w->kv_heads);
         if (piece->kv_head > head) first = -1, reach = 0;
@@ -151,7 +151,7 @@ static void check_pair(const struct world *w, int reader, int owner, bool by_hea
     assert_int_equal(in->count, out->count);
     assert_int_equal(in->rows, out->rows);
     for (int i = 0; i < in->count; i++) {
-        const struct ra__piece *a = &in->pieces[i], *b = &out->pieces[i];
+        const struct ra__needed *a = &in->pieces[i], *b = &out->pieces[i];
         assert_true(a->kv_head == b->kv_head && a->at == b->at && a->rows.start == b->rows.start &&
                     a->rows.step == b->rows.step && a->rows.count == b->rows.count);
     }

@@ -1,8 +1,8 @@
-/* test_shape.c - runs and bands against plain loops. */
+/* test_shape.c - runs and bands against plain loops; where keys are split. */
 #include "support/test.h"
 
+#include "core/program.h"
 #include "core/shape.h"
-#include "exec/split.h"
 
 static bool holds(ra_run run, int64_t position)
 {
@@ -62,34 +62,21 @@ static void runs_are_clipped(void **state)
             }
 }
 
-/* Every key of a run lies in one stretch, in the row it had. */
-static void stretches_hold_each_key_once(void **state)
+/* Few queries against many keys: ranges cover all positions, and none is short. Which keys a range
+ * gets is a matter of the backend (test_schedule.c). */
+static void keys_are_split_by_the_problem_alone(void **state)
 {
     (void)state;
     static const int64_t lengths[] = { 1, 32767, 32768, 100003, (int64_t)1 << 40 };
     for (int n = 0; n < TEST_COUNT(lengths); n++) {
         struct ra__shape shape = { .q_len = 3, .k_len = lengths[n], .q_heads = 4, .kv_heads = 2 };
-        struct ra__split split = ra__split_for(&shape);
-        assert_true(split.stretches >= 1 && split.stretches <= 64);
-        assert_int_equal(split.stretches == 1, lengths[n] < 32768);
-        assert_true(split.stretches * split.keys >= lengths[n]);
-        for (int64_t step = 1; step <= 7; step += 3) {
-            int64_t first = lengths[n] / 5, seen = 0;
-            struct ra__key_run run = { 11, 2, first, step, (lengths[n] - first) / step, { 9, 4 } };
-            for (int i = 0; i < split.stretches; i++) {
-                struct ra__key_run part = ra__split_run(&split, i, &run);
-                if (part.count == 0) continue;
-                assert_int_equal(part.pos, run.pos + seen * step);
-                assert_int_equal(part.row, run.row + seen * run.row_step);
-                assert_true(part.pos >= i * split.keys &&
-                            part.pos + (part.count - 1) * step < (i + 1) * split.keys);
-                assert_int_equal(part.band.left, 9);
-                seen += part.count;
-            }
-            assert_int_equal(seen, run.count);
-        }
+        struct ra__key_split split = ra__key_split_for(&shape);
+        assert_true(split.ranges >= 1 && split.ranges <= 64);
+        assert_int_equal(split.ranges == 1, lengths[n] < 32768);
+        assert_true(split.ranges * split.keys >= lengths[n]);
+        assert_true((split.ranges - 1) * split.keys < lengths[n]);
         shape.q_len = 9; /* two rows each for a KV head: too many */
-        assert_int_equal(ra__split_for(&shape).stretches, 1);
+        assert_int_equal(ra__key_split_for(&shape).ranges, 1);
     }
 }
 
@@ -99,7 +86,7 @@ int main(void)
         cmocka_unit_test(runs_intersect),
         cmocka_unit_test(long_runs_intersect_at_once),
         cmocka_unit_test(runs_are_clipped),
-        cmocka_unit_test(stretches_hold_each_key_once),
+        cmocka_unit_test(keys_are_split_by_the_problem_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

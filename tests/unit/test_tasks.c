@@ -3,7 +3,7 @@
  * take the tasks of all lanes as the pool does, and each takes as long as its pairs. */
 #include "support/test.h"
 
-#include "exec/tasks.h"
+#include "backend/cpu/tasks.h"
 
 enum { MOST_THREADS = 64, MOST_LANES = 64 };
 

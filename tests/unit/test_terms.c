@@ -208,9 +208,9 @@ static void the_gradients_are_derivatives(void **state)
                                                           .run_count = 1 });
         job_reference(&w);
         double dsinks[JOB_MOST_HEADS] = { 0.0 };
-        ra__kernel_dsinks(&(struct ra__shape){ .q_heads = 2 }, 3, w.sinks + JOB_FIRST_HEAD,
-                          (struct ra__column){ w.lse, 2 }, (struct ra__column){ w.delta, 2 },
-                          dsinks + JOB_FIRST_HEAD);
+        for (int h = 0; h < 2; h++)
+            ra__kernel_dsinks(3, w.sinks[JOB_FIRST_HEAD + h], (struct ra__column){ w.lse + h, 2 },
+                              (struct ra__column){ w.delta + h, 2 }, &dsinks[JOB_FIRST_HEAD + h]);
         float *varied[] = { w.q.data, (float *)w.q.data + 8, w.v.data, (float *)w.v.data + 7,
                             &w.sinks[JOB_FIRST_HEAD] };
         const double want[] = { w.want_dq[0], w.want_dq[8], w.want_dv[0], w.want_dv[7],
@@ -495,8 +495,9 @@ static void rows_without_lse_give_sinks_nothing(void **state)
     float lse[] = { -INFINITY, 1.0f, 2.0f, -INFINITY }, delta[] = { 5.0f, 3.0f, 7.0f, NAN };
     const float sinks[] = { 0.5f, -INFINITY };
     double dsinks[] = { 10.0, 20.0 };
-    ra__kernel_dsinks(&(struct ra__shape){ .q_heads = 2 }, 2, sinks, (struct ra__column){ lse, 2 },
-                      (struct ra__column){ delta, 2 }, dsinks);
+    for (int h = 0; h < 2; h++)
+        ra__kernel_dsinks(2, sinks[h], (struct ra__column){ lse + h, 2 },
+                          (struct ra__column){ delta + h, 2 }, &dsinks[h]);
     assert_true(fabs(dsinks[0] - (10.0 - exp(0.5 - 2.0) * 7.0)) <= 1e-12);
     assert_true(dsinks[1] == 20.0);
 }

@@ -1,0 +1,80 @@
+/* backend.h - the contract between exec and what computes: one kind of device, its memory, and
+ * whole steps of a program run on it.
+ *
+ *     open      a device, for one rank
+ *     prepare   once per plan: schedules, work lists, workspace
+ *     issue     one step; returns when it is done, or queued where the device has queues
+ *     wait      until an event has passed
+ *     drain     until nothing is running any more, also after a failure
+ *
+ * A step is issued after events, those of the steps it waits for: it does not start before they
+ * have passed. Exec gives a backend only events of its own. A backend never looks at ranks. */
+#ifndef RA__BACKEND_BACKEND_H
+#define RA__BACKEND_BACKEND_H
+
+#include "core/arena.h"
+#include "core/event.h"
+#include "core/program.h"
+
+struct ra__kernel; /* one implementation of ATTEND and GRADIENT; the backend's */
+
+struct ra__device_options {
+    int threads;    /* of this rank, with the calling one */
+    bool spin, pin; /* as in struct ra__workers_options */
+    int first_core;
+    bool crowded; /* more threads at work than half of the CPUs there are: two may share a core */
+};
+
+/* The programs of a plan, and how they are to be computed. */
+struct ra__setup {
+    const struct ra__program *forward, *backward; /* backward may be NULL */
+    const struct ra__kernel *kernel;
+    int threads; /* of the device that will run them */
+};
+
+/* A step to be issued. */
+struct ra__order {
+    enum ra__direction direction;
+    const struct ra__step *step;
+    const struct ra__call *call;
+    const struct ra__event *after;
+    int after_count;
+    const struct ra__heartbeat *heartbeat; /* for as long as `issue` takes */
+};
+
+struct ra__backend {
+    const char *name;
+    const char *summary;
+    /* Is its memory host memory? Then tensors and messages are used where they are; otherwise LOAD
+     * and STORE steps copy them. */
+    bool host;
+    ra_status (*open)(const struct ra__device_options *options, void **device);
+    void (*close)(void *device); /* accepts NULL */
+    int (*threads)(const void *device);
+    void *(*alloc)(void *device, size_t bytes); /* aligned to 64, not cleared; NULL: no memory */
+    void (*free)(void *device, void *memory, size_t bytes);
+    /* By name, or (NULL) the fastest one for the problem. */
+    ra_status (*choose)(const char *name, const struct ra__shape *shape, bool backward,
+                        const struct ra__kernel **out);
+    const char *(*kernel_name)(const struct ra__kernel *kernel);
+    /* Takes what the programs need from the arena. With a counting arena *prepared stays NULL. */
+    ra_status (*prepare)(const struct ra__setup *setup, struct ra__arena *arena, void **prepared);
+    /* Gives memory of the device back to the pool; arrays belong to the arena. Accepts NULL and
+     * half-made ones. */
+    void (*release)(void *prepared, struct ra__buffers *pool, const struct ra__account *account);
+    ra_status (*issue)(void *device, void *prepared, const struct ra__order *order,
+                       struct ra__event *done);
+    ra_status (*wait)(void *device, const struct ra__event *event,
+                      const struct ra__heartbeat *heartbeat);
+    void (*drain)(void *device);
+    /* Query-key pairs that were folded since it was prepared. */
+    int64_t (*pairs)(const void *prepared);
+};
+
+/* The entries of backend.list; NULL after the last. */
+const struct ra__backend *ra__backend_at(int index);
+
+/* By name; NULL = the first. */
+ra_status ra__backend_find(const char *name, const struct ra__backend **out);
+
+#endif

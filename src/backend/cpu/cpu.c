@@ -1,0 +1,106 @@
+/* cpu.c - the CPU backend: host memory, and steps that the calling thread and the workers of its
+ * rank run at once. Events have always passed. */
+#include "backend/cpu/cpu.h"
+
+static ra_status cpu_open(const struct ra__device_options *options, void **device)
+{
+    struct ra__cpu *cpu = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *cpu);
+    if (!cpu) return ra__fail(RA_ERR_MEMORY, "device: %zu bytes", sizeof *cpu);
+    const struct ra__workers_options workers = { .threads = options->threads,
+                                                 .spin = options->spin,
+                                                 .pin = options->pin,
+                                                 .first_core = options->first_core };
+    cpu->crowded = options->crowded;
+    ra_status status = ra__workers_create(&workers, &cpu->workers);
+    if (status == RA_OK) *device = cpu;
+    else ra__free(cpu);
+    return status;
+}
+
+static void cpu_close(void *device)
+{
+    struct ra__cpu *cpu = device;
+    if (!cpu) return;
+    ra__workers_destroy(cpu->workers);
+    ra__free(cpu);
+}
+
+static int cpu_threads(const void *device)
+{
+    return ra__workers_threads(((const struct ra__cpu *)device)->workers);
+}
+
+static void *cpu_alloc(void *device, size_t bytes)
+{
+    (void)device;
+    return ra__alloc(NULL, RA__FOR_TRAVEL, bytes);
+}
+
+static void cpu_free(void *device, void *memory, size_t bytes)
+{
+    (void)device, (void)bytes;
+    ra__free(memory);
+}
+
+static ra_status cpu_choose(const char *name, const struct ra__shape *shape, bool backward,
+                            const struct ra__kernel **out)
+{
+    const enum ra__breadth rows = backward ? RA__MANY_ROWS : ra__breadth_of(shape);
+    return ra__kernel_choose(name, shape->dtype, rows, out);
+}
+
+static const char *cpu_kernel_name(const struct ra__kernel *kernel) { return kernel->name; }
+
+static ra_status cpu_issue(void *device, void *prepared, const struct ra__order *order,
+                           struct ra__event *done)
+{
+    struct ra__cpu_plan *plan = prepared;
+    const struct ra__running run = { device, plan, &plan->programs[order->direction], order };
+    *done = (struct ra__event){ NULL, 0 };
+    switch (order->step->op) {
+    case RA__OP_LOAD:
+    case RA__OP_STORE:
+    case RA__OP_GATHER: return ra__cpu_gather(&run);
+    case RA__OP_DELTA: return ra__cpu_delta(&run);
+    case RA__OP_SINKS: return ra__cpu_sinks(&run);
+    case RA__OP_MERGE: return ra__cpu_merge(&run);
+    case RA__OP_ATTEND: return ra__cpu_attend(&run);
+    case RA__OP_GRADIENT: return ra__cpu_gradient(&run);
+    case RA__OP_EXCHANGE:
+    case RA__OPS: break;
+    }
+    return ra__fail(RA_ERR_UNSUPPORTED, "cpu: a step %s", ra__step_name(order->step));
+}
+
+static ra_status cpu_wait(void *device, const struct ra__event *event,
+                          const struct ra__heartbeat *heartbeat)
+{
+    (void)device, (void)event, (void)heartbeat;
+    return RA_OK;
+}
+
+static void cpu_drain(void *device) { (void)device; }
+
+static int64_t cpu_pairs(const void *prepared)
+{
+    return atomic_load(&((const struct ra__cpu_plan *)prepared)->pairs);
+}
+
+const struct ra__backend ra__backend_cpu = {
+    .name = "cpu",
+    .summary = "this machine's processors and memory",
+    .host = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .threads = cpu_threads,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .choose = cpu_choose,
+    .kernel_name = cpu_kernel_name,
+    .prepare = ra__cpu_prepare,
+    .release = ra__cpu_release,
+    .issue = cpu_issue,
+    .wait = cpu_wait,
+    .drain = cpu_drain,
+    .pairs = cpu_pairs,
+};

@@ -1,0 +1,170 @@
+/* gather.c - LOAD, STORE and GATHER: pieces that are copied, converted, cleared or added, all
+ * pieces of a step at once on all threads. For this backend device memory is host memory. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+/* One end of a piece: where the numbers of (batch item, token, head) are, in bytes. */
+struct end {
+    char *data; /* NULL: a tensor that the caller does not want */
+    ra_dtype dtype;
+    size_t batch, token, head;
+};
+
+static struct end find_end(const struct ra__running *run, const struct ra__piece *piece,
+                           const struct ra__end *end)
+{
+    const struct ra__location *place = &run->order->call->at[end->buffer];
+    const struct ra__storage *s = &place->storage;
+    if (s->message) {
+        const size_t token = (size_t)piece->width * ra__dtype_bytes(piece->message);
+        const size_t head = token * (size_t)piece->tokens;
+        return (struct end){ place->data + end->token, piece->message, head * (size_t)piece->heads,
+                             token, head };
+    }
+    const size_t element = ra__dtype_bytes(s->dtype);
+    const int64_t at = end->token * s->token_stride + end->head * s->head_stride + end->number;
+    return (struct end){ place->data ? place->data + at * (int64_t)element : NULL, s->dtype,
+                         (size_t)s->batch_stride * element,
+                         (size_t)(s->token_stride * end->step) * element,
+                         (size_t)s->head_stride * element };
+}
+
+static void convert(const struct end *to, const struct end *from, char *out, const char *in,
+                    int64_t tokens, int width)
+{
+    for (int64_t i = 0; i < tokens; i++, out += to->token, in += from->token)
+        for (int d = 0; d < width; d++) ra__store(to->dtype, out, d, ra__load(from->dtype, in, d));
+}
+
+/* Tokens that follow one another are as one. */
+static bool tokens_are_dense(const struct end *end, size_t bytes) { return end->token == bytes; }
+
+static void add(const struct end *to, const struct end *from, char *out, const char *in,
+                int64_t tokens, int64_t width)
+{
+    const size_t bytes = (size_t)width * sizeof(float);
+    if (tokens_are_dense(to, bytes) && tokens_are_dense(from, bytes)) {
+        width *= tokens;
+        tokens = 1;
+    }
+    for (int64_t i = 0; i < tokens; i++, out += to->token, in += from->token)
+        for (int64_t d = 0; d < width; d++) ((float *)out)[d] += ((const float *)in)[d];
+}
+
+static void copy(const struct end *to, const struct end *from, char *out, const char *in,
+                 int64_t tokens, size_t bytes)
+{
+    if (tokens_are_dense(to, bytes) && tokens_are_dense(from, bytes)) {
+        memcpy(out, in, bytes * (size_t)tokens);
+        return;
+    }
+    for (int64_t i = 0; i < tokens; i++, out += to->token, in += from->token)
+        memcpy(out, in, bytes);
+}
+
+static void clear(const struct end *to, char *out, int64_t tokens, size_t bytes)
+{
+    if (tokens_are_dense(to, bytes)) memset(out, 0, bytes * (size_t)tokens);
+    else
+        for (int64_t i = 0; i < tokens; i++, out += to->token) memset(out, 0, bytes);
+}
+
+/* Heads that follow one another on both sides are as one. */
+static bool heads_are_dense(const struct end *end, size_t bytes) { return end->head == bytes; }
+
+/* Tokens [first, first + tokens) of a piece. */
+static void move_tokens(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
+                        int64_t tokens)
+{
+    const bool clears = piece->from.buffer == RA__NO_BUFFER;
+    const struct end to = find_end(run, piece, &piece->to);
+    const struct end from = clears ? to : find_end(run, piece, &piece->from);
+    size_t bytes = (size_t)piece->width * ra__dtype_bytes(from.dtype);
+    int heads = piece->heads, width = piece->width;
+    if (!to.data || !from.data) return;
+    if (to.dtype == from.dtype && heads_are_dense(&to, bytes) && heads_are_dense(&from, bytes)) {
+        width *= heads;
+        bytes *= (size_t)heads;
+        heads = 1;
+    }
+    for (int64_t i = 0; i < ra__program_of(run)->work.shape.batch * heads; i++) {
+        const size_t batch = (size_t)(i / heads), head = (size_t)(i % heads);
+        char *out = to.data + batch * to.batch + head * to.head + (size_t)first * to.token;
+        const char *in = from.data + batch * from.batch + head * from.head +
+                         (size_t)first * from.token;
+        if (clears) clear(&to, out, tokens, bytes);
+        else if (piece->add) add(&to, &from, out, in, tokens, width);
+        else if (to.dtype != from.dtype) convert(&to, &from, out, in, tokens, width);
+        else copy(&to, &from, out, in, tokens, bytes);
+    }
+}
+
+static bool is_message(const struct ra__program *program, enum ra__buffer buffer)
+{
+    return buffer != RA__NO_BUFFER && program->storage[buffer].message;
+}
+
+/* Bytes of a message, as they are: both ends are messages. */
+static void move_bytes(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
+                       int64_t bytes)
+{
+    const struct ra__location *at = run->order->call->at;
+    memcpy(at[piece->to.buffer].data + piece->to.token + first,
+           at[piece->from.buffer].data + piece->from.token + first, (size_t)bytes);
+}
+
+int64_t ra__piece_items(const struct ra__program *program, const struct ra__piece *piece)
+{
+    return ra__ceil_div(piece->tokens, ra__tokens_per_item(program, piece));
+}
+
+int64_t ra__tokens_per_item(const struct ra__program *program, const struct ra__piece *piece)
+{
+    if (piece->width == 0) return ra__rows_per_item(1); /* bytes of a message */
+    return ra__rows_per_item(program->work.shape.batch * piece->heads * piece->width *
+                             (int64_t)sizeof(float));
+}
+
+/* The piece of a step that holds an item. */
+static const struct ra__piece *find_piece(const struct ra__running *run, int64_t item,
+                                          int64_t *within)
+{
+    const struct ra__step *step = run->order->step;
+    const int64_t *first = run->program->first_item + step->first_piece;
+    int low = 0, high = step->piece_count;
+    while (high - low > 1) {
+        int middle = low + (high - low) / 2;
+        if (first[middle] <= item) low = middle;
+        else high = middle;
+    }
+    *within = item - first[low];
+    return &ra__program_of(run)->pieces[step->first_piece + low];
+}
+
+static void gather_item(void *context, int64_t item, int thread)
+{
+    const struct ra__running *run = context;
+    const struct ra__program *program = ra__program_of(run);
+    int64_t within;
+    const struct ra__piece *piece = find_piece(run, item, &within);
+    const int64_t each = ra__tokens_per_item(program, piece), first = within * each;
+    const int64_t tokens = ra__min(each, piece->tokens - first);
+    const bool bytes = is_message(program, piece->to.buffer) &&
+                       is_message(program, piece->from.buffer);
+    (void)thread;
+    if (bytes) move_bytes(run, piece, first, tokens);
+    else move_tokens(run, piece, first, tokens);
+}
+
+ra_status ra__cpu_gather(const struct ra__running *run)
+{
+    const struct ra__step *step = run->order->step;
+    const int last = step->first_piece + step->piece_count - 1;
+    const struct ra__piece *piece = &ra__program_of(run)->pieces[last];
+    return ra__cpu_run(run,
+                       &(struct ra__work){ .body = gather_item,
+                                           .context = (void *)run,
+                                           .items = run->program->first_item[last] +
+                                                    ra__piece_items(ra__program_of(run), piece) });
+}

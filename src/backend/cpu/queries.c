@@ -1,0 +1,65 @@
+/* queries.c - steps over the caller's queries: DELTA and SINKS. */
+#include "backend/cpu/cpu.h"
+
+struct delta {
+    const struct ra__running *run;
+    int64_t tokens, per_item; /* tokens of all batch items */
+};
+
+static void delta_item(void *context, int64_t item, int thread)
+{
+    const struct delta *delta = context;
+    const struct ra__side *home = &ra__program_of(delta->run)->home;
+    int64_t first = item * delta->per_item;
+    int64_t count = ra__min(delta->per_item, delta->tokens - first);
+    (void)thread;
+    while (count > 0) {
+        int64_t batch = first / home->queries, token = first % home->queries;
+        int64_t some = ra__min(count, home->queries - token);
+        ra__kernel_delta(&home->shape, some, home->shape.q_heads,
+                         ra__matrix_in(delta->run, home->out, batch, token, 0),
+                         ra__matrix_in(delta->run, home->dout, batch, token, 0),
+                         ra__column_in(delta->run, home->dlse, batch, token, 0),
+                         ra__column_in(delta->run, home->delta, batch, token, 0));
+        first += some;
+        count -= some;
+    }
+}
+
+ra_status ra__cpu_delta(const struct ra__running *run)
+{
+    const struct ra__side *home = &ra__program_of(run)->home;
+    const struct ra__shape *s = &home->shape;
+    struct delta delta = { run, s->batch * home->queries,
+                           ra__rows_per_item((int64_t)s->q_heads * (s->dim + s->value_dim) *
+                                             (int64_t)sizeof(float)) };
+    return ra__cpu_run(run,
+                       &(struct ra__work){ .body = delta_item,
+                                           .context = &delta,
+                                           .items = ra__ceil_div(delta.tokens, delta.per_item) });
+}
+
+/* One head at a time, so that its sum has the same order for any number of threads. */
+static void sinks_item(void *context, int64_t item, int thread)
+{
+    const struct ra__running *run = context;
+    const struct ra__side *home = &ra__program_of(run)->home;
+    const struct ra__call *call = run->order->call;
+    const int head = (int)item;
+    double sum = 0.0;
+    (void)thread;
+    for (int64_t batch = 0; batch < home->shape.batch; batch++)
+        ra__kernel_dsinks(home->queries, call->terms.sinks[head],
+                          ra__column_in(run, home->lse, batch, 0, head),
+                          ra__column_in(run, home->delta, batch, 0, head), &sum);
+    ((float *)call->at[RA__DSINKS].data)[head] = (float)sum;
+}
+
+ra_status ra__cpu_sinks(const struct ra__running *run)
+{
+    const struct ra__call *call = run->order->call;
+    if (!call->terms.sinks || !call->at[RA__DSINKS].data) return RA_OK;
+    return ra__cpu_run(run, &(struct ra__work){ .body = sinks_item,
+                                                .context = (void *)run,
+                                                .items = ra__program_of(run)->home.shape.q_heads });
+}

@@ -1,0 +1,43 @@
+/* program.c - names and facts about buffers and steps, and where keys are split. */
+#include "core/program.h"
+
+const struct ra__buffer_facts *ra__buffer_facts(enum ra__buffer buffer)
+{
+    static const struct ra__buffer_facts facts[] = {
+#define RA__BUFFER_FACTS(name, text, provider, purpose)                                            \
+    { text, RA__BY_##provider, RA__FOR_##purpose },
+        RA__BUFFER_LIST(RA__BUFFER_FACTS)
+#undef RA__BUFFER_FACTS
+    };
+    return &facts[buffer];
+}
+
+const char *ra__step_name(const struct ra__step *step)
+{
+    static const char *const names[] = {
+#define RA__OP_NAME(name, text) text,
+        RA__OP_LIST(RA__OP_NAME)
+#undef RA__OP_NAME
+    };
+    static const char *const gathers[] = {
+#define RA__GATHER_NAME(name, text) text,
+        RA__GATHER_LIST(RA__GATHER_NAME)
+#undef RA__GATHER_NAME
+    };
+    return step->op == RA__OP_GATHER ? gathers[step->gather] : names[step->op];
+}
+
+struct ra__key_split ra__key_split_for(const struct ra__shape *shape)
+{
+    enum {
+        MOST_ROWS = 16,     /* per KV head: kernels have a path of their own for so few */
+        LEAST_KEYS = 16384, /* of a range: its first keys are not prefetched */
+        MOST_RANGES = 64,
+        BLOCK = 256 /* ranges start at key blocks of kernels, or at every second one */
+    };
+    int64_t rows = shape->q_len * (shape->q_heads / shape->kv_heads);
+    int64_t ranges = ra__min(shape->k_len / LEAST_KEYS, MOST_RANGES);
+    if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len };
+    int64_t keys = ra__ceil_div(ra__ceil_div(shape->k_len, ranges), BLOCK) * BLOCK;
+    return (struct ra__key_split){ (int)ra__ceil_div(shape->k_len, keys), keys };
+}

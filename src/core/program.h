@@ -1,0 +1,299 @@
+/* program.h - what one rank does, as plain data: steps over numbered buffers, and the dependencies
+ * between them. The plan writes programs, a backend runs their steps, exec puts them in order. None
+ * of the three knows how the others work.
+ *
+ * K and V travel in buffers whose tokens are [batch, kv_head, K then V], so that any range of
+ * tokens is one range of bytes. In a dense ring a block is stored as in its owner's shard, token by
+ * token, and only the tokens somebody needs are filled. Tokens sent directly to a reader are
+ * packed; where KV heads need different tokens, a token of such a buffer is that of one KV head.
+ * Gradients of K and V travel in buffers of their own, in f32. */
+#ifndef RA__CORE_PROGRAM_H
+#define RA__CORE_PROGRAM_H
+
+#include "core/memory.h"
+#include "core/shape.h"
+#include "core/terms.h"
+
+/* Who provides the memory of a buffer. */
+enum ra__provider {
+    RA__BY_CALLER, /* a tensor of the call, with the call's strides */
+    RA__BY_DEVICE, /* the plan, in memory of its device */
+    RA__BY_HOST,   /* the plan, in host memory that messages and the device reach */
+    RA__BY_NOBODY  /* no memory: something that steps use one after the other */
+};
+
+/* Every buffer: name in code, name in print, provider, and what its bytes are counted as. */
+#define RA__BUFFER_LIST(X)                                                                         \
+    /* Tensors of the call. */                                                                     \
+    X(Q, "Q", CALLER, TRAVEL)                                                                      \
+    X(K, "K", CALLER, TRAVEL)                                                                      \
+    X(V, "V", CALLER, TRAVEL)                                                                      \
+    X(OUT, "out", CALLER, TRAVEL)                                                                  \
+    X(LSE, "LSE", CALLER, TRAVEL)                                                                  \
+    X(DOUT, "dout", CALLER, TRAVEL)                                                                \
+    X(DLSE, "dlse", CALLER, TRAVEL)                                                                \
+    X(DQ, "dQ", CALLER, TRAVEL)                                                                    \
+    X(DK, "dK", CALLER, TRAVEL)                                                                    \
+    X(DV, "dV", CALLER, TRAVEL)                                                                    \
+    X(BIAS, "bias", CALLER, TRAVEL)                                                                \
+    X(SINKS, "sinks", CALLER, TRAVEL)                                                              \
+    X(DSINKS, "dsinks", CALLER, TRAVEL)                                                            \
+    /* Copies of them, where the device cannot reach the memory of the caller. */                  \
+    X(DEVICE_Q, "Q on the device", DEVICE, TRAVEL)                                                 \
+    X(DEVICE_K, "K on the device", DEVICE, TRAVEL)                                                 \
+    X(DEVICE_V, "V on the device", DEVICE, TRAVEL)                                                 \
+    X(DEVICE_OUT, "out on the device", DEVICE, TRAVEL)                                             \
+    X(DEVICE_LSE, "LSE on the device", DEVICE, TRAVEL)                                             \
+    X(DEVICE_DOUT, "dout on the device", DEVICE, TRAVEL)                                           \
+    X(DEVICE_DLSE, "dlse on the device", DEVICE, TRAVEL)                                           \
+    X(DEVICE_DQ, "dQ on the device", DEVICE, TRAVEL)                                               \
+    X(DEVICE_DK, "dK on the device", DEVICE, TRAVEL)                                               \
+    X(DEVICE_DV, "dV on the device", DEVICE, TRAVEL)                                               \
+    /* K and V of blocks. Two travel: one is worked on while the other arrives. */                 \
+    X(TRAVEL_A, "travel A", DEVICE, TRAVEL)                                                        \
+    X(TRAVEL_B, "travel B", DEVICE, TRAVEL)                                                        \
+    X(PACKED, "packed", DEVICE, TRAVEL)     /* what one reader needs of the own block */           \
+    X(GATHERED, "gathered", DEVICE, TRAVEL) /* allgather: all keys in global order */              \
+    /* Teams: messages of the all-to-all, field after field; then the head slice. */               \
+    X(SWAP_OUT, "swap out", DEVICE, TRAVEL)                                                        \
+    X(SWAP_A, "swap A", DEVICE, TRAVEL)                                                            \
+    X(SWAP_B, "swap B", DEVICE, TRAVEL)                                                            \
+    X(SLICE_Q, "slice of Q", DEVICE, TRAVEL)                                                       \
+    X(SLICE_KV, "slice of K, V", DEVICE, TRAVEL)                                                   \
+    X(SLICE_OUT, "slice of out", DEVICE, TRAVEL) /* backward: of dout */                           \
+    X(SLICE_LSE, "slice of LSE", DEVICE, TRAVEL)                                                   \
+    /* State of rows that span hops, and of the ranges of split keys. */                           \
+    X(STATE_M, "m", DEVICE, STATE)                                                                 \
+    X(STATE_L, "l", DEVICE, STATE)                                                                 \
+    X(STATE_ACC, "acc", DEVICE, STATE)                                                             \
+    X(SPLIT_STATE, "split states", DEVICE, STATE) /* [split] m, then l, then acc */                \
+    /* Sums of gradients, f32. */                                                                  \
+    X(SUM_Q, "sums of dQ", DEVICE, GRADIENT)                                                       \
+    X(DELTA, "delta", DEVICE, GRADIENT)                                                            \
+    X(SLICE_DELTA, "slice of delta", DEVICE, GRADIENT)                                             \
+    X(SUM_OWN, "own sums", DEVICE, GRADIENT)                                                       \
+    X(SUM_A, "sums A", DEVICE, GRADIENT) /* of a visiting block: one summed, one on its way */     \
+    X(SUM_B, "sums B", DEVICE, GRADIENT)                                                           \
+    X(SUM_ARRIVED, "arrived sums", DEVICE, GRADIENT)                                               \
+    X(SUM_RETURNED, "returned sums", DEVICE, GRADIENT) /* of the own block, beside the last */     \
+    X(SUM_GATHERED, "gathered sums", DEVICE, GRADIENT)                                             \
+    X(SUM_SHARED, "shared sums", DEVICE, GRADIENT) /* teams whose members share KV heads */        \
+    /* Host copies of the buffers that messages use, where messages cannot reach the device. */    \
+    X(STAGE_TRAVEL_A, "staged travel A", HOST, TRAVEL)                                             \
+    X(STAGE_TRAVEL_B, "staged travel B", HOST, TRAVEL)                                             \
+    X(STAGE_PACKED, "staged packed", HOST, TRAVEL)                                                 \
+    X(STAGE_SWAP_OUT, "staged swap out", HOST, TRAVEL)                                             \
+    X(STAGE_SWAP_A, "staged swap A", HOST, TRAVEL)                                                 \
+    X(STAGE_SWAP_B, "staged swap B", HOST, TRAVEL)                                                 \
+    X(STAGE_SUM_A, "staged sums A", HOST, GRADIENT)                                                \
+    X(STAGE_SUM_B, "staged sums B", HOST, GRADIENT)                                                \
+    X(STAGE_SUM_ARRIVED, "staged arrived sums", HOST, GRADIENT)                                    \
+    X(STAGE_SUM_RETURNED, "staged returned sums", HOST, GRADIENT)                                  \
+    X(LINK, "link", NOBODY, TRAVEL) /* carries one round at a time */
+
+enum ra__buffer {
+#define RA__BUFFER_ENUM(name, text, provider, purpose) RA__##name,
+    RA__BUFFER_LIST(RA__BUFFER_ENUM)
+#undef RA__BUFFER_ENUM
+        RA__BUFFERS,
+    RA__NO_BUFFER = RA__BUFFERS,
+    RA__OWN_KV = RA__K /* in steps: K and V of this rank together, wherever they are */
+};
+
+/* A set of buffers. */
+typedef uint64_t ra__buffer_set;
+_Static_assert(RA__BUFFERS <= 64, "a set of buffers is a word");
+static inline ra__buffer_set ra__buffer_bit(enum ra__buffer buffer)
+{
+    return buffer == RA__NO_BUFFER ? 0 : (ra__buffer_set)1 << buffer;
+}
+
+struct ra__buffer_facts {
+    const char *name; /* human-readable */
+    enum ra__provider provider;
+    enum ra__purpose purpose;
+};
+const struct ra__buffer_facts *ra__buffer_facts(enum ra__buffer buffer);
+
+/* How numbers are stored: element (batch, token, head) starts at
+ *     batch * batch_stride + token * token_stride + head * head_stride
+ * and its numbers follow one another. Strides count numbers. A message buffer has no strides of its
+ * own: it is a sequence of bytes, and each piece in it is packed [batch, head, token, number]. */
+struct ra__storage {
+    ra_dtype dtype;
+    bool message;
+    bool one_head;  /* a token is that of one KV head; which one, the plan knows */
+    int64_t tokens; /* 0: not used by this plan */
+    int64_t batch_stride, token_stride, head_stride;
+    size_t bytes; /* of the whole buffer; 0 where the caller provides it */
+};
+
+/* Tensors as one side of a program uses them: the caller's shard with all heads, or the head slice
+ * of a team. The same on both sides where no heads are exchanged. */
+struct ra__side {
+    struct ra__shape shape;
+    int first_head;        /* which query head of the problem is head 0 of the shape */
+    int64_t queries, keys; /* tokens of this rank */
+    enum ra__buffer q, k, v, out, lse, dout, dlse, dq, dk, dv, delta;
+};
+
+enum ra__direction { RA__FORWARD, RA__BACKWARD };
+
+/* Every operation. */
+#define RA__OP_LIST(X)                                                                             \
+    X(LOAD, "load")         /* pieces of host memory -> the device */                              \
+    X(STORE, "store")       /* pieces of the device -> host memory */                              \
+    X(GATHER, "gather")     /* pieces copied, cleared, added or converted on the device */         \
+    X(DELTA, "delta")       /* delta = rowsum(dout * out) - dlse */                                \
+    X(SINKS, "sinks")       /* gradient of the sinks */                                            \
+    X(MERGE, "merge")       /* states of split keys */                                             \
+    X(ATTEND, "attend")     /* rows folded over the keys in `from` */                              \
+    X(GRADIENT, "gradient") /* the same backward; gradients of the keys -> `to` */                 \
+    X(EXCHANGE, "exchange") /* a round of messages */
+
+enum ra__op {
+#define RA__OP_ENUM(name, text) RA__OP_##name,
+    RA__OP_LIST(RA__OP_ENUM)
+#undef RA__OP_ENUM
+        RA__OPS
+};
+
+/* What a GATHER is for, and how it is called in print. Only clearing and adding differ in what they
+ * do; all others copy, and convert where the dtypes differ. */
+#define RA__GATHER_LIST(X)                                                                         \
+    X(COPY, "copy")     /* LOAD and STORE, which have names of their own */                        \
+    X(PACK, "pack")     /* tokens of the own K and V -> what is sent */                            \
+    X(PLACE, "place")   /* what arrived -> its positions among the gathered keys */                \
+    X(PICK, "pick")     /* the way back, for gradients */                                          \
+    X(CLEAR, "clear")   /* = 0 */                                                                  \
+    X(ADD, "add")       /* to what is there */                                                     \
+    X(SWAP, "swap")     /* teams: heads of one member, tokens of another */                        \
+    X(FINISH, "finish") /* f32 sums -> the gradients of the call */
+
+enum ra__gather {
+#define RA__GATHER_ENUM(name, text) RA__GATHER_##name,
+    RA__GATHER_LIST(RA__GATHER_ENUM)
+#undef RA__GATHER_ENUM
+        RA__GATHERS
+};
+
+/* One end of a piece: tokens token, token + step, ... of a buffer, from a head on, from a number of
+ * each head on. In a message `token` is the byte the piece starts at, and the rest is 0. */
+struct ra__end {
+    enum ra__buffer buffer;
+    int head, number;
+    int64_t token, step;
+};
+
+/* Numbers to be moved from one end to the other, for all batch items. */
+struct ra__piece {
+    struct ra__end to, from; /* cleared: no `from` */
+    int64_t tokens;
+    int heads, width; /* heads of a token, numbers of a head */
+    ra_dtype message; /* dtype in a message, where one end is one */
+    bool add;         /* to what is at `to` */
+};
+
+/* Rows [lo, hi) of a block. */
+struct ra__range {
+    int64_t lo, hi;
+};
+
+/* A message: tokens of a buffer to or from a peer. */
+struct ra__transfer {
+    int peer, tag, hop;
+    enum ra__buffer buffer;
+    struct ra__range range;
+};
+
+struct ra__plan_round {
+    int hop;
+    int first_send, send_count; /* in program.sends */
+    int first_recv, recv_count; /* in program.recvs */
+};
+
+/* A row family: queries of this rank and the keys they see in one block, `repeat` times, each time
+ * moved by the advances. Most rows of a regular pattern are such; others repeat once. */
+struct ra__plan_row {
+    int64_t q_row, q_row_step, q_count; /* tokens of the shard */
+    int64_t q_pos, q_step;              /* their positions */
+    ra_run heads;                       /* query heads */
+    int first_key, key_count;           /* in program.keys */
+    int64_t repeat, q_row_advance, q_pos_advance;
+    bool first, last; /* starts from empty state; writes the result */
+};
+
+/* How far a key run moves between two rows of a family. */
+struct ra__advance {
+    int64_t row, pos;
+};
+
+/* A key run of the `repeat`-th row of a family. */
+static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
+                                                const struct ra__advance *advance, int64_t repeat)
+{
+    struct ra__key_run moved = *run;
+    moved.row += repeat * advance->row;
+    moved.pos += repeat * advance->pos;
+    return moved;
+}
+
+/* Few queries against many keys, as in decoding: keys are split into ranges of positions, each is
+ * folded into a state of its own, and MERGE adds these in ascending order. Where keys are split
+ * follows from the problem alone, so results depend neither on threads nor, with all keys in one
+ * place, on ranks. */
+struct ra__key_split {
+    int ranges;   /* 1: keys are not split */
+    int64_t keys; /* positions of a range */
+};
+struct ra__key_split ra__key_split_for(const struct ra__shape *shape);
+
+struct ra__step {
+    enum ra__op op;
+    enum ra__gather gather; /* of LOAD, STORE, GATHER */
+    int hop;
+    int block; /* whose keys, a team counting as a rank; swaps: with which rank; -1 where none */
+    enum ra__buffer from, to;     /* ATTEND, GRADIENT: K and V, their gradients; else for print */
+    int first_piece, piece_count; /* LOAD, STORE, GATHER: in program.pieces */
+    int first_row, row_count;     /* ATTEND, GRADIENT, MERGE: in program.rows */
+    int round;                    /* EXCHANGE: in program.rounds */
+    ra__buffer_set reads, writes;
+    int first_wait, wait_count; /* in program.waits: the steps that must have finished */
+};
+
+struct ra__program {
+    enum ra__direction direction;
+    struct ra__side home; /* the caller's shard */
+    struct ra__side work; /* what ATTEND and GRADIENT work on */
+    struct ra__key_split split;
+    const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
+    struct ra__step *steps;
+    int *waits;
+    struct ra__plan_row *rows;
+    struct ra__key_run *keys;
+    struct ra__advance *advances; /* of keys, one each */
+    struct ra__piece *pieces;
+    struct ra__plan_round *rounds;
+    struct ra__transfer *sends, *recvs;
+    int step_count, wait_count, row_count, key_count, piece_count, round_count, send_count,
+        recv_count;
+};
+
+/* The name of a step in print: plans and timelines. */
+const char *ra__step_name(const struct ra__step *step);
+
+/* Where a buffer is in one run of a program. */
+struct ra__location {
+    char *data; /* NULL: not wanted, or not used */
+    struct ra__storage storage;
+};
+
+/* One run of a program: where everything is, and what came with the call. */
+struct ra__call {
+    struct ra__location at[RA__BUFFERS];
+    struct ra__terms terms;
+    bool has_terms; /* scores are more than q.k */
+    ra_bias bias;   /* strides filled in; read where the caller has it, as are the sinks */
+};
+
+#endif

@@ -1,0 +1,126 @@
+/* test_late.c - the engine with a backend and a transport that take every freedom their contracts
+ * leave (support/late.h): whatever the conformance grid computes comes out bit for bit as with the
+ * CPU backend and the local transport. Short runs take every so-many-th problem. */
+#include "support/late.h"
+#include "support/lab.h"
+
+#include <string.h>
+
+#include "harness/grid/grid.h"
+
+/* ---- The grid -------------------------------------------------------------------------------- */
+
+struct mode {
+    const char *name;
+    bool backend, transport;
+};
+static const struct mode modes[] = { { "late backend", true, false },
+                                     { "late transport", false, true },
+                                     { "both", true, true } };
+
+static const struct mode *current;
+
+static void use_late(ra_group **groups, int ranks)
+{
+    late_use(groups, ranks, current->backend, current->transport);
+}
+
+static void run_lab(struct lab *lab, const char *problem, const struct mode *mode)
+{
+    current = mode;
+    lab_open(lab, "%s", problem);
+    lab->regroup = mode ? use_late : NULL;
+    lab_run(lab);
+}
+
+static void compare(const char *problem, const struct mode *mode)
+{
+    struct lab plain, late;
+    run_lab(&plain, problem, NULL);
+    run_lab(&late, problem, mode);
+    const enum tensor forward[] = { TENSOR_OUT, TENSOR_LSE };
+    const enum tensor backward[] = { TENSOR_DQ, TENSOR_DK, TENSOR_DV };
+    for (int i = 0; i < TEST_COUNT(forward); i++)
+        if (!lab_same(&plain, &late, forward[i]))
+            lab_fail(&late, "%s: %s differs", mode->name, tensor_name(forward[i]));
+    for (int i = 0; i < TEST_COUNT(backward) && plain.trial.backward; i++)
+        if (!lab_same(&plain, &late, backward[i]))
+            lab_fail(&late, "%s: %s differs", mode->name, tensor_name(backward[i]));
+    lab_close(&plain);
+    lab_close(&late);
+    assert_int_equal(late_bytes(), 0);
+    assert_int_equal(late_in_flight(), 0);
+}
+
+static void the_conformance_grid(void **state)
+{
+    (void)state;
+    struct grid grid;
+    const int stride = test_long() ? 1 : test_slow() ? 149 : 41;
+    assert_int_equal(grid_open(&grid, NULL, true), 0);
+    int run = 0;
+    for (int i = 0; i < grid.count; i += stride, run++)
+        if (!strstr(grid.cases[i].text, " mpi"))
+            compare(grid.cases[i].text, &modes[run % TEST_COUNT(modes)]);
+    grid_close(&grid, false);
+    assert_true(run > 20);
+}
+
+/* Every strategy, with ranks that differ in what they have to do. */
+static void rings_of_every_kind(void **state)
+{
+    (void)state;
+    static const char *const problems[] = {
+        "causal n=300 h=4/2 d=16 ring=4 zigzag backward",
+        "causal n=257 h=4 d=16 ring=5 contiguous backward",
+        "window:40 n=300 h=2 d=8 ring=3 backward",
+        "full n=190 h=4/2 d=16 dv=8 ring=4 allgather striped backward",
+        "causal n=200 h=4/2 d=16 ring=4 ulysses backward",
+        "causal n=200 h=8/2 d=16 ring=4 2d:2x2 zigzag backward bf16",
+        "dilated:40/1,120/2 n=240 h=4/2 d=8 ring=3 backward",
+        "dilated:64/1,128/4 n=256 h=8/4 d=8 ring=4 allgather backward",
+        "causal n=128 h=2 d=8 b=3 ring=3 sinks softcap=20 alibi dropout=0.2 backward",
+        "full n=1 nk=65536 h=4/2 d=16 ring=2",
+    };
+    for (int i = 0; i < TEST_COUNT(problems); i++)
+        for (int m = 0; m < TEST_COUNT(modes); m++) compare(problems[i], &modes[m]);
+}
+
+/* ---- Faults ---------------------------------------------------------------------------------- */
+
+/* Runs a problem whose n-th step or round fails; RA_OK where it has fewer. */
+static ra_status run_failing(int step, int round)
+{
+    struct lab lab;
+    current = &modes[2];
+    lab_open(&lab, "causal n=150 h=4/2 d=8 ring=3 zigzag backward");
+    lab.regroup = use_late;
+    lab_start(&lab);
+    late_fail(step, round);
+    ra_status status = lab_try(&lab);
+    late_fail(-1, -1);
+    assert_int_equal(late_in_flight(), 0); /* nothing goes on after the call */
+    lab_close(&lab);
+    assert_int_equal(late_bytes(), 0);
+    return status;
+}
+
+static void every_step_and_every_round_may_fail(void **state)
+{
+    (void)state;
+    int steps = 0, rounds = 0;
+    while (run_failing(steps, -1) != RA_OK) steps++;
+    while (run_failing(-1, rounds) != RA_OK) rounds++;
+    assert_true(steps > 60); /* of three ranks, forward and backward */
+    assert_true(rounds > 12);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rings_of_every_kind),
+        cmocka_unit_test(the_conformance_grid),
+        cmocka_unit_test(every_step_and_every_round_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
