@@ -18,7 +18,7 @@ static ra_status leave(const ra_plan *plan, bool started, ra_status status)
     return status;
 }
 
-/* The tensors both directions share. */
+/* The tensors of both directions. */
 static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
                              const ra_const_tensor *k, const ra_const_tensor *v, struct ra__io *io)
 {
@@ -111,7 +111,7 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
     if (!args.lse && ra_plan_q_count(plan) > 0)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
-    /* The LSE is only read in a backward run; the cast meets the forward's type. */
+    /* The LSE is only read in a backward run; the cast matches the type of forward. */
     *io = (struct ra__io){ .lse = (float *)args.lse,
                            .dlse = args.dlse,
                            .progress = args.progress,

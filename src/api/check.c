@@ -90,7 +90,7 @@ ra_status ra__check_shape(const struct ra__shape *s)
 static ra_status check_terms(const ra_problem *p)
 {
     if (p->softcap != 0.0f &&
-        !(p->softcap >= 1e-30f && p->softcap <= 1e30f)) /* else f32 overflows */
+        !(p->softcap >= 1e-30f && p->softcap <= 1e30f)) /* otherwise f32 overflows */
         return ra__fail(RA_ERR_ARGUMENT, "problem: softcap is %g, but must be 0 or 1e-30 to 1e30",
                         (double)p->softcap);
     if (!(p->dropout >= 0.0 && p->dropout < 1.0))

@@ -9,11 +9,11 @@
 #include "backend/cpu/workers.h"
 #include "exec/share.h"
 
-/* Smaller buffers are cheap to make and come in many sizes; the systems this one grew out of drew
- * the line at the same place. */
+/* Smaller buffers are cheap to allocate and come in many sizes. Older systems use the same
+ * threshold. */
 #define POOL_THRESHOLD ((size_t)16 << 20)
 
-/* RINGATTN_THREADS, or the cores shared out among the ranks that run on them. */
+/* RINGATTN_THREADS, or the cores divided among the ranks that run on them. */
 static ra_status default_threads(int sharers, int *threads)
 {
     const char *text = getenv("RINGATTN_THREADS");
@@ -31,10 +31,9 @@ static ra_status default_threads(int sharers, int *threads)
     return RA_OK;
 }
 
-/* RINGATTN_PIN: 1 keeps the threads of a rank on cores of their own, where there are enough of
- * them; 0 never does. Without it that is done where the threads need every core of many: who has
- * them all gains (up to a quarter, measured on 16), who shares a machine may wait for a core that
- * is busy. */
+/* RINGATTN_PIN: 1 pins the threads of a rank to cores of their own, if there are enough; 0 never
+ * does. By default threads are pinned if they need all of many cores: a process alone on a machine
+ * gains (up to a quarter, measured on 16), but one that shares it may wait for a busy core. */
 static ra_status wants_pinning(int threads, bool *pin)
 {
     enum { MANY_CORES = 8 };
@@ -49,13 +48,12 @@ static ra_status open_device(const struct ra__place *place, int threads, struct 
 {
     bool pin, fits = (int64_t)place->sharers * threads <= ra__cores();
     RA__TRY(wants_pinning(fits ? place->sharers * threads : 0, &pin));
-    const struct ra__device_options options = {
-        .threads = threads,
-        .spin = fits,
-        .pin = pin && fits,
-        .first_core = place->turn * threads,
-        .crowded = (int64_t)place->sharers * threads > ra__cores() / 2
-    };
+    const struct ra__device_options options = { .threads = threads,
+                                                .spin = fits,
+                                                .pin = pin && fits,
+                                                .first_core = place->turn * threads,
+                                                .crowded = (int64_t)place->sharers * threads >
+                                                           ra__cores() / 2 };
     return rank->backend->open(&options, &rank->device);
 }
 
@@ -65,7 +63,7 @@ static ra_status make_buffers(struct ra__rank *rank, size_t threshold)
     return ra__buffers_create(threshold, source, &rank->buffers);
 }
 
-/* The number of threads stays 0 where it was not given. */
+/* The number of threads stays 0 if it was not given. */
 static ra_status take_options(const ra_group_options *given, ra_group_options *options)
 {
     *options = ra_group_options_default();
@@ -96,7 +94,7 @@ void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
     group->log(group->rank.context, level, text);
 }
 
-/* Takes over the link, also when it fails. */
+/* Takes ownership of the link, also if it fails. */
 static ra_status create(const struct ra__rank *rank, const struct ra__place *place,
                         const ra_group_options *options, ra_group **out)
 {
@@ -127,7 +125,8 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
     return RA_OK;
 }
 
-/* Turns links[0 .. ranks - 1] into handles, and takes them all over, also when it fails. */
+/* Turns links[0 .. ranks - 1] into handles, and takes ownership of all of them, also if it
+ * fails. */
 static ra_status create_all(const struct ra__transport *transport, int ranks, void **links,
                             const ra_group_options *options, ra_group **groups)
 {
@@ -242,10 +241,7 @@ ra_status ra_transport_error(ra_status status, const char *text)
 
 int ra_group_rank(const ra_group *group) { return group ? group->rank.rank : -1; }
 int ra_group_ranks(const ra_group *group) { return group ? group->rank.ranks : 0; }
-int ra_group_threads(const ra_group *group)
-{
-    return group ? ra__rank_threads(&group->rank) : 0;
-}
+int ra_group_threads(const ra_group *group) { return group ? ra__rank_threads(&group->rank) : 0; }
 
 ra_status ra_group_pool(const ra_group *group, ra_pool *out)
 {
@@ -283,7 +279,7 @@ void ra_group_abort(ra_group *group, const char *reason)
 void ra_group_destroy(ra_group *group)
 {
     if (!group) return;
-    group->rank.transport->close(group->rank.link); /* first: it may know the buffers */
+    group->rank.transport->close(group->rank.link); /* first: it may use the buffers */
     ra__buffers_destroy(group->rank.buffers);
     if (group->rank.backend) group->rank.backend->close(group->rank.device);
     ra__free(group);
@@ -306,10 +302,10 @@ struct member {
     struct outcome *outcome;
 };
 
-/* Was this rank the cause, or did it only hear of another's failure? */
+/* Did this rank cause the failure, or did it only hear of it? */
 static bool is_cause(ra_status status) { return status != RA_ERR_PEER && status != RA_ERR_ABORTED; }
 
-/* Keeps the first failure, or the first that is a cause. */
+/* Keeps the first failure, or the first that is the cause. */
 static void note_failure(struct outcome *outcome, ra_status status)
 {
     pthread_mutex_lock(&outcome->lock);

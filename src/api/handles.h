@@ -1,4 +1,4 @@
-/* handles.h - what lies behind the public handles, and the checks every entry point shares. */
+/* handles.h - the structs of the public handles, and the checks that entry points share. */
 #ifndef RA__API_HANDLES_H
 #define RA__API_HANDLES_H
 
@@ -17,7 +17,7 @@ struct ra_group {
 
 struct ra_plan {
     struct ra__account account;
-    ra_group *group; /* NULL: a plan that is only asked */
+    ra_group *group; /* NULL: a plan that cannot be run */
     ra_pattern *pattern;
     ra_order *order; /* NULL: sequential */
     struct ra__problem_terms terms;
@@ -42,16 +42,16 @@ void ra__leave(atomic_bool *busy);
 __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,
                                                    const char *format, ...);
 
-/* A rank that gives up leaves the others waiting: tells them why and returns `status`, with the
- * same sentence. Does nothing for RA_OK. `group` may be NULL. */
+/* A rank that gives up leaves the others waiting: informs them and returns `status`, with the same
+ * sentence. Does nothing for RA_OK. `group` may be NULL. */
 ra_status ra__tell_others(const ra_group *group, ra_status status);
 
-/* Copies a caller-filled struct of another version's size into ours: fields the caller did not know
- * stay default; fields we do not know must be zero. `what` names it in errors. */
+/* Copies a caller-filled struct of another version's size into ours: fields that the caller does
+ * not know keep their defaults; fields that we do not know must be zero. `what` names it in
+ * errors. */
 ra_status ra__take_struct(const char *what, void *ours, size_t our_size, const void *theirs);
 
-/* Copies a result into the caller's struct, as much as it has room for; `size` stays the
- * caller's. */
+/* Copies a result into the caller's struct, as much as fits; `size` stays the caller's. */
 ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size_t our_size);
 
 /* Are these numbers within the limits of the library? */
@@ -74,15 +74,15 @@ ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape 
 ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape which,
                           const ra_tensor *tensor, ra_tensor *out);
 
-/* The figures that predictions are made with: given by the options, measured, or usual for a
- * transport; and a text that says which. */
+/* The figures for predictions: given by the options, measured, or defaults of a transport; and a
+ * text that says which. */
 ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
                            struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
 
-/* A bias has rows for the queries of a shard: can this strategy take one? */
+/* A bias has rows for the queries of a shard: does this strategy support one? */
 ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy);
 
-/* Checks arrays of `length` positions that are to be moved between two orders by `what`. */
+/* Checks arrays of `length` positions that `what` is to permute. */
 ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count);
 
 #endif

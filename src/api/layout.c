@@ -1,4 +1,4 @@
-/* layout.c - the public side of layouts: making them, and moving arrays between orders. */
+/* layout.c - the public functions of layouts: making them, and permuting arrays. */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* order.c - the public side of orders: making them, and moving arrays into one and back. */
+/* order.c - the public functions of orders: making them, and permuting arrays. */
 #include "pattern/order.h"
 
 #include <inttypes.h>
@@ -29,8 +29,8 @@ static ra_status refuse_repeated(const int64_t *positions, int64_t index)
                     first, positions[index], index);
 }
 
-/* Copies positions and fails at the first that is out of range or there already. `seen` has a zero
- * for each position. */
+/* Copies positions; fails at the first that is out of range or occurs twice. `seen` has a zero for
+ * each position. */
 static ra_status copy_checked(const int64_t *positions, int64_t length, uint8_t *seen,
                               int32_t *origin)
 {

@@ -1,4 +1,4 @@
-/* parts.c - what there is in this library on this machine, table by table. */
+/* parts.c - what is available in this library on this machine, table by table. */
 #include <string.h>
 
 #include "api/handles.h"
@@ -8,7 +8,7 @@
 
 const char *ra_version(void) { return RA__VERSION; }
 
-/* A row that works everywhere; the first of its table is the default. */
+/* An entry that works everywhere; the first of its table is the default. */
 static ra_part plain(const char *name, const char *summary, bool chosen)
 {
     ra_part part = ra_part_default();

@@ -98,11 +98,11 @@ ra_status ra_pattern_parse(const char *text, ra_pattern **out)
     return ra__pattern_parse(text, out);
 }
 
-/* One query, as it is asked about and as rows are made: by index. */
+/* One query of ra_problem_row(), and its index in the order. */
 struct seen_by {
     int64_t query; /* index */
     int head;
-    const int32_t *origin; /* NULL: positions are what they are */
+    const int32_t *origin; /* NULL: sequential */
     int64_t from, to;      /* original positions it may see */
     uint8_t *seen;
 };

@@ -1,11 +1,11 @@
-/* plan.c - making plans, and asking them what they will do. */
+/* plan.c - making plans, and querying them. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "api/handles.h"
 
-/* Whose plan it is: the group's rank, or the one the options name. */
+/* Which rank the plan is for: that of the group, or the one in the options. */
 static ra_status take_rank(const ra_group *group, const ra_plan_options *options, int *ranks,
                            int *rank, int *threads)
 {
@@ -58,7 +58,7 @@ static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
                                    &plan->k_layout);
 }
 
-/* The plan's copies of what the caller gave it count as its own. */
+/* The plan's copies of the caller's data are charged to it. */
 static void charge_copies(ra_plan *plan)
 {
     ra_layout *layouts[] = { plan->q_layout, plan->k_layout };
@@ -73,7 +73,7 @@ struct size {
     char text[16];
 };
 
-/* For people, who give budgets so: three digits and a unit. */
+/* Human-readable, like the budgets of users: three digits and a unit. */
 static struct size size_of(size_t bytes)
 {
     static const char *const units[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB" };
@@ -100,7 +100,7 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
                     size_of(m->workspace).text, size_of(m->bookkeeping).text);
 }
 
-/* What was foretold becomes what was taken. */
+/* The forecast becomes what was allocated. */
 static void report_account(ra_plan *plan)
 {
     ra_memory *m = &plan->memory;
@@ -131,7 +131,7 @@ static ra_status make_reach(ra_plan *plan, int64_t k_len)
     return RA_OK;
 }
 
-/* Copies of what changes scores, and the masks that go by original positions. */
+/* Copies of what changes scores, and the masks by original position. */
 static ra_status make_terms(ra_plan *plan, const ra_problem *problem, const struct ra__shape *shape)
 {
     plan->terms.softcap = problem->softcap;
@@ -147,14 +147,14 @@ static ra_status make_terms(ra_plan *plan, const ra_problem *problem, const stru
     return ra__pattern_reaches_all(plan->pattern) ? RA_OK : make_reach(plan, shape->k_len);
 }
 
-/* An order that changes nothing is none. */
+/* An order that changes nothing is dropped. */
 static ra_status copy_order(ra_plan *plan, const ra_order *order)
 {
     if (!order || !order->origin) return RA_OK;
     return ra__order_copy(order, &plan->order);
 }
 
-/* Workspace is left out, as struct ra__choice says. */
+/* Workspace is not included, as struct ra__choice says. */
 static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own, size_t *out)
 {
     ra_memory memory;
@@ -163,7 +163,7 @@ static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own
     return RA_OK;
 }
 
-/* What was asked for, or what `auto` stands for. */
+/* The strategy asked for, or the choice of `auto`. */
 static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
                                  struct ra__plan_input *input)
 {

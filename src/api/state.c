@@ -13,7 +13,7 @@ struct ra_state {
     struct ra__shape shape;
     ra_pattern *pattern;
     const struct ra__kernel *kernel;
-    struct ra__held_state sums; /* what ra_state_data() shows */
+    struct ra__held_state sums; /* what ra_state_data() returns */
     struct ra__folder folder;
     ra_group *group; /* whose threads fold; NULL: the calling thread alone */
     float *alibi;    /* its own copy, or NULL */
@@ -27,7 +27,7 @@ static struct ra__state_row row_at(const ra_state *state, int64_t row)
     return ra__held_row(&state->sums, state->sums.data, row);
 }
 
-/* Keys come to a state as the caller finds them: in original order, and none of them dropped. */
+/* Keys come to a state as the caller has them: in original order, without dropout. */
 static ra_status refuse_terms(const ra_problem *problem)
 {
     if (problem->order && problem->order->origin)
@@ -39,7 +39,7 @@ static ra_status refuse_terms(const ra_problem *problem)
     return RA_OK;
 }
 
-/* Softcap and ALiBi work on scores, wherever keys come from. */
+/* Softcap and ALiBi apply to scores, wherever keys come from. */
 static ra_status take_terms(ra_state *state, const ra_problem *problem)
 {
     size_t bytes = (size_t)state->shape.q_heads * sizeof(float);

@@ -1,7 +1,7 @@
-/* buffers.c - see buffers.h. A handful of buffers per plan: lists are searched from end to end. */
+/* buffers.c - see buffers.h. A plan has few buffers, so lists are searched linearly. */
 #include "core/buffers.h"
 
-/* A holder of a buffer, and what it asked for. */
+/* A plan that uses a buffer, and the bytes it asked for. */
 struct lease {
     struct lease *next;
     struct ra__account *account;
@@ -13,7 +13,7 @@ struct buffer {
     struct buffer *next;
     void *memory;
     size_t bytes;
-    struct lease *leases; /* none: it is idle */
+    struct lease *leases; /* NULL: the buffer is idle */
     bool shared;          /* at least as large as the threshold; others go back when given */
 };
 
@@ -24,9 +24,9 @@ struct ra__buffers {
     int64_t hits, misses;
 };
 
-/* A buffer more than so many times too large is not given away. To refuse it costs at most a
- * quarter of its size, in a buffer that fits; to hand it out for little may cost all of it once
- * more, when the same plan then asks for something that large. */
+/* A buffer that is more than this many times too large is not used. Refusing it costs at most a
+ * quarter of its size, for a buffer that fits; using it for a small request may cost its whole size
+ * again, when the same plan then asks for that much. */
 enum { LOOSEST_FIT = 4 };
 
 ra_status ra__buffers_create(size_t threshold, struct ra__buffer_source source,
@@ -47,7 +47,7 @@ void ra__buffers_destroy(struct ra__buffers *buffers)
     ra__free(buffers);
 }
 
-/* Where the lease of this holder hangs, or the end of the list. */
+/* The link to the lease of this holder, or the end of the list. */
 static struct lease **find_lease(struct buffer *buffer, const struct ra__account *account)
 {
     struct lease **at = &buffer->leases;
@@ -55,7 +55,7 @@ static struct lease **find_lease(struct buffer *buffer, const struct ra__account
     return at;
 }
 
-/* The smallest that is large enough and not held by this one already; NULL if there is none. */
+/* The smallest buffer that is large enough and not used by this holder; NULL if there is none. */
 static struct buffer *best_fit(struct ra__buffers *buffers, const struct ra__account *account,
                                size_t bytes)
 {
@@ -68,7 +68,7 @@ static struct buffer *best_fit(struct ra__buffers *buffers, const struct ra__acc
     return best;
 }
 
-/* Idle buffers make room for a new one if there is no memory otherwise. */
+/* If memory runs out, idle buffers are freed to make room. */
 static void *get_memory(struct ra__buffers *buffers, size_t bytes)
 {
     const struct ra__buffer_source *source = &buffers->source;

@@ -8,7 +8,7 @@
 
 struct ra__buffers;
 
-/* Where the memory of a pool comes from: that of a device. */
+/* Where a pool allocates: memory of a device. */
 struct ra__buffer_source {
     void *(*alloc)(void *device, size_t bytes); /* NULL when there is none */
     void (*free)(void *device, void *memory, size_t bytes);
@@ -30,7 +30,7 @@ void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
  * idle. */
 void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *account, void *memory);
 
-/* Gives idle buffers back to where they came from; false if there were none. */
+/* Frees idle buffers; false if there were none. */
 bool ra__buffers_trim(struct ra__buffers *buffers);
 
 void ra__buffers_count(const struct ra__buffers *buffers, ra_pool *out);

@@ -38,7 +38,7 @@ static void show_version(const struct contrast *c)
               m / 1000000, m / 1000 % 1000, m % 1000, t / 1000000, t / 1000 % 1000, t % 1000);
 }
 
-/* With as many digits as it takes to tell them apart; 17 always do. */
+/* With as many digits as needed to distinguish them; 17 are always enough. */
 static void show_two(struct ra__writer *words, double mine, double theirs)
 {
     char here[32], there[32];

@@ -11,8 +11,7 @@
 enum {
     SMALL_ROUNDS = 8, /* in a row: one alone is mostly noise */
     LARGE_ROUNDS = 2,
-    TIMES =
-        5 /* behind a first one for warmth; the median counts: a run meets the same disturbances */
+    TIMES = 5 /* after a first one as warm-up; the median counts: a run has the same disturbances */
 };
 
 /* A message is long enough if it takes that long, or has that many bytes. */
@@ -26,7 +25,7 @@ struct meter {
     char *bytes;   /* what goes out and what comes in */
 };
 
-/* The longest time of all ranks; nobody goes on before all came here. */
+/* The longest time of all ranks; no rank continues before all have arrived here. */
 static ra_status slowest(struct meter *meter, double mine, double *out)
 {
     const int others = meter->rank->ranks - 1;
@@ -112,8 +111,7 @@ static ra_status measure_links(struct meter *meter, struct ra__machine *machine)
 
 /* ---- Kernel ---------------------------------------------------------------------------------- */
 
-/* From when all begin until all are through: ranks that take turns on a core have their turns in
- * it. */
+/* From when all begin until all are done: ranks that share a core share it here too. */
 static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
                               double *flops)
 {

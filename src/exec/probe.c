@@ -75,7 +75,7 @@ static ra_status fill(struct ra__probe *probe, const struct ra__subject *subject
 {
     const struct ra__shape shape = small_shape(&subject->shape, ra__rank_threads(subject->rank));
     const struct ra__kernel *kernel;
-    /* One rank sends nothing, but shows life: the others wait for it. */
+    /* A single rank sends nothing, but it polls: the others wait for it. */
     probe->rank = *subject->rank;
     probe->rank.rank = 0;
     probe->rank.ranks = 1;

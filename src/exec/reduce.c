@@ -71,7 +71,7 @@ static ra_status compare_forms(const struct ra__held_state *state, struct ra__me
 static ra_status add_up(const struct ra__held_state *state, const struct ra__meeting *meeting,
                         const struct ra__rank *rank)
 {
-    enum { ROWS = 1024 }; /* between two signs of life */
+    enum { ROWS = 1024 }; /* between two polls */
     size_t floats = state->bytes / sizeof(float);
     float *sum = rank->rank == 0 ? state->data : meeting->states;
     for (int i = 1; i < rank->ranks; i++) {

@@ -28,7 +28,7 @@ struct ra__held_state {
     size_t bytes;
 };
 
-/* A row of a state that lies at `data` in the form of this one. */
+/* A row of a state stored at `data` with the layout of this one. */
 static inline struct ra__state_row ra__held_row(const struct ra__held_state *state, float *data,
                                                 int64_t row)
 {

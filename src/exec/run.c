@@ -197,7 +197,7 @@ static ra_status run_program(struct run *run)
     return RA_OK;
 }
 
-/* After a failure: tells the others, and lets everything in flight end. The first sentence is the
+/* After a failure: informs the others, and lets everything in flight end. The first sentence is the
  * one that counts. */
 static ra_status give_up(struct run *run, ra_status status)
 {

@@ -3,7 +3,7 @@
 
 #include "exec/share.h"
 
-/* The others' bytes arrive one behind the other; this rank's own go between them. */
+/* The bytes of the others arrive one after the other; this rank's own go between them. */
 static void put_together(const struct ra__rank *rank, const void *mine, const char *theirs,
                          char *all, size_t bytes)
 {

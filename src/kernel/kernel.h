@@ -56,7 +56,7 @@ struct ra__column {
  * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
  * or kernel->backward_rows.
  *
- * Forward, a job of one query may take all heads of a batch item (a multi-head job), if
+ * Forward, a job of one query may take all heads of a batch item (a wide job), if
  * kernel->wide(shape) is true, keys and values of the KV heads are adjacent, all runs have row_step
  * 1 and consecutive keys are adjacent, and no bias, slope or mask applies. */
 struct ra__view {

@@ -1,10 +1,10 @@
-/* 2d.c - teams of U neighbouring ranks swap heads, and R teams form rings: the ranks of a machine,
- * and machines. */
+/* 2d.c - teams of U neighbouring ranks exchange heads, and R teams form rings: ranks of one machine
+ * form a team, machines form the ring. */
 #include <inttypes.h>
 
 #include "plan/builder.h"
 
-/* Without numbers: the largest team that is not larger than the ring. */
+/* Without numbers: the largest team that is not larger than the ring of teams. */
 static int most_square(int ranks)
 {
     int best = 1;
@@ -13,7 +13,7 @@ static int most_square(int ranks)
     return best;
 }
 
-/* Digits up to `end`; false if there is something else, or too much of it. */
+/* Digits up to `end`; false if there is anything else, or too many of them. */
 static bool read_number(const char **text, char end, int64_t *out)
 {
     enum { TOO_MUCH = 1 << 20 };

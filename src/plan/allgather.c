@@ -1,13 +1,13 @@
 /* allgather.c - every rank first collects all keys its queries see, in global order, then works on
  * them at once. Costs the memory of all those keys; gives the same bits for every rank count,
- * because a row meets its keys in the same order and in the same blocks wherever it is computed.
+ * because a row sees its keys in the same order and in the same key blocks on every rank.
  *
- * Wave h: the own block goes to rank p + h, that of rank p - h comes; it is put in its place while
- * the next one arrives. Backward, the gradients of gathered keys go home in waves of the same kind.
- */
+ * Round h: this rank's block goes to rank p + h, and that of rank p - h arrives; it is copied to
+ * its positions while the next one arrives. Backward, the gradients of gathered keys return to
+ * their owners in the same rounds. */
 #include "plan/builder.h"
 
-/* The stretch of positions that holds all keys of the rows of this rank. */
+/* The range of positions that contains all keys of the rows of this rank. */
 static ra_status widen(void *context, const struct ra__shard_row *row)
 {
     struct ra__range *hull = context;
@@ -28,7 +28,8 @@ static ra_status find_hull(const struct ra__builder *b, struct ra__range *hull)
     return RA_OK;
 }
 
-/* The own rows inside the hull: none of them travels. A shard ascends, so they are one stretch. */
+/* This rank's own tokens inside that range: they are not sent. A shard ascends, so they are one
+ * range. */
 static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra__range hull)
 {
     const struct ra__sight inside = { { hull.lo, 1, hull.hi - hull.lo },
@@ -88,7 +89,7 @@ static ra_status forward(struct ra__builder *b)
     return ra__put_attend_gathered(b, RA__GATHERED, RA__OWN_KV);
 }
 
-/* Wave h of the way home: my sums for the block of rank p + h leave, those of rank p - h for my
+/* Round h of the return: my sums for the block of rank p + h leave, those of rank p - h for my
  * block arrive and are added, always in the same order. */
 static ra_status return_wave(struct ra__builder *b, int wave)
 {

@@ -1,12 +1,12 @@
-/* attend.c - ATTEND steps: rows cut to the keys that lie in one place, and folded into families
- * where they repeat with constant advances. */
+/* attend.c - ATTEND steps: rows split by the buffer that holds their keys, and folded into families
+ * if they repeat with constant advances. */
 #include <limits.h>
 
 #include "plan/builder.h"
 
 enum { WHOLE = -1 }; /* instead of a half */
 
-/* Which keys a step works on, and how they lie. */
+/* Which keys a step works on, and how they are stored. */
 struct source {
     int hop, owner;
     enum { AS_IN_SHARD, PACKED, GATHERED } lie;
@@ -46,7 +46,7 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
     return low;
 }
 
-/* Keys that lie in pieces: where in the slot they are. */
+/* Keys that are stored in pieces: where they are in the buffer. */
 static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs, int kv_head,
                             const struct ra__key_run *keys)
 {
@@ -102,7 +102,7 @@ static bool same_keys(const struct ra__key_run *a, const struct ra__key_run *b)
            a->band.left == b->band.left && a->band.right == b->band.right;
 }
 
-/* Is the new row the next one of the family? The second row of a family says how it advances. */
+/* Is the new row the next one of the family? The second row of a family determines its advances. */
 static bool extends(const struct ra__program *p, const struct ra__plan_row *family,
                     const struct ra__plan_row *row, const struct ra__key_run *keys)
 {

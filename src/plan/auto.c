@@ -1,5 +1,5 @@
-/* auto.c - the strategy that stands for whichever other one is predicted to be fastest. The choice
- * is made above plans, by asking plans of each. */
+/* auto.c - the strategy that stands for the one that is predicted to be fastest; choose.c makes
+ * that choice. */
 #include "plan/plan.h"
 
 const struct ra__strategy ra__strategy_auto = {

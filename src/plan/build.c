@@ -48,7 +48,7 @@ void ra__strategy_format(const struct ra__plan_input *input, char text[RA__STRAT
     else snprintf(text, RA__STRATEGY_TEXT, "%s", input->strategy->name);
 }
 
-/* How keys travel. Rows of a pattern whose heads see alike are sent for all KV heads at once. */
+/* How keys are sent. If all heads see the same keys, a token is sent for all KV heads at once. */
 static void choose_ways(struct ra__builder *b)
 {
     const struct ra__plan_input *input = b->input;
@@ -59,8 +59,8 @@ static void choose_ways(struct ra__builder *b)
     b->split_heads = b->plan->by_head && b->straight;
 }
 
-/* In a team: the heads of the share, and teams for ranks. A member without heads has one that
- * nobody has a position for. */
+/* In a team: the heads of the slice, and teams in place of ranks. A member without heads gets one
+ * head for which no rank has a position. */
 static ra_status make_team(struct ra__plan *plan, struct ra__account *account)
 {
     const struct ra__plan_input *home = &plan->home;

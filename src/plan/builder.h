@@ -1,18 +1,17 @@
-/* builder.h - what the strategies share while they write a program: the rows of a rank, who needs
- * which rows of whose block, and the appending of steps and messages. */
+/* builder.h - what the strategies share while they write a program: the rows of a rank, which rank
+ * needs which tokens of which block, and functions that append steps and messages. */
 #ifndef RA__PLAN_BUILDER_H
 #define RA__PLAN_BUILDER_H
 
 #include "plan/plan.h"
 
-/* Rows of one owner's block round a dense ring, as this rank meets them. A block visits the ranks
- * behind its owner one after the other; who they are and what they need is worked out by every rank
- * for itself, from the same numbers in the same order, so that senders and receivers agree without
- * talking. */
+/* Tokens of one owner's block in a dense ring, as seen by this rank. A block goes to the ranks
+ * after its owner, one after the other. Every rank computes what they need, from the same numbers
+ * in the same order, so senders and receivers agree without a message. */
 struct ra__flow {
-    struct ra__ranges coming; /* what this rank and later visitors see: it must get here */
-    struct ra__ranges onward; /* what later visitors see: it must leave here */
-    struct ra__ranges before; /* what earlier visitors saw, so have gradients for */
+    struct ra__ranges coming; /* what this rank and later ranks see: it must arrive here */
+    struct ra__ranges onward; /* what later ranks see: it must be forwarded */
+    struct ra__ranges before; /* what earlier ranks saw, so have gradients for */
     struct ra__ranges after;  /* what they and this rank saw */
 };
 
@@ -30,7 +29,7 @@ struct ra__needed {
 struct ra__needs {
     struct ra__needed *pieces; /* by KV head, then by first token */
     int count;
-    int64_t rows; /* of a slot */
+    int64_t rows; /* of a buffer */
 };
 
 /* A run of keys of one owner. */
@@ -40,7 +39,7 @@ struct ra__owner_run {
     int64_t reach; /* the last position of this and earlier runs */
 };
 
-/* Ordinals that are looked after; rows of higher ones stay single. */
+/* Ordinals whose newest family is kept; rows of higher ones are not folded. */
 enum { RA__ORDINALS = 512 };
 
 struct ra__builder {
@@ -48,16 +47,19 @@ struct ra__builder {
     struct ra__plan *plan;
     struct ra__program *program; /* the one being written */
     struct ra__account *account;
-    int ranks, rank;  /* in teams: which team of how many */
-    int hops_before;  /* rounds of swaps, counted as hops, before hop 0 of what is being written */
-    bool straight;    /* keys go straight to their readers, by needs; else by flows */
-    bool split_heads; /* rows have the query heads of one KV head */
+    int ranks, rank; /* in teams: which team of how many */
+    /* rounds of the all-to-all, counted as hops, before hop 0 of what is being written */
+    int hops_before;
+    /* keys are sent directly to their readers, by needs; otherwise forwarded, by flows */
+    bool straight;
+    bool split_heads;             /* rows have the query heads of one KV head */
     struct ra__owner_run *owners; /* all runs of keys, by their first positions */
     struct ra__flow *flows;       /* [owner] */
     struct ra__needs *incoming;   /* [owner]: what this rank sees of its block */
     struct ra__needs *outgoing;   /* [reader]: what it sees of this rank's own block */
-    int last_visit;               /* how many ranks on the own block travels; 0 = nobody needs it */
-    struct ra__key_run *found;    /* keys of the row being written */
+    /* how many ranks this rank's block goes to; 0 = no rank needs it */
+    int last_visit;
+    struct ra__key_run *found; /* keys of the row being written */
     int found_count, found_room;
     int newest[RA__ORDINALS];  /* rows of the step being written, by ordinal; -1 = none */
     int newest_count;          /* ordinals from here on have none */
@@ -66,7 +68,7 @@ struct ra__builder {
     bool *sees; /* [owner]: some row of this rank sees keys of its block */
 };
 
-/* rank + distance, round the ring; distance >= -ranks. */
+/* rank + distance, around the ring; distance >= -ranks. */
 static inline int ra__peer(const struct ra__builder *b, int distance)
 {
     return (b->rank + distance + b->ranks) % b->ranks;
@@ -76,8 +78,9 @@ static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
     return b->input->k_layout->count[owner];
 }
 
-/* Where the keys of a hop or wave lie, and the sums of their gradients: two slots take turns. What
- * a rank sends on at hop 0, its own block, lies where the keys of that hop would. */
+/* The buffers of the keys of a hop or round, and of the sums of their gradients: two buffers
+ * alternate. What a rank forwards at hop 0, its own block, is stored where the keys of that hop
+ * would be. */
 static inline enum ra__buffer ra__key_buffer(int hop)
 {
     return hop % 2 ? RA__TRAVEL_A : RA__TRAVEL_B;
@@ -86,12 +89,12 @@ static inline enum ra__buffer ra__sum_buffer(int hop) { return hop % 2 ? RA__SUM
 
 /* ---- rows.c: the rows of a rank ---- */
 
-/* A row, where its queries lie in the shard, and its number among the rows of its rank. */
+/* A row, where its queries are in the shard, and its number among the rows of its rank. */
 struct ra__shard_row {
     const struct ra__row *row;
     int64_t q_row, q_row_step;
     int index;
-    int64_t ordinal; /* that of the row, KV heads told apart */
+    int64_t ordinal; /* that of the row, KV heads counted separately */
 };
 struct ra__shard_row_sink {
     ra_status (*put)(void *context, const struct ra__shard_row *row);
@@ -200,28 +203,29 @@ enum ra__buffer ra__stage_of(enum ra__buffer buffer);
 
 /* ---- attend.c: ATTEND ---- */
 
-/* Appends ATTEND over the keys of `owner`'s block that lies in `from`; nothing if no row sees
+/* Appends ATTEND over the keys of `owner`'s block that is stored in `from`; nothing if no row sees
  * any. */
 ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
                          enum ra__buffer to);
-/* The same over all keys at once, lying in `from` by position less plan->gather_base. */
+/* The same over all keys at once, stored in `from` by position minus plan->gather_base. */
 ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__buffer from, enum ra__buffer to);
 
-/* Half 0 or 1 of the queries only: lets own keys be worked on at both ends of a backward ring. */
+/* Half 0 or 1 of the queries only: so own keys can be worked on at both ends of a backward ring. */
 ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
                               enum ra__buffer to, int half);
 
 /* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
 ra_status ra__put_blind_rows(struct ra__builder *b);
 
-/* Works out at which hops each row sees keys, for `first` and `last`: blocks come in the order of
+/* Finds the hops at which each row sees keys, for `first` and `last`: blocks come in the order of
  * the ring, or all at once. */
 ra_status ra__find_hops(struct ra__builder *b);
 
 /* ---- swap.c: teams ---- */
 
-/* The caller's rows become the share's, before a program; and results go home, behind it. Nothing
- * where nobody swaps, but that sums of gradients become the caller's. */
+/* Before a program, heads are exchanged: the caller's tensors become the head slice. After it,
+ * results return to their owners. Without teams, only the sums of gradients are converted to the
+ * caller's. */
 ra_status ra__put_swap_in(struct ra__builder *b);
 ra_status ra__put_swap_out(struct ra__builder *b);
 

@@ -1,17 +1,17 @@
-/* choose.c - the strategy "auto": plans of all that could be used are asked what they would take,
- * and the fastest is chosen. Every rank finds the same one, since nothing counts but the problem,
- * the options and figures that are the same on all. */
+/* choose.c - the strategy "auto": makes plans of all candidates, predicts their times, and chooses
+ * the fastest. Every rank chooses the same one, because the choice depends only on the problem, the
+ * options and figures that are the same on all ranks. */
 #include <stdio.h>
 #include <string.h>
 
 #include "plan/choose.h"
 
-/* One that could be chosen. */
+/* A candidate. */
 struct candidate {
     struct ra__plan_input input;
     char text[RA__STRATEGY_TEXT];
-    double seconds; /* of its slowest rank, of those asked */
-    bool fits;      /* into the budget */
+    double seconds; /* of the slowest of the ranks that were planned */
+    bool fits;      /* within the budget */
 };
 
 /* The first, the last, and one between: under causal masks these differ most. */
@@ -54,8 +54,8 @@ static ra_status ask(const struct ra__choice *choice, struct candidate *candidat
     return RA_OK;
 }
 
-/* The index-th candidate; false behind the last. By size of the teams from the ring on, which needs
- * least memory, to ulysses; then allgather. Teams larger than there are heads would leave members
+/* The index-th candidate; false after the last. By size of the teams, from the ring, which needs
+ * least memory, to ulysses; then allgather. Teams with more members than heads would leave members
  * idle. */
 static bool candidate_at(const struct ra__plan_input *input, bool bias, int index,
                          struct candidate *out)
@@ -72,7 +72,7 @@ static bool candidate_at(const struct ra__plan_input *input, bool bias, int inde
     return index == 0 && input->ranks > 1 && ra__strategy_parse("allgather", &out->input) == RA_OK;
 }
 
-/* The better of two; the earlier needs less memory, and a hundredth of the time is no reason for
+/* The better of two; the earlier needs less memory, and one percent of the time is no reason for
  * more. */
 static bool is_better(const struct candidate *next, const struct candidate *best)
 {
@@ -92,7 +92,7 @@ static void add_text(char *why, const char *before, const struct candidate *cand
              unit, candidate->fits ? "" : " (over the budget)");
 }
 
-/* The figures come last but must be there: a long list of others is cut. */
+/* The figures come last but must not be cut off: a long list of candidates is truncated. */
 static void say_why(const struct ra__choice *choice, const struct candidate *best,
                     const char *others)
 {

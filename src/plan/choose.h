@@ -10,23 +10,23 @@ enum { RA__WHY_TEXT = 400, RA__FIGURES_TEXT = 128 };
 /* Where the figures of a machine come from; 0 = not known. */
 struct ra__machine_sources {
     struct ra__machine given, measured;
-    const char *transport; /* what is usual for it is taken where nothing else is known */
+    const char *transport; /* its defaults are used if nothing else is known */
     bool backward;         /* name the backward figure too */
 };
 
-/* What the caller gives comes before what was measured, and that before what is usual; `figures`
- * says in words which is which. */
+/* Figures of the caller come first, then measured ones, then defaults; `figures` says which is
+ * which. */
 void ra__machine_settle(const struct ra__machine_sources *sources, struct ra__machine *out,
                         char figures[RA__FIGURES_TEXT]);
 
-/* What `auto` goes by. */
+/* What `auto` decides by. */
 struct ra__choice {
     const struct ra__machine *machine;
-    const char *figures; /* the same in words */
-    bool bias;           /* only strategies that take one */
+    const char *figures; /* the same as text */
+    bool bias;           /* only strategies that support one */
     size_t budget;       /* bytes of a rank; 0 = any */
-    /* The bytes that a rank needs for `plan`, which itself has `own` of them; but for the workspace
-     * of a kernel: kernels and threads of ranks may differ, and what these need is little. */
+    /* The bytes that a rank needs for `plan`, which itself has `own` of them; without the workspace
+     * of a kernel: kernels and threads of ranks may differ, and that part is small. */
     ra_status (*bytes)(void *context, const struct ra__plan *plan, size_t own, size_t *out);
     void *context;
     char *why; /* [RA__WHY_TEXT]: the reasons go here */

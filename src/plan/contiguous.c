@@ -1,4 +1,4 @@
-/* contiguous.c - rank p owns one stretch of positions. */
+/* contiguous.c - rank p owns one range of positions. */
 #include "plan/layout.h"
 
 static int runs(int64_t n, int ranks, int rank, ra_run out[RA__RULE_RUNS])
@@ -10,6 +10,6 @@ static int runs(int64_t n, int ranks, int rank, ra_run out[RA__RULE_RUNS])
 
 const struct ra__partition ra__partition_contiguous = {
     .name = "contiguous",
-    .summary = "one stretch per rank; causal work grows with the rank",
+    .summary = "one range per rank; causal work grows with the rank",
     .runs = runs,
 };

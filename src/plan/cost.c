@@ -1,8 +1,8 @@
-/* cost.c - how long a program takes, from a few numbers about the machine: the processor runs all
- * steps but rounds, in order, each when the rounds it waits for are through; the link carries one
- * round after the other, from the time on when the processor comes to it. A round takes its latency
- * and the larger of its two directions. Waiting for ranks that have more work is left out: ask
- * several ranks, and take the slowest. */
+/* cost.c - the cost model: how long a program takes, from a few numbers about the machine. The
+ * processor runs all steps but rounds, in order, each when the rounds it waits for are complete.
+ * The link carries one round after the other, from the time when the processor reaches it. A round
+ * takes its latency and the larger of its two directions. Waiting for ranks that have more work is
+ * left out: predict several ranks, and take the slowest. */
 #include "core/dtype.h"
 #include "plan/plan.h"
 
@@ -59,7 +59,7 @@ static double step_seconds(const struct ra__plan *plan, const struct ra__program
     }
 }
 
-/* The last rounds, and when they are through. Buffers are used again within a few hops, so a step
+/* The last rounds, and when they are complete. Buffers are reused within a few hops, so a step
  * waits for recent rounds only. */
 enum { ROUNDS = 16 };
 struct rounds {
@@ -68,7 +68,7 @@ struct rounds {
     int count;
 };
 
-/* When the rounds that a step waits for are through. */
+/* When the rounds that a step waits for are complete. */
 static double rounds_done(const struct ra__program *program, const struct ra__step *step,
                           const struct rounds *rounds)
 {

@@ -47,7 +47,7 @@ static ra_status put_recvs(struct ra__builder *b, int rank, enum ra__topic topic
     return put_transfers(b, &p->recvs, &p->recv_count, transfer, ranges);
 }
 
-/* Members of a team deal with the same member of other teams. */
+/* Members of a team communicate with the same member of other teams. */
 static int rank_of_peer(const struct ra__builder *b, int peer)
 {
     return peer * b->plan->team.size + b->plan->team.member;

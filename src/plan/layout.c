@@ -21,7 +21,7 @@ const struct ra__partition *ra__partition_at(int index)
     return index >= 0 && index < RA__COUNT(partitions) ? partitions[index] : NULL;
 }
 
-/* Joins `next` to `run` where both are one run together; a single position has any step. */
+/* Joins `next` to `run` if both together are one run; a single position has any step. */
 static bool join(ra_run *run, ra_run next)
 {
     int64_t gap = next.start - ra__run_last(*run);
@@ -155,7 +155,7 @@ ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
     return RA_OK;
 }
 
-/* Notes in owner[] who owns each position: rank + 1, or 0 for nobody yet. */
+/* Records in owner[] which rank owns each position: rank + 1, or 0 for none yet. */
 static ra_status mark_owner(const ra_layout *layout, int rank, ra_run run, int32_t *owner)
 {
     bool fits = run.start >= 0 && run.step >= 1 && run.count >= 0 && run.count <= layout->length &&
@@ -235,7 +235,8 @@ ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out)
     return RA_OK;
 }
 
-/* The first of `rank`'s runs that reaches position `from` or beyond; first[rank + 1] if none. */
+/* The first of `rank`'s runs that contains position `from` or a later one; first[rank + 1] if
+ * none. */
 static int64_t find_run(const ra_layout *layout, int rank, int64_t from)
 {
     int64_t low = layout->first[rank], high = layout->first[rank + 1];

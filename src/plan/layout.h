@@ -1,9 +1,8 @@
-/* layout.h - which positions a rank owns, and where in its shard they lie.
+/* layout.h - which positions a rank owns, and where in its shard they are stored.
  *
- * A shard holds its positions in ascending order, so it is a list of runs, one behind the other,
- * that do not overlap. A partition rule says which runs; a layout keeps them for all ranks. Where
- * the shards of a team are put together (team.c), runs still ascend by their first positions but
- * may interleave. */
+ * A shard has its positions in ascending order, so it is a list of runs, one after the other, that
+ * do not overlap. A partition rule gives the runs; a layout keeps them for all ranks. In the joint
+ * layout of a team (team.c), runs still ascend by their first positions but may interleave. */
 #ifndef RA__PLAN_LAYOUT_H
 #define RA__PLAN_LAYOUT_H
 
@@ -18,7 +17,7 @@ struct ra__partition {
     int (*runs)(int64_t n, int ranks, int rank, ra_run runs[RA__RULE_RUNS]);
 };
 
-/* The rows of partition.list; NULL behind the last. */
+/* The entries of partition.list; NULL after the last. */
 const struct ra__partition *ra__partition_at(int index);
 
 /* Where chunk `part` of `parts` starts among n positions: floor(part n / parts), without
@@ -30,7 +29,7 @@ static inline int64_t ra__cut(int64_t n, int64_t part, int64_t parts)
 
 struct ra__shard_run {
     ra_run at;     /* positions */
-    int64_t row;   /* of the shard where they start */
+    int64_t row;   /* index in the shard of the first of them */
     int64_t reach; /* the last position of this and earlier runs of the rank, for searching */
 };
 
@@ -50,16 +49,16 @@ ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs
 
 ra_status ra__layout_copy(const ra_layout *layout, ra_layout **out);
 
-/* `ranks` ranks that own nothing yet, and a run behind the others of `rank`; ranks come in order,
- * runs of one by their first positions. */
+/* `ranks` ranks that own nothing yet; and appends a run to those of `rank`: ranks come in order,
+ * runs of a rank by their first positions. */
 ra_status ra__layout_create_empty(int64_t length, int ranks, ra_layout **out);
 ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run);
 
-/* Puts a layout that was made without an account onto one. */
+/* Charges a layout that was made without an account to one. */
 void ra__layout_charge(struct ra__account *account, ra_layout *layout);
 
-/* The keys of a sight that lie in `owner`'s block, run by run: fills *out with the next ones behind
- * *cursor and returns true, or false when there are no more. *cursor starts at 0. */
+/* The keys of a tile that are in `owner`'s block, run by run: fills *out with the next ones after
+ * *cursor and returns true, or false if there are no more. *cursor starts at 0. */
 bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
                           int64_t *cursor, struct ra__key_run *out);
 
@@ -67,10 +66,10 @@ bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__s
 bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__sight *sight,
                             struct ra__key_run *out);
 
-/* The run of `rank` that holds row `row` of its shard. */
+/* The run of `rank` that contains token `row` of its shard. */
 int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row);
 
-/* A number that tells two layouts apart. */
+/* A hash that distinguishes layouts. */
 uint64_t ra__layout_hash(const ra_layout *layout);
 
 #endif

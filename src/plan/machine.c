@@ -1,11 +1,11 @@
-/* machine.c - the figures that predictions are made with: what the caller gives comes before what
- * was measured, and that before what is usual. */
+/* machine.c - the figures for predictions: those of the caller come first, then measured ones, then
+ * defaults. */
 #include <stdio.h>
 #include <string.h>
 
 #include "plan/choose.h"
 
-/* What a machine is taken for where nobody knows. */
+/* The defaults. */
 static const struct {
     const char *transport; /* NULL: any other */
     struct ra__machine machine;

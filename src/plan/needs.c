@@ -1,11 +1,11 @@
-/* needs.c - which rows of a block a reader sees, exactly: rows are marked bit by bit, KV head by KV
- * head where these differ, and what is marked becomes as few pieces as a left-to-right look finds.
- * Owner and reader both work it out, in the same way, so they agree without talking. */
+/* needs.c - exactly which tokens of a block a reader sees: tokens are marked bit by bit, per KV
+ * head if these differ, and a left-to-right search turns the marks into few pieces. Owner and
+ * reader both compute it in the same way, so they agree without a message. */
 #include <inttypes.h>
 
 #include "plan/builder.h"
 
-/* A bit per row of a block, `heads` times. */
+/* A bit per token of a block, `heads` times. */
 struct marks {
     uint64_t *bits;
     int64_t rows;
@@ -28,7 +28,7 @@ static void mark(const struct marks *marks, int head, const struct ra__key_run *
     for (; row < end; row++) bits[row / 64] |= UINT64_C(1) << row % 64;
 }
 
-/* The next marked row from `row` on; `rows` where there is none. */
+/* The next marked token from `row` on; `rows` if there is none. */
 static int64_t next_marked(const uint64_t *bits, int64_t row, int64_t rows)
 {
     if (row >= rows) return rows;
@@ -58,7 +58,7 @@ static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
 
 static bool is_marked(const uint64_t *bits, int64_t row) { return bits[row / 64] >> row % 64 & 1; }
 
-/* How many marked rows lie `step` apart from `row` on. */
+/* How many marked tokens there are at distance `step` from `row` on. */
 static int64_t length_of(const uint64_t *bits, int64_t rows, int64_t row, int64_t step)
 {
     int64_t count = 1;
@@ -66,8 +66,8 @@ static int64_t length_of(const uint64_t *bits, int64_t rows, int64_t row, int64_
     return count;
 }
 
-/* The longest run of marked rows from `row` on whose second row is one of the next few. Heads of
- * one KV head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
+/* The longest run of marked tokens from `row` on whose second token is one of the next few. Heads
+ * of one KV head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
 static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
 {
     enum { TRIES = 16, LONG_ENOUGH = 16 };
@@ -83,7 +83,7 @@ static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
     return best;
 }
 
-/* Marked rows as runs, and their marks gone. */
+/* Marked tokens as runs; clears their marks. */
 static ra_status add_head(struct ra__needs *needs, const struct marks *marks, int head)
 {
     uint64_t *bits = marks->bits + head * words_of(marks->rows);

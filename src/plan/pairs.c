@@ -15,8 +15,8 @@ static bool unlimited(struct ra__band band)
     return band.left >= RA__FAR && band.right >= RA__FAR;
 }
 
-/* A key run wholly seen or wholly hidden, as most are in long lists, needs no look at each
- * query. */
+/* A key run that is wholly visible or wholly hidden, as most are in long lists, needs no test of
+ * each query. */
 static int64_t pairs_by_band(const struct meeting *m)
 {
     int64_t pairs = 0, lo, hi, first_lo, first_hi;
@@ -51,8 +51,8 @@ static int64_t count_below(const int32_t *sorted, int64_t count, int32_t limit)
     return low;
 }
 
-/* Every query against every key: these are sorted once for all queries, or, where there is no
- * memory for that, a thousand at a time. */
+/* Every query against every key: these are sorted once for all queries, or, if there is no memory
+ * for that, a thousand at a time. */
 static int64_t pairs_by_reach(const struct meeting *m)
 {
     enum { FEW = 1024 };
@@ -126,7 +126,7 @@ int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program 
     return count_pairs(plan, program, 0, program->row_count, plan->input.terms);
 }
 
-/* What queries see of all keys on average stands for what they see of the keys of a row. */
+/* An estimate: the average number of visible keys over all keys is used for the keys of a row. */
 static double share_seen(const struct ra__plan *plan)
 {
     enum { QUERIES = 256 };

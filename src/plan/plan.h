@@ -10,8 +10,8 @@
 #include "core/tags.h"
 #include "plan/team.h"
 
-/* A few ranges, ascending and apart. When there would be more, the nearest are joined: some rows
- * travel for nothing, but messages stay few. */
+/* A few ranges, ascending and disjoint. If there would be more, the nearest are joined: some tokens
+ * are sent for nothing, but messages stay few. */
 enum { RA__RANGES = 8 };
 struct ra__ranges {
     int count;
@@ -19,18 +19,17 @@ struct ra__ranges {
 };
 void ra__ranges_add(struct ra__ranges *ranges, int64_t lo, int64_t hi);
 
-
 struct ra__strategy;
 struct ra__builder;
 
-/* What a plan is made from; or, in a team, what its programs work on: the share's heads for a
- * shape, teams for ranks. */
+/* What a plan is made from; or, in a team, what its programs work on: the heads of the slice, and
+ * teams in place of ranks. */
 struct ra__plan_input {
     struct ra__shape shape;
     int first_head; /* which query head of the problem is head 0 of the shape */
     int all_heads;  /* query heads of the problem */
     const ra_pattern *pattern;
-    const ra_order *order; /* NULL: positions are what they are */
+    const ra_order *order; /* NULL: sequential */
     const struct ra__problem_terms *terms;
     const ra_layout *q_layout, *k_layout;
     const struct ra__strategy *strategy;
@@ -44,10 +43,10 @@ struct ra__plan_input {
 struct ra__plan {
     struct ra__plan_input
         home; /* as given; its pointers belong to the caller and outlive the plan */
-    struct ra__plan_input input; /* what programs work on; the same where nobody swaps */
+    struct ra__plan_input input; /* what programs work on; the same without teams */
     struct ra__team team;
     struct ra__program forward, backward;
-    bool by_head; /* a token of a travelling buffer is that of one KV head */
+    bool by_head; /* a token in transit is that of one KV head */
     struct ra__storage storage[RA__BUFFERS];
     int64_t gather_base; /* allgather: position of the first gathered token */
 };
@@ -55,23 +54,23 @@ struct ra__plan {
 struct ra__strategy {
     const char *name;
     const char *summary;
-    bool chooses;    /* stands for another row, by what each would cost; has no functions */
+    bool chooses;    /* stands for another strategy, by predicted time; has no functions */
     bool gathers;    /* every row sees all its keys at once */
-    bool takes_args; /* UxR, behind a colon */
-    /* How many of `ranks` neighbours swap heads; `args` is what stands behind the colon, or NULL.
-     * NULL: nobody does. */
+    bool takes_args; /* UxR, after a colon */
+    /* How many of `ranks` neighbours exchange heads; `args` is the text after the colon, or NULL.
+     * NULL: none do. */
     ra_status (*team)(const char *args, int ranks, int *size);
     /* Write the program of builder->rank; a backward one leaves its sums in RA__SUM_OWN. */
     ra_status (*forward)(struct ra__builder *builder);
     ra_status (*backward)(struct ra__builder *builder);
 };
 
-/* The rows of strategy.list; NULL behind the last. */
+/* The entries of strategy.list; NULL after the last. */
 const struct ra__strategy *ra__strategy_at(int index);
-/* Sets input->strategy and input->team from a text, NULL = the first row, for input->ranks
+/* Sets input->strategy and input->team from a text, NULL = the first entry, for input->ranks
  * ranks. */
 ra_status ra__strategy_parse(const char *text, struct ra__plan_input *input);
-/* The text of what was chosen: two texts that mean the same give the same. */
+/* The text of the strategy chosen: two texts with the same meaning give the same. */
 enum { RA__STRATEGY_TEXT = 32 };
 void ra__strategy_format(const struct ra__plan_input *input, char text[RA__STRATEGY_TEXT]);
 
@@ -95,7 +94,7 @@ static inline int ra__step_rank(const struct ra__plan *plan, const struct ra__st
 
 /* Query-key pairs the program will fold on this rank, over heads and batch. */
 int64_t ra__program_pairs(const struct ra__plan *plan, const struct ra__program *program);
-/* The same at once and without memory, for a progress bar: under an order by average. */
+/* The same quickly and without memory, for a progress bar: under an order an average. */
 int64_t ra__program_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program);
 int64_t ra__step_pairs_roughly(const struct ra__plan *plan, const struct ra__program *program,
                                const struct ra__step *step);
@@ -109,10 +108,10 @@ struct ra__machine {
     double flops, backward_flops; /* per second */
 };
 
-/* What a program takes, cost.c. */
+/* The predicted time of a program, cost.c. */
 struct ra__cost {
     double seconds;
-    double waited; /* of these, for messages */
+    double waited; /* of these, waiting for messages */
 };
 struct ra__cost ra__program_cost(const struct ra__plan *plan, const struct ra__program *program,
                                  const struct ra__machine *machine);

@@ -1,4 +1,4 @@
-/* ranges.c - small sets of rows. */
+/* ranges.c - small sets of tokens. */
 #include "plan/plan.h"
 
 #include <string.h>

@@ -1,14 +1,13 @@
-/* ring.c - blocks of K and V go from rank to rank, always to the next one; the last copy of a block
- * dies where nobody behind needs it. Sparse patterns send rows straight to their readers instead:
- * see straight.c.
+/* ring.c - KV blocks go from rank to rank, always to the next one; a block stops where no later
+ * rank needs it. Sparse patterns send tokens directly to their readers instead: see straight.c.
  *
  * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other
- * slot. Backward, the gradients of a block follow it one hop behind: a visitor sums its own part,
- * adds what earlier visitors sent, and passes the sum on; the last visitor sends it straight home.
- */
+ * buffer. Backward, the gradients of a block follow it one hop later: each rank sums its own part,
+ * adds what earlier ranks sent, and forwards the sum; the last rank sends it directly to the
+ * owner. */
 #include "plan/builder.h"
 
-/* Adds the keys of hop `hop` to the newest round: mine go on, the next ones come. */
+/* Adds the keys of hop `hop` to the newest round: mine are forwarded, the next ones arrive. */
 static ra_status exchange_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
@@ -41,8 +40,8 @@ ra_status ra__ring_forward(struct ra__builder *b)
     return RA_OK;
 }
 
-/* What one hop brings back: earlier sums of its block, and the own gradients from their last
- * visit. */
+/* What arrives in one hop: earlier sums of its block, and the own gradients from the last rank that
+ * had them. */
 struct arrivals {
     struct ra__ranges sums, home;
     enum ra__buffer home_slot;
@@ -54,15 +53,15 @@ static struct arrivals find_arrivals(struct ra__builder *b, int hop)
     const struct ra__flow *flow = &b->flows[ra__peer(b, -hop)];
     if (hop > 1 && hop < b->ranks && flow->coming.count) a.sums = flow->before;
     if (hop > 1 && hop == b->last_visit + 1) a.home = b->flows[b->rank].onward;
-    if (a.sums.count)
-        a.home_slot = RA__SUM_RETURNED; /* both at once: only where the ring is pruned */
+    if (a.sums.count) a.home_slot = RA__SUM_RETURNED; /* both at once: only if the ring is pruned */
     if (a.sums.count) ra__use_buffer(b, RA__SUM_ARRIVED, ra__block_rows(b, ra__peer(b, -hop)));
     if (a.home.count) ra__use_buffer(b, a.home_slot, ra__block_rows(b, b->rank));
     return a;
 }
 
-/* Adds to the newest round: my sums of the hop before go on or, from the last visitor, home; what
- * arrives comes from the rank before me, and from the last visitor of my own block. */
+/* Adds to the newest round: my sums of the hop before go to the next rank or, from the last rank,
+ * to the owner; what arrives comes from the previous rank, and from the last rank that had my own
+ * block. */
 static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arrivals *arrivals)
 {
     int sent = ra__peer(b, 1 - hop);
@@ -82,12 +81,12 @@ static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__buf
     return ra__put_ranges(b, ra__gather(RA__GATHER_ADD, hop, block, from, to), rows);
 }
 
-/* Work of one hop on the block that visits: a fresh sum, and gradients into it. */
+/* The work of one hop on the block that is here: a cleared sum, and gradients added to it. */
 static ra_status sum_visitor(struct ra__builder *b, int hop)
 {
     int block = ra__peer(b, -hop);
     const struct ra__flow *flow = &b->flows[block];
-    if (flow->coming.count == 0) return RA_OK; /* it never gets here */
+    if (flow->coming.count == 0) return RA_OK; /* it does not come here */
     ra__use_buffer(b, ra__sum_buffer(hop), ra__block_rows(b, block));
     struct ra__step clear = ra__gather(RA__GATHER_CLEAR, hop, block, RA__NO_BUFFER,
                                        ra__sum_buffer(hop));
@@ -95,7 +94,8 @@ static ra_status sum_visitor(struct ra__builder *b, int hop)
     return ra__put_attend(b, hop, block, ra__key_buffer(hop), ra__sum_buffer(hop));
 }
 
-/* Own keys: half the queries at hop 0, half while the last sums come home; alone, all at once. */
+/* Own keys: half the queries at hop 0, half while the last sums return; with one rank, all at
+ * once. */
 static ra_status attend_own(struct ra__builder *b, int hop)
 {
     if (b->ranks == 1) return ra__put_attend(b, hop, b->rank, RA__OWN_KV, RA__SUM_OWN);
@@ -127,8 +127,7 @@ ra_status ra__ring_backward(struct ra__builder *b)
 
 const struct ra__strategy ra__strategy_ring = {
     .name = "ring",
-    .summary =
-        "blocks of K and V go from rank to rank, rows of sparse patterns straight to readers",
+    .summary = "KV blocks go from rank to rank; sparse patterns send tokens directly to readers",
     .forward = ra__ring_forward,
     .backward = ra__ring_backward,
 };

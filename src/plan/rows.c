@@ -1,5 +1,5 @@
-/* rows.c - the rows of a rank's queries, one after the other. They are made anew whenever they are
- * asked for: a sparse pattern can have more of them than a plan should keep. */
+/* rows.c - the rows of a rank's queries, one after the other. They are generated whenever they are
+ * needed: a sparse pattern can have more of them than a plan should keep. */
 #include "plan/builder.h"
 
 struct stream {
@@ -38,7 +38,7 @@ static ra_status split_row(struct stream *stream, const struct ra__row *row)
     return RA_OK;
 }
 
-/* Patterns speak of all heads, plans of those of the share. */
+/* Patterns use the heads of the problem, plans those of the slice. */
 static ra_status take_row(void *context, const struct ra__row *row)
 {
     struct stream *stream = context;

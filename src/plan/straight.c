@@ -1,12 +1,12 @@
-/* straight.c - the ring of a sparse pattern: what a rank sees of a block comes straight from the
- * block's owner, packed, and nothing else travels. Hop h: rank p works on what rank p - h sent it
- * while that of rank p - h - 1 arrives; hops in which nobody needs anything have no messages.
+/* straight.c - the ring of a sparse pattern: what a rank sees of a block comes directly from its
+ * owner, packed, and nothing else is sent. Hop h: rank p works on what rank p - h sent it while the
+ * tokens of rank p - h - 1 arrive; a hop in which no rank needs anything has no messages.
  *
- * Backward, the gradients of what a rank was sent go straight home one hop later and are added
- * there, always in the same order. */
+ * Backward, the gradients of what a rank received go directly to the owner one hop later and are
+ * added there, always in the same order. */
 #include "plan/builder.h"
 
-/* Packs what rank p + hop sees of the own block. */
+/* Packs what rank p + hop sees of this rank's block. */
 static ra_status pack_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
@@ -39,8 +39,8 @@ ra_status ra__straight_forward(struct ra__builder *b)
     return RA_OK;
 }
 
-/* Adds to the newest round: my sums of hop - 1 go home, those of my own block come from where they
- * were made in that hop. */
+/* Adds to the newest round: my sums of hop - 1 go to their owner, those of my own block come from
+ * the rank that made them in that hop. */
 static ra_status exchange_sums(struct ra__builder *b, int hop)
 {
     if (hop < 2) return RA_OK;

@@ -1,7 +1,7 @@
 /* swap.c - the all-to-all of a team: heads are exchanged against tokens before a program, and
  * results are exchanged back after it.
  *
- * Wave w: what member u + w gets is packed and sent; what member u - w sent is put in its place
+ * Round r: what member u + r gets is packed and sent; what member u - r sent is copied to its place
  * while that of the next one arrives. The own part is copied while the first one arrives. A message
  * holds field after field, unit after unit, each packed as [batch, head, token, number]. */
 #include "core/dtype.h"
@@ -64,7 +64,7 @@ static void add_column(struct fields *fields, enum ra__buffer home, enum ra__buf
                                       .message = RA_F32 });
 }
 
-/* Complete gradients are rounded before they travel; those that other members add to are not. */
+/* Complete gradients are rounded before they are sent; those that other members add to are not. */
 static void add_key_sums(const struct ra__program *p, bool shared, struct fields *fields)
 {
     const struct ra__side *home = &p->home;
@@ -109,7 +109,7 @@ static struct fields list_fields(const struct ra__builder *b, bool in)
 
 /* ---- How many bytes -------------------------------------------------------------------------- */
 
-/* Too much for a number is refused later, when memory is counted. */
+/* An overflow is refused later, when memory is counted. */
 static int64_t product(int64_t a, int64_t b)
 {
     int64_t c;
@@ -208,8 +208,8 @@ static ra_status put_swap(struct ra__builder *b, int wave, int member, bool in, 
     return ra__end_pieces(b, &step);
 }
 
-/* Packs for one member, and starts that round. In, rows of this rank go out with the other's heads;
- * out, the other's rows with the heads of this rank. */
+/* Packs for one member, and starts that round. Before the program: tokens of this rank with the
+ * heads of the other; after it: tokens of the other with the heads of this rank. */
 static ra_status start_wave(struct ra__builder *b, bool in, int wave)
 {
     if (wave >= b->plan->team.size) return RA_OK;

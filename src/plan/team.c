@@ -8,7 +8,7 @@ struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int membe
 {
     int group = shape->q_heads / shape->kv_heads;
     struct ra__heads share = { 0 };
-    if (shape->kv_heads >= size) { /* whole KV heads, with all that read them */
+    if (shape->kv_heads >= size) { /* whole KV heads, with all query heads that read them */
         share.kv_first = (int)ra__cut(shape->kv_heads, member, size);
         share.kv_heads = (int)ra__cut(shape->kv_heads, member + 1, size) - share.kv_first;
         share.q_first = share.kv_first * group;
@@ -30,7 +30,7 @@ struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int membe
 
 /* ---- Seats ----------------------------------------------------------------------------------- */
 
-/* A run of a member on its way to its seat. */
+/* A run of a member, and its place in the layout of the team. */
 struct guest {
     int member;
     ra_run at;
@@ -58,7 +58,7 @@ static int64_t count_guests(const ra_layout *layout, int first, int size)
     return layout->first[first + size] - layout->first[first];
 }
 
-/* The shards of team after team become shards of one layout. */
+/* The shards of one team after the other become shards of one layout. */
 static ra_status seat_teams(const ra_layout *layout, int size, struct guest *guests, ra_layout *out)
 {
     for (int team = 0; team < out->ranks; team++) {
@@ -70,7 +70,7 @@ static ra_status seat_teams(const ra_layout *layout, int size, struct guest *gue
     return RA_OK;
 }
 
-/* Where the runs of this team have gone: they lie one behind the other, as they were seated. */
+/* Where the runs of this team are stored: one after the other, in the order of the layout. */
 static ra_status list_units(const ra_layout *layout, const struct ra__team *team,
                             struct ra__account *account, struct guest *guests,
                             struct ra__seats *seats)

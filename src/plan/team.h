@@ -1,14 +1,14 @@
-/* team.h - neighbouring ranks that swap heads: each gets a share of the heads, for the positions of
- * all of them. To everything behind this, a team then is one rank that owns all these positions,
- * and there are as many problems side by side as it has members, each with fewer heads. */
+/* team.h - neighbouring ranks that exchange heads: each gets a slice of the heads, for the
+ * positions of all of them. For the rest of the plan a team is then one rank that owns all these
+ * positions, and each member solves a problem of its own with fewer heads. */
 #ifndef RA__PLAN_TEAM_H
 #define RA__PLAN_TEAM_H
 
 #include "plan/layout.h"
 
-/* Heads of one member. Where there are fewer KV heads than members, several members have one of
- * them, and its query heads are divided among them. No heads at all: there are fewer query heads
- * than members. */
+/* Heads of one member. If there are fewer KV heads than members, several members have the same one,
+ * and its query heads are divided among them. No heads at all: there are fewer query heads than
+ * members. */
 struct ra__heads {
     int q_first, q_heads;
     int kv_first, kv_heads;
@@ -17,7 +17,7 @@ struct ra__heads {
 /* The heads of member `member` of `size`. */
 struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int member);
 
-/* Rows of a member's shard, one behind the other, and where they lie among those of its team. */
+/* Consecutive tokens of a member's shard, and where they are in that of its team. */
 struct ra__unit {
     int64_t home, row, count;
 };
@@ -27,7 +27,7 @@ struct ra__seats {
     ra_layout
         *layout; /* a team for a rank; NULL where the size is 1. Nobody owns anything where this
                           member has no heads */
-    struct ra__unit *units; /* of this team, member after member */
+    struct ra__unit *units; /* of this team, one member after the other */
     int *first;             /* [size + 1] */
 };
 
@@ -35,11 +35,11 @@ struct ra__team {
     int size, member;
     int first; /* its first rank */
     struct ra__heads share;
-    bool shared; /* some KV head is in the shares of several members */
+    bool shared; /* some KV head is in the slices of several members */
     struct ra__seats q, k;
 };
 
-/* The members of `rank`'s team, and where their rows go. Memory is charged to `account`. */
+/* The members of `rank`'s team, and where their tokens go. Memory is charged to `account`. */
 struct ra__team_input {
     const struct ra__shape *shape;
     const ra_layout *q_layout, *k_layout;

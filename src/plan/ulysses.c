@@ -1,6 +1,6 @@
-/* ulysses.c - all ranks are one team: an all-to-all gives each a share of the heads for all
- * positions, attention runs without further messages, and a second all-to-all brings the results
- * home. */
+/* ulysses.c - all ranks are one team: an all-to-all gives each a slice of the heads for all
+ * positions, attention runs without further messages, and a second all-to-all returns the
+ * results. */
 #include "plan/builder.h"
 
 static ra_status everybody(const char *args, int ranks, int *size)

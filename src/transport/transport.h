@@ -1,9 +1,8 @@
-/* transport.h - the contract between exec and what carries bytes between ranks.
+/* transport.h - the contract between exec and what sends bytes between ranks.
  *
  * exec posts rounds: a round holds sends and receives that start together, and is waited for before
- * the next one is posted. The n-th send of a tag from a to b meets the n-th receive of that tag
- * from a on b; both sides name the same number of bytes, and a difference is an error.
- */
+ * the next one is posted. The n-th send of a tag from a to b matches the n-th receive of that tag
+ * from a on b. Both sides state the same number of bytes; a difference is an error. */
 #ifndef RA__TRANSPORT_TRANSPORT_H
 #define RA__TRANSPORT_TRANSPORT_H
 
@@ -19,13 +18,13 @@ struct ra__message {
     int hop; /* for error sentences */
     void *data;
     size_t bytes;
-    struct ra__message *next; /* the transport's while posted, as the three below */
+    struct ra__message *next; /* the transport's while posted, like the next three */
     int from;                 /* the posting rank */
     int state;
-    uint64_t sum; /* of the bytes, where links check them */
+    uint64_t sum; /* of the bytes, if links use checksums */
 };
 
-/* What is said of one whose bytes changed: hop, bytes, sender, receiver and their sums. */
+/* The error for a corrupt message: hop, bytes, sender, receiver and their checksums. */
 #define RA__CORRUPT_TEXT                                                                           \
     "hop %d: %zu bytes from rank %d changed on their way to rank %d: checksum %016" PRIx64         \
     " there, %016" PRIx64 " here"
@@ -39,15 +38,15 @@ struct ra__round {
     void *ticket; /* the transport's, while posted */
 };
 
-/* What all links of a group are opened with. With `checksum` a message carries a sum of its bytes
- * (core/sum.h), which its receiver compares; a difference fails with RA_ERR_CORRUPT, and a sentence
- * that names rank, peer, hop and both sums. */
+/* The options of all links of a group. With `checksum` a message carries a checksum of its bytes
+ * (core/sum.h), which its receiver compares; a difference fails with RA_ERR_CORRUPT and a sentence
+ * that names rank, peer, hop and both checksums. */
 struct ra__link_options {
     double timeout; /* seconds */
     bool checksum;
 };
 
-/* Where a rank that joined stands. */
+/* The place of a rank that joined. */
 struct ra__place {
     int rank, ranks;
     int sharers; /* ranks that run on the cores this one may use, itself included */
@@ -57,15 +56,15 @@ struct ra__place {
 struct ra__transport {
     const char *name;
     const char *summary;
-    /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL where a
+    /* Opens the links of all ranks of a group in this process: links[0 .. ranks - 1]. NULL if a
      * process has one rank, which then joins, or is opened by a function of its own. */
     ra_status (*open)(int ranks, const struct ra__link_options *options, void **links);
-    /* Opens the link of the one rank of this process; every process of the group does so. `where`
-     * is what the transport's own header says, NULL = all processes that were started together.
-     * NULL where ranks do not join. */
+    /* Opens the link of the one rank of this process; every process of the group calls it. `where`
+     * is defined by the transport's own header, NULL = all processes that were started together.
+     * NULL if ranks do not join. */
     ra_status (*join)(const void *where, const struct ra__link_options *options, void **link,
                       struct ra__place *place);
-    /* Makes room for rounds of this many messages, so that post need not; NULL where none is
+    /* Makes room for rounds of this many messages, so that post allocates nothing; NULL if none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);
     /* Does `post` take events that have not passed? Then the messages of a round start when all of
@@ -73,19 +72,18 @@ struct ra__transport {
     bool takes_events;
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
-    /* Until that round is done here. Fails with a sentence that names rank, peer and hop when a
-     * peer has failed, or has shown no sign of life for the timeout of the link. After a failure
-     * the buffers are free, unless `holds` says otherwise: nobody writes to them any more. */
+    /* Until that round is complete on this rank. Fails with a sentence that names rank, peer and
+     * hop if a peer has failed, or has sent no heartbeat within the timeout of the link. After a
+     * failure nothing writes to the buffers any more, unless `holds` is true. */
     ra_status (*wait)(void *link, struct ra__round *round);
-    /* After a failure: did what carries the messages not let go of all of them? It may then read
-     * and write their buffers at any time, so these are left where they are, for ever. NULL: it
-     * always lets go. */
+    /* After a failure: may messages still be in progress? Their buffers may then be read and
+     * written at any time, so they are retained: never freed. NULL: never. */
     bool (*holds)(void *link);
-    /* Called often while this rank works: shows the others that it lives, lets messages make
-     * progress, and fails if the group was aborted. Cheap. */
+    /* Called often while this rank works: sends heartbeats, lets messages make progress, and fails
+     * if the group was aborted. Cheap. */
     ra_status (*poll)(void *link);
-    /* This rank's call is over: until its next one it shows no life, and nobody shall miss that.
-     * NULL where only waits look for life. */
+    /* This rank's call is over: it is idle and sends no heartbeats until its next call. NULL if
+     * only waits watch for heartbeats. */
     void (*rest)(void *link);
     /* Ends the group: every rank's next call fails with this reason. Any thread, any time. */
     void (*abort)(void *link, ra_status status, const char *reason);
@@ -93,20 +91,21 @@ struct ra__transport {
     void (*close)(void *link);
 };
 
-/* The rows of transport.list, then those of plug-ins; NULL behind the last. Who asks for a row
- * behind the built-in ones, or for one by a name that is not built in, has plug-ins opened. */
+/* The entries of transport.list, then those of plug-ins; NULL after the last. Asking for an entry
+ * after the built-in ones, or for a name that is not built in, opens plug-ins. */
 const struct ra__transport *ra__transport_at(int index);
 
 /* The same, then the plug-ins that cannot be used here. */
 struct ra__transport_part {
     const char *name, *summary;
-    const struct ra__transport *transport; /* NULL: not here */
-    const char *why;                       /* what the plug-in says; NULL for what is built in */
+    const struct ra__transport *transport; /* NULL: cannot be used here */
+    /* the reason given by the plug-in; NULL for built-in ones */
+    const char *why;
 };
-bool ra__transport_part(int index, struct ra__transport_part *out); /* false behind the last */
+bool ra__transport_part(int index, struct ra__transport_part *out); /* false after the last */
 ra_status ra__transport_find(const char *name, const struct ra__transport **out);
 
-/* Opens the link of one rank that the caller's callbacks serve. */
+/* Opens the link of one rank whose messages the caller's callbacks send. */
 ra_status ra__custom_open(int rank, double timeout, const ra_transport_callbacks *callbacks,
                           void **link);
 

@@ -1,5 +1,6 @@
-/* test_buffers.c - the pool of a rank: who shares which buffer, what is counted, what stays and
- * what goes; and that plans which share their buffers give the same bits as plans which do not. */
+/* test_buffers.c - the buffer pool of a rank: which plans share which buffer, what is counted, what
+ * stays and what is freed; and that plans which share their buffers give the same bits as plans
+ * which do not. */
 #include "support/test.h"
 
 #include <stdlib.h>

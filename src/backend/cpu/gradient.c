@@ -45,7 +45,7 @@ static struct ra__range *reach_of(const struct gradient *work, int kv_head)
     return &work->plan->reach[tokens_by_head(work) ? kv_head : 0];
 }
 
-/* How the keys of a reach are cut: chunk k begins `rows` rows behind chunk k - 1. */
+/* How the keys of a step are split: chunk k begins `rows` tokens after chunk k - 1. */
 struct ruler {
     int64_t first, rows;
     int chunks;
@@ -89,8 +89,8 @@ static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__rang
     return run;
 }
 
-/* Runs a job on all lanes of a KV head of a batch item that its row has. A task can be long: it
- * shows life before each call of the kernel, and after an abort there are no more of them. */
+/* Runs a job for all KV heads and batch items that its row has. A task can be long: it polls before
+ * each call of the kernel, and after an abort there are no more calls. */
 static void run_lanes(struct gradient *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = shape_of(work);
@@ -177,7 +177,8 @@ static struct ra__range *reach_of_row(const struct gradient *work, const struct 
     return reach_of(work, (int)(row->heads.start / (shape->q_heads / shape->kv_heads)));
 }
 
-/* Finds the rows of the keys of a step. Families move one way, so their ends tell. */
+/* Finds the range of the keys of a step. Families advance in one direction, so their ends are
+ * enough. */
 static void find_reach(const struct gradient *work)
 {
     const struct ra__program *program = work->program->program;

@@ -141,7 +141,7 @@ static struct ra__bias bias_of(const struct ra__running *run, const struct ra__j
 /* Inside a job of the calling thread. A failure of the heartbeat is noticed after the job. */
 static void poll(void *context) { ra__workers_continue(context, 0); }
 
-/* What both directions tell a kernel. */
+/* The arguments of a kernel in both directions. */
 static struct ra__view make_view(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__call *call = run->order->call;

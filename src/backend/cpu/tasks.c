@@ -9,8 +9,8 @@ int ra__tasks_most(int64_t lanes)
     return chunks > 1 ? (int)chunks : 1;
 }
 
-/* The chunk of queries that meets chunk k in a phase. Along the diagonal, tasks of a band lie in
- * few phases; across it, those of a triangle are spread evenly over all, as the rounds of a
+/* The chunk of queries that meets chunk k in a phase. Along the diagonal, tasks of a band are in
+ * few phases; across it, those of a triangle are spread evenly over all, like the rounds of a
  * tournament. */
 static int partner(const struct ra__tasks *tasks, bool across, int phase, int k)
 {

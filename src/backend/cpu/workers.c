@@ -52,8 +52,8 @@ struct wait {
     int64_t item;
 };
 
-/* Spins for a moment; true as soon as the wait is over. Whoever is waited for may have no core
- * after all, where others use this machine too: it gets this one. */
+/* Spins for a moment; true as soon as the wait is over. The thread that is waited for may have no
+ * core, if other programs use this machine: it gets this one. */
 static bool spin(const struct wait *wait)
 {
     enum { LOOKS = 64 };
