@@ -106,7 +106,7 @@ struct ra__forward_job {
 struct ra__backward_job {
     struct ra__view view;
     struct ra__matrix dout;
-    struct ra__column lse;   /* natural log; rows with -inf have no weights and get no gradient */
+    struct ra__column lse;   /* natural log; rows without weights (lse.h) get no gradient */
     struct ra__column delta; /* rowsum(dout * out) - dlse */
     float *dq;               /* added to; row i, head h at dq + i dq_row_stride + h dim */
     int64_t dq_row_stride;

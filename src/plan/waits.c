@@ -82,7 +82,7 @@ void ra__find_buffers(const struct ra__program *program, struct ra__step *step)
         return;
     case RA__OP_DELTA:
         step->reads |= ra__buffer_bit(home->out) | ra__buffer_bit(home->dout) |
-                       ra__buffer_bit(home->dlse);
+                       ra__buffer_bit(home->lse) | ra__buffer_bit(home->dlse);
         step->writes |= ra__buffer_bit(home->delta);
         return;
     case RA__OP_SINKS:

@@ -1,5 +1,6 @@
 /* queries.c - steps over the caller's queries: DELTA and SINKS. */
 #include "backend/cpu/cpu.h"
+#include "kernel/lse.h"
 
 struct delta {
     const struct ra__running *run;
@@ -26,8 +27,21 @@ static void delta_item(void *context, int64_t item, int thread)
     }
 }
 
+/* One number per row, so one thread is fast enough. */
+static ra_status check_lse(const struct ra__running *run)
+{
+    const struct ra__side *home = &ra__program_of(run)->home;
+    for (int64_t batch = 0; home->queries > 0 && batch < home->shape.batch; batch++)
+        RA__TRY(ra__lse_check(&home->shape, home->queries,
+                              ra__column_in(run, home->lse, batch, 0, 0),
+                              ra__matrix_in(run, home->dout, batch, 0, 0),
+                              ra__column_in(run, home->dlse, batch, 0, 0)));
+    return RA_OK;
+}
+
 ra_status ra__cpu_delta(const struct ra__running *run)
 {
+    RA__TRY(check_lse(run));
     const struct ra__side *home = &ra__program_of(run)->home;
     const struct ra__shape *s = &home->shape;
     struct delta delta = { run, s->batch * home->queries,

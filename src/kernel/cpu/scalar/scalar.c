@@ -5,6 +5,7 @@
 #include "core/dtype.h"
 #include "kernel/block.h"
 #include "kernel/kernel.h"
+#include "kernel/lse.h"
 #include "kernel/score.h"
 #include "kernel/state.h"
 
@@ -231,7 +232,7 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
         job->pairs += ra__score_pairs(view, i, &view->runs[n], lo, hi);
-        if (row->lse == -INFINITY) continue; /* no weights */
+        if (ra__lse_weightless(row->lse)) continue;
         for (int64_t j = lo; j < hi; j++) {
             differentiate(job, row, &view->runs[n], j);
             if (j % BLOCK == 0) ra__breathe(view);

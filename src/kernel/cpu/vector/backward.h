@@ -17,6 +17,7 @@
 #include "kernel/cpu/vector/pack.h"
 #include "kernel/cpu/vector/rows.h"
 #include "kernel/cpu/vector/terms.h"
+#include "kernel/lse.h"
 #include "kernel/state.h"
 
 /* Rows between two additions to dk and dv. Measured on Zen 4: 96 beat 48 by 1 to 3%; 192 gained
@@ -27,7 +28,7 @@ struct backward {
     struct ra__backward_job *job;
     int rows, dim, value_dim; /* the dims, padded */
     bool finite;              /* all elements of q and dout */
-    bool weightless;          /* some row has lse = -inf */
+    bool weightless;          /* some row has no weights: shift = inf */
     grain *q, *dout;          /* rows: [rows][grains(dim)]; [rows][grains(value_dim)] */
     int64_t turned;           /* operands in a row of: */
     grain *qt, *doutt;        /* transposed: [dim][turned]; [value_dim][turned] */
@@ -413,7 +414,8 @@ static void load_rows(struct backward *b)
     turn_queries(b->dout, b->rows, view->shape->value_dim, b->turned, b->doutt);
     for (int row = 0; row < b->rows; row++) {
         int64_t i = row / view->heads, h = row % view->heads;
-        b->shift[row] = (float)(0.5 - job->lse.data[i * job->lse.row_stride + h] * RA__LOG2_E);
+        const float lse = job->lse.data[i * job->lse.row_stride + h];
+        b->shift[row] = ra__lse_weightless(lse) ? INFINITY : (float)(0.5 - lse * RA__LOG2_E);
         b->delta[row] = job->delta.data[i * job->delta.row_stride + h];
         b->weightless |= b->shift[row] == INFINITY;
     }
