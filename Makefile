@@ -11,7 +11,7 @@ compile   = cmake --build $(1) --parallel $(JOBS)
 product   = --target ringattn_product
 counted   = --target ringattn_perf
 
-.PHONY: all demo test check perf perf-baseline peers install format clean help
+.PHONY: all demo test sanitize check perf perf-baseline peers install format clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -28,6 +28,12 @@ test: ## build everything and run the tests; a few minutes at most
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
 	@tools/run-tests test $(BUILD) -j $(JOBS) -LE '^long$$' --timeout 120
+
+sanitize: ## the unit tests under ASan and UBSan
+	@tools/install-deps test
+	@$(call configure,asan,$(BUILD)-asan)
+	@$(call compile,$(BUILD)-asan) --target tests_unit
+	@tools/run-tests 'unit tests under asan and ubsan' $(BUILD)-asan -j $(JOBS) -L '^unit$$' -LE '^long$$' --timeout 600
 
 check: ## longer grids, then the tests by clang, and under ASan, UBSan and TSan
 	@tools/install-deps check

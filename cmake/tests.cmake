@@ -69,6 +69,7 @@ function(ringattn_test_program kind source)
         ringattn_flags(${target})
         set_target_properties(${target} PROPERTIES
             OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/${kind})
+        add_dependencies(tests_${kind} ${target})
         add_test(NAME ${kind}/${name} COMMAND ${target})
     else()
         add_test(NAME ${kind}/${name} COMMAND ${CMAKE_COMMAND} -E false)
@@ -80,7 +81,9 @@ function(ringattn_test_program kind source)
     endif()
 endfunction()
 
+# tests_KIND builds the programs of a folder.
 foreach(kind unit ring fault fuzz)
+    add_custom_target(tests_${kind})
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${kind}/*.c)
     foreach(source IN LISTS sources)
         ringattn_test_program(${kind} ${source})
