@@ -103,14 +103,15 @@ walks() { # walks KIND/NAME
 if [ -f /usr/include/cmocka.h ]; then
     expect 'unit/pattern passes with one more pattern' walks unit/pattern
     expect 'unit/plan passes with one more pattern' walks unit/plan
-    expect 'unit/kernel passes with one more kernel' walks unit/kernel
+    expect 'unit/kernel_shapes passes with one more kernel' walks unit/kernel_shapes
+    expect 'unit/kernel_bits passes with one more kernel' walks unit/kernel_bits
     expect 'unit/terms passes with one more kernel' walks unit/terms
     export RINGATTN_TEST_TRANSPORT=paced
     expect 'fault/order passes over the transport' walks fault/order
     expect 'fault/fail passes over the transport' walks fault/fail
     unset RINGATTN_TEST_TRANSPORT
 else
-    echo 'skip  unit/pattern, unit/kernel, unit/terms and fault: cmocka is not installed'
+    echo 'skip  unit/pattern, unit/kernel_*, unit/terms and fault: cmocka is not installed'
 fi
 
 # ---- The page ----

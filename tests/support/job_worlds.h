@@ -1,0 +1,26 @@
+/* job_worlds.h - key runs and worlds that several tests of kernels share. */
+#ifndef TESTS_SUPPORT_JOB_WORLDS_H
+#define TESTS_SUPPORT_JOB_WORLDS_H
+
+#include "support/job.h"
+
+enum { JOB_MANY_RUNS = 9, JOB_BLOCK_RUNS = 2 };
+
+extern const struct ra__key_run job_causal_run[1];
+
+/* Windows, strides in memory and in position, starts off every block, keys seen twice, runs that no
+ * query sees, and an empty one. */
+extern const struct ra__key_run job_many_runs[JOB_MANY_RUNS];
+
+/* Some kernels keep several blocks packed while one row block after the other works on them. Under
+ * causal the first row blocks see fewer key blocks than the last. */
+extern const struct ra__key_run job_block_runs[JOB_BLOCK_RUNS];
+
+/* 50 rows under a window, with its reference. */
+struct job_world job_window_world(const struct job_kind *on);
+
+/* 31 rows of two heads, for comparing bits. */
+struct job_world job_bits_world(const struct job_kind *on, const struct ra__key_run *runs,
+                                int count);
+
+#endif
