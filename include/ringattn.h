@@ -621,9 +621,9 @@ typedef struct ra_gradient_args {
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
 
-/* Needs a plan made with `backward`. Every rank of the group calls it; fails like ra_attend(). Weights
- * are recomputed from the LSE: where its magnitude is 2^20 or more, f32 is too coarse for that, and
- * a row with dout or dlse other than 0 is RA_ERR_UNSUPPORTED. */
+/* Needs a plan made with `backward`. Every rank of the group calls it; fails like ra_attend().
+ * Weights are recomputed from the LSE: where its magnitude is 2^20 or more, f32 is too coarse for
+ * that, and a row with dout or dlse other than 0 is RA_ERR_UNSUPPORTED. */
 RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
 
 /* ---- State: attention in pieces, in any order ------------------------------------------------ */

@@ -1,4 +1,5 @@
-/* test_kernel_exp2.c - the exponential: its error, its ends, and what becomes of weights and their sums. */
+/* test_kernel_exp2.c - the exponential: its error, its ends, and what becomes of
+ * weights and their sums. */
 #include "support/job.h"
 
 #include <math.h>

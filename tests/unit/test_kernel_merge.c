@@ -1,4 +1,5 @@
-/* test_kernel_merge.c - delta, states and partial results, which one plain loop computes for every kernel. */
+/* test_kernel_merge.c - delta, states and partial results, which one plain loop
+ * computes for every kernel. */
 #include "support/job.h"
 #include "support/job_worlds.h"
 

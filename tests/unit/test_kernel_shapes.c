@@ -1,4 +1,5 @@
-/* test_kernel_shapes.c - every dtype, dim, number of rows and shape of key runs, against attention in double. */
+/* test_kernel_shapes.c - every dtype, dim, number of rows and shape of key
+ * runs, against attention in double. */
 #include "support/job.h"
 #include "support/job_worlds.h"
 
