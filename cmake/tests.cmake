@@ -133,6 +133,8 @@ if(NOT RINGATTN_SANITIZE)
     set(check_layers ${PROJECT_SOURCE_DIR}/tools/check_layers.sh)
     ringattn_test_script(layers/includes 30 sh ${check_layers})
     ringattn_test_script(layers/self-test 120 sh ${check_layers} --self-test)
+    ringattn_test_script(layers/license 60 sh ${PROJECT_SOURCE_DIR}/tools/check_license.sh)
+    ringattn_test_script(layers/version 30 sh ${PROJECT_SOURCE_DIR}/tools/check_version.sh)
     ringattn_test_script(layers/width 30 sh ${PROJECT_SOURCE_DIR}/tools/check_width.sh)
 
     find_program(RINGATTN_CXX NAMES $ENV{CXX} c++ g++ clang++)
