@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The front door; CMake does the building. `make help` lists the targets.
 
 BUILD  ?= build

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h - what the suites of the verb `bench` share. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.c - the suite `kernels`: the ceilings of this machine, and how near every kernel comes.
  *
  * Each run of a kernel is next to a sample of its ceiling, so that both have the same conditions;

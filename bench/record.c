@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record.c - the lines of a benchmark, in memory and in files. */
 #include "record.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record.h - the results of a benchmark, one line at a time: human-readable as they come, and as
  * JSON lines and CSV at the end. */
 #ifndef BENCH_RECORD_H

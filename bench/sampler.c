@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c - measures a ceiling on threads that start together. */
 #include "sampler.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.h - measures a ceiling on some threads, as often as wanted. */
 #ifndef BENCH_SAMPLER_H
 #define BENCH_SAMPLER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spread.c - the middle and the ends of some numbers. */
 #include "spread.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spread.h - the middle and the ends of some numbers. */
 #ifndef BENCH_SPREAD_H
 #define BENCH_SPREAD_H

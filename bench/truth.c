@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* truth.c - nothing is faster than the machine. */
 #include "truth.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* truth.h - nothing is faster than the machine. */
 #ifndef BENCH_TRUTH_H
 #define BENCH_TRUTH_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - the verb `bench`: a table of suites. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* demo.c - the verb `demo`: long attention on a ring, checked, and the memory it takes, in a
  * minute. */
 #include "verbs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* info.c - the verb `info`: what is available on this machine, what is chosen, and why. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - the command `ringattn`: a table of verbs. */
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - the verb `plan`: what a run would need, without running it. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - the verb `run`: attention over files or synthetic data. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verbs.h - the functions of the verbs; main.c has the table. */
 #ifndef CLI_VERBS_H
 #define CLI_VERBS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - the verb `verify`: problems, or the whole grid, against the fp64 oracle. */
 #include "verbs.h"
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The suites of the verb `bench`, and the ceilings they measure kernels against. bench/ceilings has one
 # folder for each instruction set, as in folders.cmake; BENCH_HAVE_<FOLDER> is how ceiling.list knows
 # its rows.

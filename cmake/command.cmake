@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The command. It carries the library inside, so build/ringattn runs wherever it is copied to. Without
 # RINGATTN_BUILD_BENCH it has no verb `bench`.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every examples/*.c is a program that uses the public headers and the shared library, as a user's would.
 # examples/mpi.c is built where there is MPI.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # How all our C is compiled, and what the shared library lets out.
 
 include(CheckLinkerFlag)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Folders whose files need compiler flags of their own, one for each instruction set.
 #
 # A folder may hold a flags.cmake that sets

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Installs header, libraries, command, man page, pkg-config file and CMake package: below whatever prefix
 # the installation is given, which may be another one than when configuring.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The CPU kernels: one folder of src/kernel/cpu each, as in folders.cmake. RA__HAVE_<FOLDER> is how
 # kernel.list knows its rows.
 #

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The plug-in for MPI: a module that nothing links to. -DMPI_C_COMPILER=mpicc.mpich chooses another MPI
 # than the system's own, -DRINGATTN_MPI=OFF leaves it out.
 

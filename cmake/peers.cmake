@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # bench/peers: ringattn and rivals as programs that run interleaved (bench/peers/compare). `ours` is always
 # built; a rival where its library is found, by itself or where tools/install-deps peers put it.
 

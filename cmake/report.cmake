@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The list of optional parts that configuring ends with: a tick for what is there, a cross for what
 # is not, and why it matters.
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Tests of the mpi transport: programs that a launcher starts several of, and scripts that do so.
 
 ringattn_test_script(mpi/plugin 120 sh ${tests}/mpi/plugin.sh ${PROJECT_BINARY_DIR} ${CMAKE_C_COMPILER})

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # The tests, for ctest.
 #
 #   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only

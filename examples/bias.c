@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bias.c - scores with a bias by relative position, one for each head, and keys hidden by a mask.
  *
  * The bias is [head, query, key] in f32 and added to the scores; -INFINITY hides a key. The result

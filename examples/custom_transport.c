@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* custom_transport.c - bytes between ranks, carried by the caller: two processes and a socket pair.
  *
  * Both ranks send before either has received, and a block is larger than a socket's buffer, so

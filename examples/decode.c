@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* decode.c - token by token against a cache of keys and values that no rank has as a whole. Four
  * ranks share the cache in blocks of 16 positions, in rotation. For each new token the rank that
  * owns its block appends the key and value; then every rank folds its blocks into a running

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* documents.c - several documents packed into one sequence, over three ranks.
  *
  * A query sees its own document only, and none of it after itself. So every document must get what

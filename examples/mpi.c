@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.c - processes as ranks: mpirun -np 4 examples/mpi. Each has its part of a causal sequence, in
  * zigzag order so that all have the same work; no process has the whole. At the end every process
  * computes its first query by itself and compares. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - what a Hilbert order buys on a grid, counted.
  *
  * The tokens of a picture are on a grid, row after row. `blocks:B;local=g` lets a query see its own

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* quick.c - attention in one call, on one rank: to try the library. Numbers in bf16.
  *
  * Attention is a weighted mean of the values, so values of one must give one. */

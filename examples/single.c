@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* single.c - one process, one rank: the shortest way to use the library.
  *
  * Attention is a weighted mean of the values, so values of one must give one, and the LSE of the

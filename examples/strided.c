@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* strided.c - a cache as inference engines keep it, used where it is: no copy.
  *
  * The cache is [batch, KV head, capacity, K or V, dim]: heads outside, K and V of a token side by

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c - the caller's own threads as ranks. Each of four has a quarter of a causal sequence,
  * in zigzag order so that all have the same work, and together they get the result of one rank. */
 #include <math.h>

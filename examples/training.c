@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* training.c - forward and backward over four ranks, as in training.
  *
  * The loss is |out - target|^2 / 2, so its gradient with respect to out is out - target. Ten steps

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ringattn.h - exact attention for sequences that do not fit on one device, in C.
  *
  * Queries stay on their rank. Keys and values travel from rank to rank in blocks, and every block

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Fails on an #include that goes up or sideways.
 #
 #   usage: check_layers.sh [ROOT]        checks a tree (default: the one of this script)

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Fails on a source file without its SPDX line. It is the first line, or the second below a #! line.
 #
 #   usage: check_license.sh [ROOT]          checks a tree (default: the one this script lies in)
@@ -20,9 +21,9 @@ files=$(find include src harness cli bench examples tests tools cmake python Mak
 # comment FILE: the SPDX line in its language; nothing for what is no source.
 comment()
 {
-    case $1 in
+    case $(basename "$1") in
     *.c | *.h | *.cu | *.cuh | *.cpp | *.inc) echo "/* $words */" ;;
-    *.cmake | *.sh | *.py | *.in | *.yml | Makefile | */CMakeLists.txt | CMakeLists.txt) echo "# $words" ;;
+    *.cmake | *.sh | *.py | *.in | *.yml | Makefile | CMakeLists.txt) echo "# $words" ;;
     *.list) if [ "$(head -c 1 "$1")" = '#' ]; then echo "# $words"; else echo "/* $words */"; fi ;;
     *.*) ;;
     *) if [ "$(head -c 2 "$1")" = '#!' ]; then echo "# $words"; fi ;;

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Fails where the version of the header is not the one that README, CITATION.cff and the newest release of
 # CHANGELOG name, or where a tag of git has no heading in CHANGELOG.
 #

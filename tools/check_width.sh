@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Fails on lines of C that are wider than 100 columns: clang-format leaves comments and strings alone.
 #
 #   usage: check_width.sh [ROOT]        checks a tree (default: the one of this script)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ceiling.h - the most a machine can do, one unit at a time: multiply-adds of an instruction set,
  * exponentials, bytes read. Kernels are compared with these and are never faster.
  *

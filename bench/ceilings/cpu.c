@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - what this CPU has and the operating system lets us use. Compiled without flags of any
  * instruction set, for it runs everywhere. */
 #include "ceiling.h"

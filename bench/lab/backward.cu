@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward.cu - one backward kernel of src/backend/cuda/sm90, its tile given by compile-time
  * switches, as a shared library for lab.py. */
 #include <sm90/launch_backward.cuh>

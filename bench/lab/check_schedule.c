@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check_schedule.c - schedules and orders of random rows, checked on the host; needs no GPU.
  *
  *   cc -Isrc/backend/cuda bench/lab/check_schedule.c src/backend/cuda/sm90/schedule.c \

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Variants of a kernel as Python objects: libraries built by build.sh, called through ctypes.
 
 Tensors are torch tensors [batch, heads, rows, dim] on the GPU. A Pattern is what the kernels take:

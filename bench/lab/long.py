@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Two single measurements: long.py FOLDER [--decode] NAME... (forward variants, dim 128, bf16).
 
 Causal attention over 1,048,576 tokens, 8 heads, once after cuDNN in the same process, sampled rows

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Times variants against PyTorch's cuDNN, alternating in one process.
 
   usage: measure.py FOLDER [--seconds S] [--rounds R] [--cases full,causal,...] [--n N] NAME...

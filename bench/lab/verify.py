@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Verifies variants: verify.py FOLDER NAME... prints a line per variant and writes FOLDER/passed.
 
 Every output is poisoned with NaN first and compared, all rows of it, with attention in float64 on

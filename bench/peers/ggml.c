@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ggml.c - ggml_flash_attn_ext() on the CPU, the attention of llama.cpp: f32 queries and output,
  * keys and values in the dtype of the problem. Causality is a mask of f16, as ggml has no other way
  * to say it. */

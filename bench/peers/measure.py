@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """One row of the comparison: a problem, all peers interleaved, and the result."""
 import math
 import statistics

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* naive.c - attention as it is first written down, on OpenBLAS: scores = q k^T, softmax, times v.
  *
  * A task is a block of queries of one head against all its keys; threads take tasks in turn and

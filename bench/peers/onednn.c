@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* onednn.c - scaled dot-product attention by oneDNN's graph API on the CPU: matmul, multiply by the
  * scale, add a mask where causal, softmax, matmul. The library fuses all of it into one partition;
  * where it does not, the case is refused. Scores are f32 in between, as its documentation

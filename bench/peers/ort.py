@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """ONNX Runtime on the CPU: the fused attention operators of its com.microsoft domain, whichever of them
 is fastest for the case. Inputs and outputs are bound once, so nothing is copied or allocated in a run."""
 import peer

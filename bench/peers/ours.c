@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ours.c - ringattn itself as a peer: one rank, planned once, run often. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.c - the half of a rival that is the same for all: commands, answers, files, the clock. */
 #include "peer.h"
 

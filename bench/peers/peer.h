@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peer.h - a program that computes attention on request, so that rivals can be timed interleaved.
  *
  * Each rival written in C is one file that ends in one `struct peer` and hands it to peer_main(),

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The half of a rival that is the same for all written in Python; peer.h explains the conversation.
 
 A rival calls serve(name, version, open_job). open_job(case) returns an object with `detail`, `result` (the

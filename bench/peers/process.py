@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A peer as a process of its own, bound to the same cores and given the same number of threads as all."""
 import json
 import os

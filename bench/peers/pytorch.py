@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """PyTorch's scaled_dot_product_attention on the CPU, flash backend, in its own layouts.
 
 Backward is torch.autograd.grad on a graph prepared beforehand, so the forward pass is not in the time.

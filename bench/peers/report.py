@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the comparison prints and writes: a table that grows row by row, notes below it, and files."""
 import csv
 import json

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensors.c - writes the tensors that all peers read: the same normally distributed numbers as f32,
  * f16 and bf16.
  *

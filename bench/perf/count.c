@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* count.c - the program of `make perf`; run.sh calls it and compares.
  *
  *   count compiler          what it was compiled with: counts of two compilers are not compared

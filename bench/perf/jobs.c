@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jobs.c - the fixed workload whose instructions are counted.
  *
  * Small enough to be single-stepped (12 to 25 us per instruction on a virtual machine), large

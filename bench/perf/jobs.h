@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* jobs.h - the fixed workload whose instructions are counted: small runs of every usable kernel,
  * and plans. It does not know how they are counted. */
 #ifndef BENCH_PERF_JOBS_H

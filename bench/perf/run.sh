@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Counts the instructions of a fixed set of work and compares them with bench/perf/baseline.txt. Counts
 # are no timings: the same code gives the same count, within half a percent, on a busy machine and on an
 # idle one.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.c - counts instructions by single-stepping: with the trap flag set, the CPU raises SIGTRAP
  * after every instruction, and a handler counts. Needs no debugger and no permission. */
 #include "step.h"

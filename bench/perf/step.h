@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* step.h - counts instructions by single-stepping, for what no simulator can run. */
 #ifndef BENCH_PERF_STEP_H
 #define BENCH_PERF_STEP_H

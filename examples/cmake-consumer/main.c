@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* main.c - checks that the library that runs is the one the header speaks of, and that it attends:
  * a query that sees two equal keys gets the mean of their values. */
 #include <stdio.h>

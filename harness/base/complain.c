@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* complain.c - sentences on stderr, and the exit status that goes with them. */
 #include "complain.h"
 

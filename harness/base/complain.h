@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* complain.h - what every file of the harness, the command and the benchmarks shares: exit status
  * and the one way to report an error.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* half.c - the 16-bit formats, rounded to nearest even. */
 #include "half.h"
 

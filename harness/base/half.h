@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* half.h - the 16-bit formats, rounded to nearest even. Shares no code with the library, because
  * the oracle rounds with it. */
 #ifndef HARNESS_HALF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interrupt.c - Ctrl-C, SIGTERM and SIGHUP. What runs in a handler calls only functions that may be
  * called there (signal-safety(7)); setitimer() is a system call and no more. */
 #include "interrupt.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interrupt.h - Ctrl-C, SIGTERM and SIGHUP: work ends in good order, and soon.
  *
  * From interrupt_catch() on, the first of them sets a flag that loops look at, so that they end in

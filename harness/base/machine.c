@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.c - what the operating system knows: cores, memory, the clock. */
 #include "machine.h"
 

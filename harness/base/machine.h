@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.h - what the operating system knows: cores, memory, the clock. */
 #ifndef HARNESS_MACHINE_H
 #define HARNESS_MACHINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* philox.c - Philox4x32-10 for the oracle: ten rounds of two 32 x 32 bit products, whose high
  * halves are mixed with the other words and with a key that advances every round. */
 #include "philox.h"

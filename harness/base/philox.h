@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* philox.h - Philox4x32-10 for the oracle, from its definition. Shares no code with the library. */
 #ifndef HARNESS_PHILOX_H
 #define HARNESS_PHILOX_H

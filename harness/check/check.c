@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - compares what an engine computed with the oracle. */
 #include "check.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.h - compares what an engine computed with the oracle. The rule is in tally.h. */
 #ifndef HARNESS_CHECK_H
 #define HARNESS_CHECK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* digest.h - hashes of the bits that a run wrote, to compare runs. */
 #ifndef HARNESS_DIGEST_H
 #define HARNESS_DIGEST_H

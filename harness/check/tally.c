@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tally.c - the errors of one tensor, and the bound they are compared with. */
 #include "tally.h"
 

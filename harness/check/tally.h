@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tally.h - the errors of one tensor, and the bound they are compared with.
  *
  * |got - exact| <= 2 min(N, G grain) + small, where `naive` is the plain evaluation in the trial's

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict.c - every check of one trial: the oracle, and the truth rules around it. */
 #include "verdict.h"
 

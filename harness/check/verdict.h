@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* verdict.h - runs one trial and holds everything against it: the oracle, and the truth rules
  * around it. */
 #ifndef HARNESS_VERDICT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c - the tensors of a trial: their shapes, views of them in memory, and synthetic values. */
 #include "data.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h - the tensors of a trial: their shapes, views of them in memory, and synthetic values.
  *
  * A synthetic value depends on (seed, tensor, batch, position, head, dim) alone, so every way to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terms.c - the arrays a trial adds to its scores, synthetic or from files. */
 #include "terms.h"
 

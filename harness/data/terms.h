@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terms.h - the arrays a trial adds to its scores: logits of the sinks and a bias, synthetic or
  * from files. Bias rows are queries and its columns keys, both by original position. */
 #ifndef HARNESS_TERMS_H

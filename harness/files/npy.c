@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* npy.c - .npy files, read and written without trust. */
 #include "npy.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* npy.h - .npy files, read and written without trust.
  *
  * Read: versions 1 and 2, little-endian, C order, of a type that makes sense for the flag, and a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outfile.c - files that appear only when complete. */
 #include "outfile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outfile.h - files that appear only when complete: written beside their place under another name,
  * flushed to disk, then renamed. */
 #ifndef HARNESS_OUTFILE_H

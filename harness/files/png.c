@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* png.c - grey pictures as .png and .pgm.
  *
  * A PNG is a signature and chunks (length, name, bytes, CRC-32); the pixels are one zlib stream,

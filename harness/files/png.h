@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* png.h - grey pictures as .png and .pgm, without a library: nothing is compressed, so the file is
  * a little larger than its pixels. */
 #ifndef HARNESS_PNG_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grid.c - the built-in conformance grid. */
 #include "gridlist.h"
 

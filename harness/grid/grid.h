@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grid.h - the built-in conformance grid: problem strings in groups, made by walking the lists
  * of what the library has, so that a new kernel, pattern, partition or strategy is tested
  * without an edit. */

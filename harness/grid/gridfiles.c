@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gridfiles.c - see gridfiles.h. */
 #include "gridfiles.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gridfiles.h - files that cases of the conformance grid read: bitmaps of blocks and a custom
  * order. They are temporary; after a failure they stay, so that its problem string can be tried
  * again. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gridlist.h - what the groups of the conformance grid share. */
 #ifndef HARNESS_GRIDLIST_H
 #define HARNESS_GRIDLIST_H

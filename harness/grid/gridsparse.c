@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gridsparse.c - the groups of the conformance grid that are about dilated and blocks patterns,
  * orders and score terms. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flags.c - one table of flags that feeds parsing and help of every verb. */
 #include "flags.h"
 

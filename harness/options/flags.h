@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flags.h - one table of flags that feeds parsing and help of every verb. */
 #ifndef HARNESS_FLAGS_H
 #define HARNESS_FLAGS_H

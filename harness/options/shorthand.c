@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shorthand.c - flags that stand for others. */
 #include "shorthand.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shorthand.h - flags that stand for others: --segment-lengths with --dilation-rates, and
  * --system. */
 #ifndef HARNESS_SHORTHAND_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c - the blocks pattern for the oracle, by the table of its terms, one pair at a time. */
 #include "blocks.h"
 

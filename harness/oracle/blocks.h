@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.h - the blocks pattern for the oracle, by the table of its terms, one pair at a time. */
 #ifndef HARNESS_BLOCKS_H
 #define HARNESS_BLOCKS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dilation.c - the dilated pattern for the oracle, by its formulas, one pair at a time. */
 #include "dilation.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dilation.h - the dilated pattern for the oracle, by its formulas, one pair at a time. */
 #ifndef HARNESS_DILATION_H
 #define HARNESS_DILATION_H

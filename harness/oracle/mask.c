@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mask.c - which keys a query sees, by the formulas of the pattern, one pair at a time. */
 #include "mask.h"
 

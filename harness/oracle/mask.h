@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mask.h - which keys a query sees, by the formulas of the pattern, one pair at a time. Part of the
  * oracle: it reads the pattern's text itself and shares no code with the library.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.c - attention in double precision, directly from its definition, one query row at a
  * time. */
 #include "oracle.h"

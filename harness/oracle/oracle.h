@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* oracle.h - attention in double precision, directly from its definition, one query row at a time.
  *
  * Beside the exact value of every number stand what an error bound is made of: the same sum in the

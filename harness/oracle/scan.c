@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.c - reading a pattern's text for the oracle. */
 #include "scan.h"
 

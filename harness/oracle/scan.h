@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scan.h - reading a pattern's text for the oracle. The library has accepted the text already, so
  * nothing here reports errors: text that is not understood is left. */
 #ifndef HARNESS_SCAN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* alibi.c - the slopes of ALiBi: standard ones, or a list. */
 #include "alibi.h"
 

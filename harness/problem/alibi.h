@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* alibi.h - the slopes of ALiBi: standard ones, or a list. */
 #ifndef HARNESS_ALIBI_H
 #define HARNESS_ALIBI_H

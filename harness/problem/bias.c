@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bias.c - what a trial may name as its bias: a kind of synthetic one, or a file. */
 #include "bias.h"
 

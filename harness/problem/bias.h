@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bias.h - what a trial may name as its bias: a kind of synthetic one, or a file. */
 #ifndef HARNESS_BIAS_H
 #define HARNESS_BIAS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.h - the library's order of a trial, from its name or from a file of positions. */
 #ifndef HARNESS_ORDER_H
 #define HARNESS_ORDER_H

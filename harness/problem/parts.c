@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parts.c - names the library knows, by kind, and the errors for other names. */
 #include "parts.h"
 

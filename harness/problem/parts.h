@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h - names the library knows, by kind ("kernel", "transport", "partition", "strategy"), and
  * the errors for other names. Nothing here lists the parts of the library: it asks. */
 #ifndef HARNESS_PARTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* places.c - the oracle's own view of an order: the original position of every index. */
 #include "places.h"
 

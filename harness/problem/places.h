@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* places.h - the oracle's own view of an order: the original position of every index. Shares no
  * code with the library. */
 #ifndef HARNESS_PLACES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* problem.c - problem strings, read into trials and written back. */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* system.c - systems by name: what they stand for, filled into a trial. */
 #include "system.h"
 

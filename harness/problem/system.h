@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* system.h - systems by name: what they stand for, filled into a trial. */
 #ifndef HARNESS_SYSTEM_H
 #define HARNESS_SYSTEM_H

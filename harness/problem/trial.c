@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trial.c - one case, field by field. */
 #include "trial.h"
 

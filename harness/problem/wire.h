@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wire.h - how the messages between ranks are looked after. */
 #ifndef HARNESS_WIRE_H
 #define HARNESS_WIRE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* maskfile.c - the mask of a pattern as a file. */
 #include "maskfile.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c - the figures of a run, from what its ranks counted. */
 #include "report.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h - the figures of a run, from what its ranks counted, and the JSON members that run
  * and plan share. */
 #ifndef HARNESS_REPORT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rings.c - a table of memory per rank over several rank counts, beside the closed formula of a
  * forward ring, which is worked out here on its own. */
 #include "rings.h"

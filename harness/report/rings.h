@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rings.h - `plan --rings 1,2,4,8`: memory per rank over several rank counts, beside the
  * formula. */
 #ifndef HARNESS_RINGS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.c - runs a trial through the library, on the ranks of this process. */
 #include "engine.h"
 

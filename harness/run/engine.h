@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* engine.h - runs a trial through the library on a ring of threads, or, where ranks are processes,
  * this process's part of it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forecast.h - what every rank of a trial would need and do, asked of the library without
  * running. */
 #ifndef HARNESS_FORECAST_H

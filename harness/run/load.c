@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load.c - the tensors of a run from files. */
 #include "load.h"
 

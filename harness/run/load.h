@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* load.h - the tensors of a run from files. The shapes of the files become the trial. */
 #ifndef HARNESS_LOAD_H
 #define HARNESS_LOAD_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - how fast this machine and the links of a trial are, for predictions: the library
  * measures, in a group like the one that would run the trial. */
 #include "measure.h"

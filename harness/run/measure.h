@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measure.h - what this machine and the links of a trial can do, for predictions. */
 #ifndef HARNESS_MEASURE_H
 #define HARNESS_MEASURE_H

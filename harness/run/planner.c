@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner.c - plans of a trial, one for each rank. */
 #include "planner.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* planner.h - plans of a trial, one for each rank. */
 #ifndef HARNESS_PLANNER_H
 #define HARNESS_PLANNER_H

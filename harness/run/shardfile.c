@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shardfile.c - the part of a rank in a .npy file of a whole tensor. */
 #include "shardfile.h"
 

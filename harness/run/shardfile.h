@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shardfile.h - the part of a rank in a .npy file of a whole tensor: read and written by offset, so
  * that no process has the whole tensor. */
 #ifndef HARNESS_SHARDFILE_H

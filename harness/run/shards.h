@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shards.h - the tensors of a rank: where they lie and what fills them. For engine.c alone; others
  * look at shards through engine.h. */
 #ifndef HARNESS_SHARDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.c - the results of a run into files: all of them, or none. */
 #include "store.h"
 

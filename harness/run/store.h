@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* store.h - the results of a run into files: all of them, or none. */
 #ifndef HARNESS_STORE_H
 #define HARNESS_STORE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c - collects what the ranks did, for the Chrome trace viewer. */
 #include "trace.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h - collects what the ranks did, for the Chrome trace viewer. */
 #ifndef HARNESS_TRACE_H
 #define HARNESS_TRACE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.c - writes JSON, indented, one member per line unless all is to be on one; lists of numbers
  * on one line. */
 #include "json.h"

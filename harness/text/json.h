@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.h - writes JSON. Handles commas, quotes and numbers that JSON cannot express (written as
  * null); nesting is the caller's. `key` is NULL inside a list. */
 #ifndef HARNESS_JSON_H

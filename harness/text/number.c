@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* number.c - numbers from text, strictly. */
 #include "number.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* number.h - numbers from text, strictly: no sign where none makes sense, no junk, no overflow.
  *
  * `what` is how the user wrote it ("--tokens", "n="), for the sentence. */

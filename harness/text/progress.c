@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.c - one line on the terminal: how far, and how long it will still take. */
 #include "progress.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h - one line on the terminal: progress, and the time left.
  *
  * Any number of threads report; the first one after a tenth of a second draws. Silent if stderr is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c - human-readable numbers: sizes, times, counts, bars; lines of words; and a string that
  * grows. */
 #include "text.h"

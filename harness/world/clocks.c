@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.c - how far apart the clocks of the processes of the world are.
  *
  * No process leaves a barrier before all have entered it. So this process entered before the first

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clocks.h - how far the clocks of the processes of the world are apart. */
 #ifndef HARNESS_CLOCKS_H
 #define HARNESS_CLOCKS_H

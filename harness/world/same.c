@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* same.c - see same.h. Every process sends a number for each flag, 0 if it was not given. */
 #include "same.h"
 

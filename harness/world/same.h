@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* same.h - do all processes of the world run the same command? Plans compare their problems by
  * themselves; this is for what only the command knows: files, passes and other work. */
 #ifndef HARNESS_SAME_H

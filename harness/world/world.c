@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.c - the processes that were started together, where ranks are processes. */
 #include "world.h"
 

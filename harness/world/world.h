@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* world.h - the processes that were started together, where ranks are processes.
  *
  * Each of them runs the whole command; the first one speaks for all. Where ranks are threads, or

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
 #include "api/handles.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - attention in one call: one rank, one run, nothing kept. */
 #include "api/handles.h"
 

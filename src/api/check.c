@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - argument checks that several entry points share. */
 #include <inttypes.h>
 #include <math.h>

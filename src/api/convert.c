@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* convert.c - arrays of numbers from one dtype to another. */
 #include <inttypes.h>
 

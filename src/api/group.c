@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* group.c - groups of ranks: their threads, their transport, and running them in one process. */
 #include <pthread.h>
 #include <stdarg.h>

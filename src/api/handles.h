@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* handles.h - the structs of the public handles, and the checks that entry points share. */
 #ifndef RA__API_HANDLES_H
 #define RA__API_HANDLES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - the public functions of layouts: making them, and permuting arrays. */
 #include <inttypes.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.c - the figures of a machine: what a caller gives, and measuring them. */
 #include <math.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - the allocator of the process. */
 #include "api/handles.h"
 

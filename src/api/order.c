@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - the public functions of orders: making them, and permuting arrays. */
 #include "pattern/order.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parts.c - what is available in this library on this machine, table by table. */
 #include <string.h>
 

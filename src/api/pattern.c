@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pattern.c - the public constructors of patterns. */
 #include <inttypes.h>
 #include <string.h>

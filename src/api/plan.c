@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c - making plans, and querying them. */
 #include <inttypes.h>
 #include <stdio.h>

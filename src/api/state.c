@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state.c - attention in pieces: a state that the caller folds keys into, in any order. */
 #include <inttypes.h>
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c - the table of backends. */
 #include "backend/backend.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h - the contract between exec and what computes: one kind of device, its memory, and
  * whole steps of a program run on it.
  *

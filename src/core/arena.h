@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arena.h - one walk over the memory of a plan. With a counting arena it answers how many bytes the
  * plan will take; with a real one the same walk takes them. What takes memory fills it in only
  * where the arena is real.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buffers.c - see buffers.h. A plan has few buffers, so lists are searched linearly. */
 #include "core/buffers.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* buffers.h - the buffer pool of one rank: memory of its device. Plans of a rank run one at a time
  * and keep nothing in their buffers between runs, so a large buffer may be held by many plans at
  * once, though never twice by one. Used by the thread of the rank only: there are no locks. */

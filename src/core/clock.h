@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.h - the monotonic clock: seconds, and condition variables with deadlines on it. */
 #ifndef RA__CORE_CLOCK_H
 #define RA__CORE_CLOCK_H

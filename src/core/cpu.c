@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - CPU features by the compiler's own query, which also asks the operating system. */
 #include "core/cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h - the features of this CPU, queried at run time, so that one binary runs everywhere. True
  * only if the operating system saves the registers too. Always false on machines that are not
  * x86. */

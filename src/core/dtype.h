@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dtype.h - converts one number between its storage format and f32. Kernels convert whole vectors
  * by other means and must agree with these to the bit: widening is exact, narrowing rounds to
  * nearest even. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* event.h - "done up to here", and the heartbeat of a rank that waits for it.
  *
  * An event belongs to whoever made it: a backend for a step, which may run it late, or nobody: then

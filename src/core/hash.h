@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hash.h - FNV-1a, to compare the problems of ranks. Not secure against deliberate collisions. */
 #ifndef RA__CORE_HASH_H
 #define RA__CORE_HASH_H

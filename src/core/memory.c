@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - the process-wide allocator, with accounting of every byte. A header of one cache line
  * precedes each allocation, so ra__free needs nothing but the pointer and alignment is kept. */
 #include "core/memory.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.h - every allocation of the library, counted by purpose. An account belongs to one rank;
  * exec never allocates, so accounts change only while handles are made and destroyed. */
 #ifndef RA__CORE_MEMORY_H

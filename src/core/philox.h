@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* philox.h - Philox4x32-10, the counter-based generator of dropout, random blocks and shuffles: the
  * same number for the same counter, on any rank and in any order. */
 #ifndef RA__CORE_PHILOX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c - finds, opens and checks plug-ins. */
 #include "core/plugin.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.h - parts with heavy dependencies, found at run time.
  *
  * A plug-in is a module that exports one table, `ra_plugin`, and receives a table of functions it

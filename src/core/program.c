@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - names and facts about buffers and steps, and where keys are split. */
 #include "core/program.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* program.h - what one rank does, as plain data: steps over numbered buffers, and the dependencies
  * between them. The plan writes programs, a backend runs their steps, exec puts them in order. None
  * of the three knows how the others work.

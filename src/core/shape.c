@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shape.c - geometry of runs. */
 #include "core/shape.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shape.h - the numbers of a problem after its defaults are filled in, and visibility as geometry:
  * runs of positions, bands around the diagonal, and the keys a row sees. */
 #ifndef RA__CORE_SHAPE_H

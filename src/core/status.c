@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.c - the sentence of the last failure, per thread. */
 #include "core/status.h"
 

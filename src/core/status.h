@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.h - how errors are made and passed on. The function that finds an error sets its sentence
  * with ra__fail; callers pass it on with RA__TRY and add nothing. */
 #ifndef RA__CORE_STATUS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sum.h - a checksum of the bytes of a message: 64 bits, to detect what a network, a driver or a
  * stray write changed. Not secure against deliberate changes.
  *

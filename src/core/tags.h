@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tags.h - the tags of messages between ranks. All of them are here, so that no two kinds of
  * message can be confused. A tag is a fingerprint of the plan (15 bits), then hop and topic
  * (16). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terms.h - what is done to a score besides scale q.k, and masks given by arrays. Filled once per
  * run and the same for every job of it; NULL for a plan without any of this.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* version.h - the version of the header this was compiled with, as text. */
 #ifndef RA__CORE_VERSION_H
 #define RA__CORE_VERSION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* call.c - one call: where the buffers of its program are, and its score terms. */
 #include "core/philox.h"
 #include "exec/exec.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exec.h - runs the programs of a plan: the one place where plan, backend and transport meet. It
  * issues steps when the steps they wait for have been issued or are done, moves messages, counts,
  * and reports errors. It never looks at a number of a tensor. */

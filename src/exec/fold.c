@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold.c - see fold.h. The program of a fold is written anew each time, since keys come in any
  * ranges, into memory that is kept: after the first folds of a size nothing is allocated. */
 #include "exec/fold.h"

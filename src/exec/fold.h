@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fold.h - folding a range of keys into a state that the caller holds: a program of one step. */
 #ifndef RA__EXEC_FOLD_H
 #define RA__EXEC_FOLD_H

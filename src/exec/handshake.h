@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* handshake.h - before its first message a plan compares its problem with that of every other
  * rank. */
 #ifndef RA__EXEC_HANDSHAKE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* location.h - where tensors and packed numbers of a call are, as a backend sees them. */
 #ifndef RA__EXEC_LOCATION_H
 #define RA__EXEC_LOCATION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measure.c - what a rank and its links can do, measured by all ranks of a group together: small
  * and large messages to the next rank, as a ring sends them, then a small problem on each rank by
  * itself. Ranks go in step, so that those which share cores or a wire share them here too, and the

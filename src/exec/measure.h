@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* measure.h - how fast the links of a group and the kernels of its ranks are. */
 #ifndef RA__EXEC_MEASURE_H
 #define RA__EXEC_MEASURE_H

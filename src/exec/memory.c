@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c - the memory of a plan, in one walk: buffers, what the backend needs, messages,
  * bookkeeping. A counting arena answers what the plan will take, a real one takes it. */
 #include "core/dtype.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* probe.c - a small problem that one rank of a group computes by itself, with the threads of the
  * group, to see how fast its kernel is. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rank.h - one rank of a group: its device, its link, and the control messages between ranks. These
  * are few and small, in host memory, and never travel with the data of a program. */
 #ifndef RA__EXEC_RANK_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.c - adds up the states that the ranks of a group have folded from their own keys.
  *
  * Every rank sends its state to every other and adds up all of them itself, in the order of ranks:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* reduce.h - states that callers hold: merging two of them, and adding up those of a group. */
 #ifndef RA__EXEC_REDUCE_H
 #define RA__EXEC_REDUCE_H

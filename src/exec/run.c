@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run.c - one run of a program. A step is issued as soon as the steps it waits for allow it: steps
  * of the device may still be in its queue, since the device keeps their order; a round of messages
  * is waited for here. Steps are looked at in the order of the program, and rounds are posted in

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* share.h - a few bytes from every rank to every other. */
 #ifndef RA__EXEC_SHARE_H
 #define RA__EXEC_SHARE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* block.h - how a key run is split into key blocks. Blocks start at multiples of the block size
  * counted in pos / pos_step, not at the start of the run. So a key has the same column in the same
  * block however the run was split before. */

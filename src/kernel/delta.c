@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* delta.c - delta = rowsum(dout * out) - dlse, which backward needs once per query row. It is a
  * small part of the work of backward, so one plain loop serves every kernel. Sums are in double,
  * several at a time, because a single chain would be limited by latency. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.c - the table of kernels and the choice among them. */
 #include "kernel/kernel.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.h - the contract between exec and the kernels.
  *
  * A kernel folds keys into the running softmax (m, l, acc) of some query rows, or, backward, adds

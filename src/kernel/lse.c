@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lse.c - see lse.h. */
 #include "kernel/lse.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lse.h - which rows backward can recompute weights for, from an LSE in f32.
  *
  * A weight is exp(x - LSE). An LSE of 2^20 is rounded by up to 1/16 in f32, and all weights of its

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* score.h - the effect of core/terms.h on one query and one key: the definitions, for kernels that
  * go key by key, and for comparison with the loops of the others. */
 #ifndef RA__KERNEL_SCORE_H

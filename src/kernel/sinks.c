@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sinks.c - the gradient of the sinks. The weight of a sink is exp(sink - LSE) and its value 0, so
  * its gradient is that weight times -delta. Once per query row: plain C in double. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state.c - see state.h. Called once per row, so plain C and double where it helps. */
 #include "kernel/state.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* state.h - the running softmax (m, l, acc) of one query row in f32, outside the kernels: how two
  * states are merged, how a state becomes output, and how two finished outputs are merged. m is in
  * units of log2, as in kernel.h; LSE is a natural logarithm. m = -inf is the empty state. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bitmap.c - see bitmap.h. */
 #include "pattern/bitmap.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bitmap.h - which blocks are active, from memory or from a .npy file of booleans. */
 #ifndef RA__PATTERN_BITMAP_H
 #define RA__PATTERN_BITMAP_H

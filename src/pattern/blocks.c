@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c - block-sparse attention: query block i sees key block j if any given term makes the
  * pair active.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* causal.c - a query sees the keys up to its own position. */
 #include "pattern/pattern.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dilated.c - LongNet's dilated attention. A branch (w, r) splits positions into segments of w;
  * head j selects every r-th position of a segment from an offset on, for queries and keys alike,
  * and selected queries see the selected keys of their segment. Branches add up to one multiset of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* full.c - every query sees every key. */
 #include "pattern/pattern.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hilbert.c - positions as cells of a grid, visited along the Hilbert curve of the smallest
  * power-of-two square that holds the grid. The curve starts at row 0, column 0 and ends in the top
  * right corner; cells outside the grid, or after the last position, are skipped. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kinds.h - what callers give to a kind of pattern that is not text or up to two numbers. */
 #ifndef RA__PATTERN_KINDS_H
 #define RA__PATTERN_KINDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - the table of orders, and orders from text. */
 #include "pattern/order.h"
 

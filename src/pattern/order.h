@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.h - a permutation of positions in which patterns and partitions are laid out. Knows nothing
  * about ranks. */
 #ifndef RA__PATTERN_ORDER_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse.c - patterns as text: NAME[:ARGS][;WORD]..., read and written. Words that a kind does not
  * know are modifiers: causal, docs=0,...,n. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pattern.c - the table of kinds, and patterns as values: creating, copying, comparing,
  * checking. */
 #include "pattern/pattern.h"

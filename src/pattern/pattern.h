@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pattern.h - which keys a query sees, in global positions. Knows nothing about ranks.
  *
  * A kind of pattern says which keys a run of queries may see; the modifiers `;causal` and `;docs=`

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefix.c - every query sees the first N keys; after them it is causal. */
 #include "pattern/pattern.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ratios.c - see ratios.h. */
 #include "pattern/ratios.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ratios.h - lists "a/b,a/b,..." of a pattern's text: branches of dilated, levels of blocks. */
 #ifndef RA__PATTERN_RATIOS_H
 #define RA__PATTERN_RATIOS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - the rows of a pattern: the tiles of its kind, with the modifiers applied. */
 #include <inttypes.h>
 

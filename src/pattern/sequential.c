@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sequential.c - positions unchanged. */
 #include "pattern/order.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shuffled.c - positions in random order, the same for the same seed: for comparison, to see what
  * locality is worth. */
 #include "core/philox.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.h - parts of a pattern's text, read without copies, and text that is written in parts. */
 #ifndef RA__PATTERN_TEXT_H
 #define RA__PATTERN_TEXT_H

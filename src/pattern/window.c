@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* window.c - a query sees the keys from position - L to position + R. */
 #include "pattern/pattern.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* 2d.c - teams of U neighbouring ranks exchange heads, and R teams form rings: ranks of one machine
  * form a team, machines form the ring. */
 #include <inttypes.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* allgather.c - every rank first collects all keys its queries see, in global order, then works on
  * them at once. Costs the memory of all those keys; gives the same bits for every rank count,
  * because a row sees its keys in the same order and in the same key blocks on every rank.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - ATTEND steps: rows split by the buffer that holds their keys, and folded into families
  * if they repeat with constant advances. */
 #include <limits.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* auto.c - the strategy that stands for the one that is predicted to be fastest; choose.c makes
  * that choice. */
 #include "plan/plan.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choose.c - the strategy "auto": makes plans of all candidates, predicts their times, and chooses
  * the fastest. Every rank chooses the same one, because the choice depends only on the problem, the
  * options and figures that are the same on all ranks. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* choose.h - predictions: the figures they are made with, and the strategy "auto", which chooses by
  * them. */
 #ifndef RA__PLAN_CHOOSE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* contiguous.c - rank p owns one range of positions. */
 #include "plan/layout.h"
 

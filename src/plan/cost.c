@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cost.c - the cost model: how long a program takes, from a few numbers about the machine. The
  * processor runs all steps but rounds, in order, each when the rounds it waits for are complete.
  * The link carries one round after the other, from the time when the processor reaches it. A round

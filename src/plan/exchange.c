@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exchange.c - messages: rounds of transfers, their EXCHANGE steps, and the copies through host
  * memory where messages cannot reach the device. */
 #include "plan/builder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* explain.c - a program as text, a line per step. */
 #include <inttypes.h>
 #include <stdio.h>

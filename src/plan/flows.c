@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flows.c - a dense ring: which rows of a block travel from rank to rank, and how far.
  *
  * The readers that a block of owner o still has to visit behind this rank are neighbours on the

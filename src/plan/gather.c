@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - steps of pieces: GATHER, LOAD and STORE. A piece says which numbers go where; what the
  * strategies know is tokens of KV blocks, by KV head or of all heads. */
 #include "plan/builder.h"

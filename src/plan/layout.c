@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c - building layouts from a rule or from the caller's runs. */
 #include "plan/layout.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.h - which positions a rank owns, and where in its shard they are stored.
  *
  * A shard has its positions in ascending order, so it is a list of runs, one after the other, that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* machine.c - the figures for predictions: those of the caller come first, then measured ones, then
  * defaults. */
 #include <stdio.h>

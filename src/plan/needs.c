@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* needs.c - exactly which tokens of a block a reader sees: tokens are marked bit by bit, per KV
  * head if these differ, and a left-to-right search turns the marks into few pieces. Owner and
  * reader both compute it in the same way, so they agree without a message. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* owners.c - whose blocks hold a key: the runs of all shards by their first positions. Of P blocks
  * a run of keys lies in few, mostly, and these are found without asking each. */
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pairs.c - how many query-key pairs a program folds, without folding them. */
 #include <stdlib.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h - from a problem to the two programs of one rank (core/program.h): who owns what, who
  * needs what, in which order. Knows no kernel, no transport and no memory; exec brings those.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ring.c - KV blocks go from rank to rank, always to the next one; a block stops where no later
  * rank needs it. Sparse patterns send tokens directly to their readers instead: see straight.c.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.c - the rows of a rank's queries, one after the other. They are generated whenever they are
  * needed: a sparse pattern can have more of them than a plan should keep. */
 #include "plan/builder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spans.c - see spans.h. */
 #include "plan/spans.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* spans.h - sets of positions as ranges, ascending and apart; as many as it takes. */
 #ifndef RA__PLAN_SPANS_H
 #define RA__PLAN_SPANS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* storage.c - how the numbers of each buffer are stored, and how many bytes that takes. */
 #include "core/dtype.h"
 #include "plan/builder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* straight.c - the ring of a sparse pattern: what a rank sees of a block comes directly from its
  * owner, packed, and nothing else is sent. Hop h: rank p works on what rank p - h sent it while the
  * tokens of rank p - h - 1 arrive; a hop in which no rank needs anything has no messages.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* striped.c - rank p owns positions p, p + P, p + 2P, ... */
 #include "plan/layout.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* swap.c - the all-to-all of a team: heads are exchanged against tokens before a program, and
  * results are exchanged back after it.
  *

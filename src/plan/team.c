@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.c - see team.h. */
 #include <inttypes.h>
 #include <stdlib.h>

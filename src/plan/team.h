@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* team.h - neighbouring ranks that exchange heads: each gets a slice of the heads, for the
  * positions of all of them. For the rest of the plan a team is then one rank that owns all these
  * positions, and each member solves a problem of its own with fewer heads. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ulysses.c - all ranks are one team: an all-to-all gives each a slice of the heads for all
  * positions, attention runs without further messages, and a second all-to-all returns the
  * results. */

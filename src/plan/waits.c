@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* waits.c - what each step reads and writes, and which steps it therefore has to wait for: those
  * that wrote what it reads, and those that read or wrote what it writes. */
 #include "plan/builder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zigzag.c - 2P chunks; rank p owns chunk p from the front and chunk p from the back, so that
  * causal work is the same for every rank. */
 #include "plan/layout.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* custom.c - a rank whose messages are sent by the caller's callbacks. Adds what every transport
  * provides: an abort that is noticed between slices of work, and sentences that name rank and
  * hop. */

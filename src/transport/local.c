@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* local.c - ranks as threads of one process, with their own buffers and real copies.
  *
  * The ranks share a hub. A message waits there until its counterpart is posted; the rank that posts

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transport.c - the table of transports: the built-in ones, then those of plug-ins. */
 #include "transport/transport.h"
 

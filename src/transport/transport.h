@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h - the contract between exec and what sends bytes between ranks.
  *
  * exec posts rounds: a round holds sends and receives that start together, and is waited for before

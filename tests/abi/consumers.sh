@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # What is installed can be used: with find_package() and with pkg-config, shared and static, and also
 # after the whole tree was moved.
 # usage: consumers.sh BUILD_DIR CMAKE CC

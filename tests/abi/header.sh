@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Each public header compiles alone, as C99 and as C++11, without a warning; that of MPI where mpicc is.
 # No struct of ringattn.h has padding: a later version could put a field there, and callers of this one
 # leave anything in it. A C++ program hands over const data without a cast.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The shared library exports exactly the functions its header declares, each with the version of its ABI.
 # usage: symbols.sh LIBRARY
 set -eu

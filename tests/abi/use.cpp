@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 // use.cpp - inputs that a C++ program may only read go to the library as they are. Compiled, not run.
 #include <vector>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c - attention by the public API against a plain double-precision loop, over every
  * partition, strategy and a few rank counts: is a new pattern, kernel or transport used, and
  * right?

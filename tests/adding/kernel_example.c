@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiny.c - the smallest kernel that keeps the contract of kernel.h: one key at a time. */
 #include <math.h>
 

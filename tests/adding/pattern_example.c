@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* distances.c - a query sees the keys that lie exactly so many positions before it: a list of any
  * length, which the pattern keeps. */
 #include "core/hash.h"

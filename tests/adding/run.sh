@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Follows the three recipes of docs/ADDING.md to the letter, in a copy of the tree: one file and one
 # line of a .list each for a pattern, a kernel and a transport, and the pattern's formula for the
 # oracle. Then builds, and sees that each is listed, used and right. Exits with 77 without a compiler.

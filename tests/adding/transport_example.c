@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* paced.c - the local transport with a wire of limited speed between the ranks, to see what a
  * slower network would cost. A round is done when its bytes have had the time they need. */
 #include <time.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # bench/peers/compare from outside: peers.sh BUILD_DIR
 #
 # Its own rivals, in plain Python, are right, wrong, absent, picky or short-lived; OpenBLAS is asked

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """A rival in plain Python for tests/bench/peers.sh: the name it is called by decides what is wrong with it.
 
 right.py computes attention by definition; wrong.py adds a little to one number; late.py ends in the middle

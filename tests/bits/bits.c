@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bits.c - do two versions of the library give the same bits?
  *
  *     bits record  FILE [--step N] [KERNEL...]   runs the conformance grid with each kernel, writes

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A recording compares equal with itself, a changed digest is found, and every kernel is in it.
 # usage: run.sh BUILD_DIR
 set -eu

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What the cases of the command share. run.sh sets $ringattn, $work, $here, $passed and $failed.
 
 pass() { passed=$((passed + 1)); }

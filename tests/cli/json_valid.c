@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json_valid.c - exits 0 if stdin is one JSON value, as RFC 8259 has it, and nothing else. */
 #include <ctype.h>
 #include <stdbool.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Decodes a .png or .pgm that `ringattn plan --mask` drew and compares it with the .npy of the same
 mask: picture.py PICTURE MASK.npy. Needs nothing but Python."""
 

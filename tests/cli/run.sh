@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Golden tests of the command, from outside: run.sh BUILD_DIR [CASE...]
 #
 # A case is a file of cases/, named without its folder and ending; without names, all of them run. Each

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Every compiler builds every kernel of this CPU's family, whatever names it gives to its macros.
 # usage: compilers.sh BUILD_DIR CMAKE
 set -eu

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Inside another project, ringattn builds its libraries and nothing else, and does not impose its rules.
 # usage: subproject.sh BUILD_DIR CMAKE CC
 set -eu

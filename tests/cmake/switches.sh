@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Each switch leaves out what it names, and `make install` installs no packages.
 # usage: switches.sh BUILD_DIR CMAKE CC
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_calls.c - ranks that call the library in different ways: one whose arguments are refused,
  * and ranks that run different plans. No rank may wait for ever, and none may get a result. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_custom.c - messages sent by the caller's callbacks: the same bits as between threads, and an
  * error of a callback reaches the caller with its sentence, rank and hop. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_deadlock.c - ranks that all live and all wait, because they run different plans: each
  * waits for what the other will never send. That too must end within the timeout. */
 #include <setjmp.h>

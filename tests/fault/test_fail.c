@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fail.c - a rank that fails, is aborted or is stopped ends all others quickly, with a
  * sentence that says who and why; and a group that has failed refuses to go on. */
 #include <setjmp.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_memory.c - an allocator that fails at the n-th call, for every n: the whole API ends in
  * RA_ERR_MEMORY, has no memory allocated afterwards, and no rank waits for one that could not go
  * on. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_mismatch.c - ranks that were given different problems say so before the first key is sent,
  * and name the rank and what differs, as people write it. */
 #include <setjmp.h>

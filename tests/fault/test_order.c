@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_order.c - late messages and messages in another order change no bit of any result. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_stall.c - a rank that stops ends all others within the timeout, with a sentence that names
  * rank, peer and hop; a rank that works for long and sends heartbeats ends no other. */
 #include <setjmp.h>

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Builds the module with every MPI there is, and runs the one command with each. A program and a module of
 # different families refuse one another.
 # usage: families.sh BUILD

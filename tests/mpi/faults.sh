@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Processes that die, stop, disagree, or cannot read or write: the others end in time with a sentence that
 # says who and where, exit status 3 (2 for a wrong input), and leave no file behind.
 # usage: faults.sh BUILD LAUNCHER [REPETITIONS]

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Files that processes read and write in parts hold the same bytes as those of one process with as many
 # ranks: in any partition and order, converted or not, forward and backward.
 # usage: files.sh BUILD LAUNCHER

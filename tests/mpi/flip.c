@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flip.c - a wire that changes one bit: loaded before MPI (LD_PRELOAD), it sends the n-th large
  * message of one rank with the exponent of one of its numbers changed. The sender's own memory
  * stays as it is.

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Patterns x strategies x partitions over processes, against the fp64 oracle; what was sent against what
 # was planned; the bits of allgather against those of one rank. RINGATTN_LONG=1 leaves nothing out.
 # usage: grid.sh BUILD LAUNCHER PROCESSES

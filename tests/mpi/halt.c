@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* halt.c - a process that stops while it gives files their names: loaded before all else
  * (LD_PRELOAD), it stops the process (SIGSTOP) before its n-th rename of a .npy file,
  * RINGATTN_TEST_HALT=n. */

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # A ring over hosts that have nothing in common but a network: network namespaces with links of a given rate,
 # by tools/virtual-hosts. Results are right, communication is hidden or reported, and a link that is cut ends the
 # run on both sides of the cut.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* idle.c - a process of MPI that does nothing, and the high-water mark of its memory in bytes: what
  * every process takes before the library comes. */
 #include <mpi.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* late.c - an MPI that is late: two processes, and calls of MPI that this program answers itself. A
  * receive that MPI does not give back after a failure keeps its memory, and neither a note nor a
  * message that is late keeps others from leaving. And what MPI was asked for when ranks do not come

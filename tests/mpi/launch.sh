@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # launch.sh - sourced by the tests of the mpi transport: `launch P COMMAND...` runs processes of the MPI
 # whose launcher is $launcher, for $launch_limit seconds at most (100). Skips with a clear word where there is none.
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* levels.c - what the mpi transport asks of a program that initialised MPI itself: enough of MPI's
  * threads, the right one of the program's, and a communicator; and that it ends nothing it did not
  * begin. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link.c - the mpi transport by itself, three processes: what is sent arrives, and faults are
  * reported to all ranks with names. Run by a launcher; every process checks its own side. */
 #include "support/test.h"

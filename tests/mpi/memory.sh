@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # The high-water mark of every process, less that of an idle one of as many, against the formula of
 # docs/DESIGN.md: within 10%. Prints the tables of docs/CLUSTER.md; with RINGATTN_LONG=1 for its 262,144
 # tokens. Documents that lie on all ranks (striped) let whole blocks go all the way round, as without

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Plug-ins are found where they are said to be, and those that cannot be used are reported by name.
 # usage: plugin.sh BUILD CC
 set -eu

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* problems.c - prints problems for `ringattn verify` over processes, one a line, walking the
  * library's lists: every sample of a pattern x strategy x partition.
  *

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Programs that several processes run together: the transport by itself, with an MPI that is late, what it asks of a program that
 # began MPI itself, and the example.
 # usage: programs.sh BUILD LAUNCHER

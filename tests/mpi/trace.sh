@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # A timeline over processes has the events of one over threads, of every rank, and on one clock: also
 # where the processes have different ones.
 # usage: trace.sh BUILD LAUNCHER

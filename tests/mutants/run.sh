@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Breaks the code on purpose, one mutant of mutants.list at a time, and expects the tests to notice.
 # usage: run.sh [-m] [NAME...]     only these mutants; -m prints the table of docs/TESTING.md
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_coarse.c - scores so large that an LSE in f32 cannot say them: forward is right, and
  * backward refuses, on every rank, instead of giving 0 or inf for gradients. Rows whose gradient is
  * 0 anyway are no reason to refuse, and stay 0. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_counts.c - hops, bytes, pairs and FLOPs of every rank against closed formulas, and against a
  * count by brute force over all pairs of positions. The lab compares every run with its
  * forecast. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_decode.c - few queries at the end of many keys that are distributed over ranks: by plans,
  * and token by token with states that the ranks fold and merge. Both give what one pass over the
  * whole sequence gives for the same queries. */

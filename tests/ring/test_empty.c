@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_empty.c - a cache without keys: every row of the result is 0 and its LSE -inf, and gradients
  * are 0, for every kernel, strategy, partition and number of ranks. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gradient.c - dQ, dK, dV and dsinks against finite differences of the library's own forward
  * pass: no formula of the gradient is used. The loss is sum(dout * out) + sum(dlse * lse) over the
  * rows that see something. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_grid.c - every kernel x pattern x partition x strategy x rank count, forward and backward,
  * against the fp64 oracle. The lists are walked, so a new row is tested without an edit. Short runs
  * take every eleventh point. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_late.c - the engine with a backend and a transport that take every freedom their contracts
  * leave (support/late.h): whatever the conformance grid computes comes out bit for bit as with the
  * CPU backend and the local transport. Short runs take every so-many-th problem. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_memory.c - bytes per rank: what plans say against the formulas, against what an allocator
  * really gave, and against budgets; and that running allocates nothing. */
 #include "support/counter.h"

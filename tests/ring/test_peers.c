@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_peers.c - the grids that other implementations of this field test themselves with, at sizes
  * that take seconds; at their own sizes with RINGATTN_LONG=1. */
 #include "support/expect.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_reduce.c - ranks that fold their own keys and add up their states: all get what one rank
  * gets from all keys, with the same bits; a second time allocates nothing; and who does not fit
  * is named. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sparse.c - the work, the messages and the memory of dilated and blocks patterns, against
  * formulas written here: nothing is asked of the library but its forecast. Some cases are run as
  * well; the lab holds what they counted against the forecast. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_terms.c - score terms in rings: softcap, ALiBi, bias, sinks and dropout must not depend on
  * which rank computes a row, in which order its keys arrive, or where they are stored. Against the
  * oracle, and directly: what was dropped is read off the output, sinks follow from the result

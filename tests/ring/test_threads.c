@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_threads.c - results do not depend on the number of threads, bit for bit, forward and
  * backward, on problems large enough that a backward step is split into chunks of keys and queries;
  * and with many threads they are still right. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_trace.c - the timeline accounts for every step of a program, and for all of a run's time. */
 #include "support/test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_truth.c - the rules for every pattern, partition, strategy and rank count: weights that add
  * up to one, which token can change which result, errors that do not grow with the ring, any
  * length, and the same bits again. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amx_emulated.c - the amx kernel with its tiles in plain C, so that what is built on tiles is
  * tested wherever there is the rest of what it needs. Compiled with the flags of the kernel's
  * folder. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counter.c - an allocator that counts what the library takes from it, and can run dry. */
 #include "support/counter.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* counter.h - an allocator that counts what the library takes from it, and can run dry. */
 #ifndef TESTS_SUPPORT_COUNTER_H
 #define TESTS_SUPPORT_COUNTER_H

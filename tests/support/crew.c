@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* crew.c - see crew.h. */
 #include "support/crew.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* crew.h - a small problem that all ranks of a group compute, each on a thread of its own, and
  * what became of every rank. Tests change what they want to break between crew_open() and
  * crew_start(). */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dice.c - problems thrown by dice. */
 #include "support/dice.h"
 

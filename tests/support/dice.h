@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dice.h - random problems, the same in every run: combinations that no list contains. */
 #ifndef TESTS_SUPPORT_DICE_H
 #define TESTS_SUPPORT_DICE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* expect.c - what the fp64 oracle says of a trial. */
 #include "support/expect.h"
 

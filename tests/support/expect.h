@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* expect.h - what the fp64 oracle says of a trial, kept so that every kernel, ring, partition and
  * strategy is compared with one evaluation.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* faulty.c - see faulty.h. */
 #include "support/faulty.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* faulty.h - a transport that misbehaves by a script: it delays, reorders, stalls and fails, and is
  * otherwise the transport it is wrapped round. It never changes a byte. */
 #ifndef TESTS_SUPPORT_FAULTY_H

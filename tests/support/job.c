@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.c - kernel jobs: their tensors, running them, and how near the reference they must come. */
 #include "support/job.h"
 

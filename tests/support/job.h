@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.h - a kernel job, its tensors, and what a slow reference in double says of it: for tests that
  * call the kernels of kernel.list themselves, with or without score terms. It knows nothing of
  * patterns, plans and rings.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_reference.c - attention in double, directly from its definition, over the pairs of a job. It
  * shares no arithmetic with the library, its random numbers included. */
 #include "support/job.h"

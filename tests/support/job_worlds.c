@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_worlds.c - see job_worlds.h. */
 #include "support/job_worlds.h"
 

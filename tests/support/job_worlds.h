@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job_worlds.h - key runs and worlds that several tests of kernels share. */
 #ifndef TESTS_SUPPORT_JOB_WORLDS_H
 #define TESTS_SUPPORT_JOB_WORLDS_H

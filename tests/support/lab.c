@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lab.c - runs one trial through the public API over a group in this process. */
 #include "support/lab.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lab.h - runs one trial through the public API over a group in this process.
  *
  *     lab_open()      reads a problem string, makes synthetic inputs in global order
@@ -46,7 +47,7 @@ struct lab {
         whole[TENSOR_COUNT]; /* packed, in global order; inputs may be changed before start */
     ra_group **groups;
     struct lab_rank *rank;
-    size_t pool_threshold;  /* of the group; 0 = the library's */
+    size_t pool_threshold;                         /* of the group; 0 = the library's */
     void (*regroup)(ra_group **groups, int ranks); /* changes the group once it is made; NULL */
     const struct lab *host; /* a started lab whose group this one joins; NULL: one of its own */
 };

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* late.h - a backend and a transport that take every freedom their contracts leave, for tests.
  *
  * The backend's memory cannot be touched outside it: its pointers fault. It has two queues, for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mailbox.c - see mailbox.h. */
 #include "support/mailbox.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mailbox.h - a custom transport for tests: messages in one box in this process, by the public
  * callbacks only. It can be told to fail at a call, and counts its calls. */
 #ifndef TESTS_SUPPORT_MAILBOX_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test.c - checks that show the library's sentence. */
 #include "support/test.h"
 

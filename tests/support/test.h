@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test.h - what every test program includes: cmocka, its own headers in the right order, and checks
  * that show the library's sentence. */
 #ifndef TESTS_SUPPORT_TEST_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* walk.c - walks the lists of what the library has. */
 #include "support/walk.h"
 

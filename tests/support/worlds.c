@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worlds.c - see worlds.h. */
 #include "support/worlds.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* worlds.h - plans of all ranks together, for many problems, and a walk over the rows of a plan. */
 #ifndef TESTS_SUPPORT_WORLDS_H
 #define TESTS_SUPPORT_WORLDS_H

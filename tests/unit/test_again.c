@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_again.c - a plan runs again and again without taking memory, and gives the same bits each
  * time: every pattern and strategy, so with head sets, pieces and families. */
 #include "support/counter.h"

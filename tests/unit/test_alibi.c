@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_alibi.c - the standard slopes, against numbers computed by hand from the original
  * definition, in exponents and in decimals. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_api.c - the outside of the library: wrong arguments give a status, a sentence and no change;
  * structs of older and newer callers; names of statuses and parts. */
 #include "support/walk.h"

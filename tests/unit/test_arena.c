@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_arena.c - the two walks over the memory of a plan: what is counted is what is taken, and too
  * much is said to be. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_bench.c - what a benchmark rests on: medians, ceilings on threads that run at once, and the
  * rule that nothing is faster than its ceiling. Figures themselves are not tested. */
 #include "support/test.h"

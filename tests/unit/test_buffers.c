@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_buffers.c - the buffer pool of a rank: which plans share which buffer, what is counted, what
  * stays and what is freed; and that plans which share their buffers give the same bits as plans
  * which do not. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_busy.c - a handle serves one thread at a time: a second one is refused with a sentence, and
  * harms neither the call that is running nor later ones. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_check.c - the check against the oracle finds what is wrong: small changes of results whose
  * scores are large, and NaN where there must be none, or none where there must be. */
 #include "support/test.h"

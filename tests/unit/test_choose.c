@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_choose.c - the strategy "auto": every rank chooses the same, what is chosen is what is
  * predicted to be fastest, and predictions are those of three numbers. */
 #include "support/walk.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_dtype.c - conversions between bf16, f16 and f32: every 16-bit pattern there and back, and
  * narrowing against a search for the nearest pattern. */
 #include <setjmp.h>

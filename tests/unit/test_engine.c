@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_engine.c - a run plans once per rank, and the forecast is that of the plans it runs. The
  * linker sends the harness's calls of ra_plan_create here (--wrap). */
 #include "support/test.h"

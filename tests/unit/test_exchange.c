@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_exchange.c - the steps of all ranks together: every message has its counterpart, in the same
  * order on both sides; ranks do not wait for one another in a circle; and every step waits for all
  * steps before it that use its buffers. */

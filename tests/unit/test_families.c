@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_families.c - plans of long sequences stay small: rows of a regular pattern are folded into
  * families, so that neither time nor memory grows with the number of segments or blocks. What they
  * fold is counted by closed formulas; unit/plan has every pair of short ones. */

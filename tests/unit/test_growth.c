@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_growth.c - planning one rank of a ring takes a time that grows with the ranks, not with
  * their square, and is short enough to end soon after a signal. CPU time, the least of a few tries:
  * other work on the machine does not count. */

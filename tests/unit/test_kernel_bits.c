@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_bits.c - a row's bits depend on its own queries and keys alone. */
 #include "support/job.h"
 #include "support/job_worlds.h"

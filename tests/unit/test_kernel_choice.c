@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_choice.c - which kernel is chosen, and why. */
 #include "support/job.h"
 

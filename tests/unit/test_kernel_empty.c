@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_empty.c - rows that see nothing, jobs without runs, rows without weights. */
 #include "support/job.h"
 #include "support/job_worlds.h"

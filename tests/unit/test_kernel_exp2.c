@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_exp2.c - the exponential: its error, its ends, and what becomes of
  * weights and their sums. */
 #include "support/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_merge.c - delta, states and partial results, which one plain loop
  * computes for every kernel. */
 #include "support/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_nan.c - a NaN goes to the rows that see it and no further. */
 #include "support/job.h"
 #include "support/job_worlds.h"

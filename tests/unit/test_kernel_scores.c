@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_scores.c - scores of any scale and size, up to those that f32 cannot hold. */
 #include "support/job.h"
 #include "support/job_worlds.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_shapes.c - every dtype, dim, number of rows and shape of key
  * runs, against attention in double. */
 #include "support/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_writes.c - what a job writes, adds to and calls, and what it leaves alone. */
 #include "support/job.h"
 #include "support/job_worlds.h"

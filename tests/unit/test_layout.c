@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_layout.c - which positions a rank owns, by rule and by hand, and moving arrays there and
  * back. */
 #include "support/walk.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_memory_core.c - every allocation counted, by purpose and in all; the allocator of the
  * process; arrays that grow; sizes that overflow. */
 #include "support/counter.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_needs.c - what is sent when keys go directly to their readers: exactly the tokens that the
  * reader sees, for the KV heads that need them; owner and reader find the same pieces. */
 #include "support/walk.h"

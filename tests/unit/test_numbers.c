@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_numbers.c - follows every number through the programs of all ranks. A number says which one
  * it is: of a query, a key, an output. A sum is that of numbers which say what pair of query and
  * key each belongs to, so that their order does not matter, but every one counts. Steps run in any

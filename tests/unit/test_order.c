@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_order.c - orders: the curve cell by cell, that every rule is a permutation for every length
  * and grid, that what is permuted comes back, and the sentences of what is refused. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_outfile.c - a file that takes a name and loses it again gives it back to what had it
  * before. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_pattern.c - patterns as text and as rows, against the formulas, and every refusal. */
 #include "support/walk.h"
 

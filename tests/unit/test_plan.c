@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan.c - the rows of all ranks together: every query starts and ends once, every pair is
  * folded as often as it is seen; ranges; and explain prints every step. */
 #include "support/worlds.h"

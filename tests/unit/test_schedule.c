@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule.c - how the work of a rank is scheduled on its threads. Plans are made for many
  * threads, and run by one with a kernel that only writes down the pairs of its jobs; then threads
  * are simulated that take the jobs in that order, each for as long as its pairs. Nine tenths of

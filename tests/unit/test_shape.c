@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_shape.c - runs and bands against plain loops; where keys are split. */
 #include "support/test.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sparse.c - dilated and blocks against the formulas of the design, written down once more
  * here, pair by pair and from numbers, not from text: how often a query of a head sees a key. And
  * bitmaps from files and from memory. */

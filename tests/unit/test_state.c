@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_state.c - attention in parts: any order and any split give what one call gives, within
  * rounding; halves merge; nothing folded is safe; states and partials can be copied elsewhere. */
 #include "support/lab.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_step.c - counting instructions one by one: exact, blind to the C library, and without traces
  * behind it. */
 #include "support/test.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_sum.c - the checksum of messages: every change of one bit is seen, wherever it is, and so
  * are bytes that change places. */
 #include "support/test.h"

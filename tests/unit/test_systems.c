@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_systems.c - every system of the reports is known, and what it stands for can be used. */
 #include "support/test.h"
 

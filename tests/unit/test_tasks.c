@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tasks.c - the order of the tasks of a backward step: every pair of chunks once, none beside
  * another that shares a chunk with it, and enough of them at any time. Threads are simulated: they
  * take the tasks of all lanes as the pool does, and each takes as long as its pairs. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_team.c - teams: which member has which heads, and where the tokens of members are stored. */
 #include "support/walk.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor.c - views of the caller's tensors: outputs whose parts overlap are refused, inputs
  * may repeat an item; numbers go from one dtype to another. */
 #include <math.h>

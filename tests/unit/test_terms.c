@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_terms.c - score terms and masks of an order in every kernel of kernel.list that this CPU can
  * run, forward and backward, against attention in double. A failure prints its case. */
 #include "support/job.h"

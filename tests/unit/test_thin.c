@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_thin.c - jobs of few rows go another way through a kernel than jobs of many; every row must
  * come out the same, to the bit. */
 #include "support/job.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_workers.c - the threads of a rank: every item once, the heartbeat on the caller's thread,
  * and a failed one that stops the rest. Everything twice: with threads that sleep at once, and that
  * spin first. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amx.c - what AMX can do: tdpbf16ps, a 16 x 32 tile of bf16 times a 32 x 16 one, in registers. */
 #include "ceilings/ceiling.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.c - what AVX2 can do: f32 multiply-adds, and reading with loads of 32 bytes. */
 #include "ceilings/ceiling.h"
 

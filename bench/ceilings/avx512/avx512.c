@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.c - what AVX-512 can do: f32 multiply-adds and exponentials. */
 #include "ceilings/ceiling.h"
 

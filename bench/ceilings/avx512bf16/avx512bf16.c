@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512bf16.c - what AVX-512 BF16 can do: vdpbf16ps, two products of bf16 added to each f32. */
 #include "ceilings/ceiling.h"
 

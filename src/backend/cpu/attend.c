@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - ATTEND and MERGE: the rows of a step, divided into jobs for the threads of the rank.
  * Jobs are independent; those that see most keys come first. Where keys are split, ATTEND leaves a
  * state for each range of them, and MERGE adds these. */

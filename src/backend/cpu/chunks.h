@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chunks.h - dividing rows into jobs that fit a kernel. */
 #ifndef RA__BACKEND_CPU_CHUNKS_H
 #define RA__BACKEND_CPU_CHUNKS_H

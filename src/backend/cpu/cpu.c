@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.c - the CPU backend: host memory, and steps that the calling thread and the workers of its
  * rank run at once. Events have always passed. */
 #include "backend/cpu/cpu.h"

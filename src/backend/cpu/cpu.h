@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h - the insides of the CPU backend: how the steps of a program are divided into jobs, and
  * which thread runs them when. A step is issued and done at once, by the calling thread and the
  * workers of its rank. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gather.c - LOAD, STORE and GATHER: pieces that are copied, converted, cleared or added, all
  * pieces of a step at once on all threads. For this backend device memory is host memory. */
 #include <string.h>

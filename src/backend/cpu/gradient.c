@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gradient.c - GRADIENT: a step divided into tasks (tasks.h) for the threads of the rank. A task
  * runs the jobs of its queries, one after the other, on those of their keys that are in its chunk.
  * The division follows from the problem and the kernel, never from the threads. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* job.c - one job: where the numbers of its queries and keys are, and the call of the kernel. */
 #include "backend/cpu/cpu.h"
 

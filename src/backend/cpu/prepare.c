@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prepare.c - once per plan: how its programs are divided into jobs, and the memory that their
  * steps use. The same walk counts that memory and takes it. */
 #include "backend/cpu/cpu.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* queries.c - steps over the caller's queries: DELTA and SINKS. */
 #include "backend/cpu/cpu.h"
 #include "kernel/lse.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c - ATTEND: how large the jobs of a row are, and which rows of a step come first.
  *
  * Large jobs pack keys for more queries, but the threads of a rank should end together. So a job

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tasks.c - see tasks.h. */
 #include "backend/cpu/tasks.h"
 

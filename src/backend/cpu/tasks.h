@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tasks.h - a backward step as tasks that many threads can take, and their order.
  *
  * The keys a step works on are cut into chunks, and so are its queries. A task is all that one

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers.c - threads that take items from one counter, so that uneven items balance themselves.
  *
  * Who has to wait first spins for a moment, where threads have cores of their own: to put a thread

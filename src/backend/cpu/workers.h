@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workers.h - the threads of one rank. The thread that calls the library works too, so a rank of
  * one thread has no workers and costs nothing. */
 #ifndef RA__BACKEND_CPU_WORKERS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* join.c - how a process becomes a rank: MPI is initialised, communicators are made, and ranks
  * learn which of them share cores. And how it leaves. */
 #include "transport/mpi/link.h"

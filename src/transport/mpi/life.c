@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* life.c - the control messages of a rank: heartbeat, failure, goodbye.
  *
  * Every rank sends a heartbeat to every other four times per timeout, from its polls while it works

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* link.h - one rank's end of a group of MPI processes.
  *
  *     join.c    initialises MPI, makes communicators, finds ranks that share cores; and the reverse

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c - the table that this module exports to the library. */
 #include <stdio.h>
 #include <string.h>

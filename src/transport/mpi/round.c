@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* round.c - the messages of a round.
  *
  * A message is announced by a header (its tag, hop and bytes), followed at once by fragments, a few

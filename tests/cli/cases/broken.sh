@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # .npy files that are broken or of another kind.
 
 inputs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Help and version; every flag of every verb.
 
 ok --version

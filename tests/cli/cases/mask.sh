@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Who sees whom as a file: plan --mask.
 
 ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Lines that others print on stderr are not the command's.
 
 cat >"$work/noisy" <<END

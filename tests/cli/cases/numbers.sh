@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Absurd numbers.
 
 for value in -5 0 99999999999999999999 1099511627777; do

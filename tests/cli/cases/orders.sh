@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Orders by name and from files.
 
 inputs

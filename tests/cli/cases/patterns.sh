@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Patterns with lists and bitmaps.
 
 ok run --tokens 64 --heads 3 --dim 8 --segment-lengths 8,16 --dilation-rates 1,2 --ring 3 --out by_list.npy

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What plan prints.
 
 ok plan --tokens 512 --heads 2 --pattern causal --ring 4 --partition zigzag --explain --rank 3 --backward

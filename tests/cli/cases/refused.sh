@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Verbs and flags that are refused.
 
 refused "not in this version" report DIR

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Interruption: every verb ends soon, with exit 3 and its sentence, and leaves nothing behind.
 
 # interrupted SIGNAL WORD ARGUMENTS...: gone within 2 seconds (1 is promised; the machine may be busy) of

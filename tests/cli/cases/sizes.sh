@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Sizes that overflow, budgets, documents.
 
 refused "2^63" run --tokens 1099511627776 --heads 65536

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Runs of synthetic data.
 
 ok run --tokens 65 --heads 2 --dim 8

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Systems by name; the transport of MPI.
 
 ok run --tokens 61 --heads 2 --dim 8 --system hILBERTringATTENTION --ring 2

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Softcap, ALiBi, sinks, bias, dropout.
 
 inputs

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Problems and the grid.
 
 ok verify causal n=33 h=2 d=8 ring=3

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward.cu - the backward kernels that are built, and which of them a problem gets.
  *
  * A row per kernel, in backward.list; the measurements that chose it are in docs/GPU.md. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward.cuh - exact attention backward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
  * A worker is a CTA. It takes items of 128 keys (sm90.h, struct ra__sm90_backward) and walks over

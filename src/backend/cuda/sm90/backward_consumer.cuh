@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward_consumer.cuh - a warpgroup that owns 64 keys: scores, gradients, sums. */
 #ifndef RA__SM90_BACKWARD_CONSUMER_CUH
 #define RA__SM90_BACKWARD_CONSUMER_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward_ends.cuh - the small kernels before and after the backward kernel. */
 #ifndef RA__SM90_BACKWARD_ENDS_CUH
 #define RA__SM90_BACKWARD_ENDS_CUH

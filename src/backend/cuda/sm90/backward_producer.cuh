@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward_producer.cuh - the warps that load keys and blocks of queries, and those that add dq to
  * memory. */
 #ifndef RA__SM90_BACKWARD_PRODUCER_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backward_shape.cuh - the backward kernel's tile and its shared memory. backward.cuh says how it
  * works. */
 #ifndef RA__SM90_BACKWARD_SHAPE_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cu - the forward kernels that are built, and which of them a problem gets.
  *
  * A row per kernel, in forward.list; the measurements that chose it are in docs/GPU.md. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cuh - exact attention forward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
  * A worker is a cluster of 1 or 2 CTAs. It takes the items of its queue (sm90.h) one after the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_consumer.cuh - a warpgroup that owns 64 query rows: it waits for blocks, issues products,
  * and writes what it has when an item ends. */
 #ifndef RA__SM90_FORWARD_CONSUMER_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_producer.cuh - the two warps that feed the copy engine: keys and values, and queries. The
  * lanes of a warp go together; the first one speaks for them. */
 #ifndef RA__SM90_FORWARD_PRODUCER_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward_shape.cuh - the forward kernel's tile, its shared memory, and the words that its warps
  * exchange. forward.cuh says how it works. */
 #ifndef RA__SM90_FORWARD_SHAPE_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch.cuh - the host's side of the forward kernel: attributes, launches. */
 #ifndef RA__SM90_LAUNCH_CUH
 #define RA__SM90_LAUNCH_CUH

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* launch_backward.cuh - the host's side of the backward kernel. */
 #ifndef RA__SM90_LAUNCH_BACKWARD_CUH
 #define RA__SM90_LAUNCH_BACKWARD_CUH

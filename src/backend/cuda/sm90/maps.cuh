@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* maps.cuh - tensor maps for the copy engine, made on the host. */
 #ifndef RA__SM90_MAPS_CUH
 #define RA__SM90_MAPS_CUH

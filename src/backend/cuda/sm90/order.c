@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c - in which order workers add to a block of dq, so that every run gives the same bits.
  *
  * Workers are simulated: each goes through its queue at one block of queries per tick. Adds to a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c - cuts rows of queries into tiles and shares them out among workers, on the host.
  *
  * Order: heads in sections whose keys stay in the L2 cache, the longest tiles of a section first,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sm90.h - attention on Hopper GPUs: what the host tells the kernels, as plain C.
  *
  * Call order: ra__sm90_schedule cuts rows of queries into work items, once per plan; the caller

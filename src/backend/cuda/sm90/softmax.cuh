@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* softmax.cuh - the running softmax of a consumer warpgroup in registers: scores to weights, state
  * from and to memory. Knows no rings and no barriers. */
 #ifndef RA__SM90_SOFTMAX_CUH

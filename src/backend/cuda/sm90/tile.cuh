@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tile.cuh - what kernels share: places in rings, and rows of a warpgroup's accumulators written to
  * memory. */
 #ifndef RA__SM90_TILE_CUH

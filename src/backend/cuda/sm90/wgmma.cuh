@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wgmma.cuh - products of a warpgroup: D (64 x N, f32, registers) = A (64 x 16) B (16 x N) [+ D].
  *
  * A comes from shared memory or registers, B from shared memory, both in bf16 or f16. In shared

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.cuh - the instructions of sm_90a that CUDA C++ has no word for, one function each.
  *
  * Knows nothing of attention. Shared memory is addressed by 32-bit numbers (`shared_address`).

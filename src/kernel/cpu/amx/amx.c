@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amx.c - the algorithms of kernel/cpu/vector for AVX-512, with matrix products in AMX tiles. The
  * contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h - the matrix product of vector/product.h in AMX tiles. Every sum starts from C, in every
  * block of C alike, so a row does not depend on the rows computed with it. */
 #ifndef RA__KERNEL_CPU_AMX_GEMM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tile.h - AMX operations: eight tiles of 16 rows of 64 bytes, and the product of two of them in
  * pairs of bf16. With RA__AMX_EMULATED the same operations in plain C, for machines without AMX:
  * slow, but code written with them can be tested anywhere. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx2.c - the algorithms of kernel/cpu/vector for AVX2. The contract is in kernel.h. */
 #include "kernel/cpu/avx2/vec.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512.c - the algorithms of kernel/cpu/vector for AVX-512. The contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"
 

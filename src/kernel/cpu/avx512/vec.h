@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vec.h - the vector operations of the AVX-512 kernel: sixteen f32 at a time. The algorithms in
  * kernel/cpu/vector are written with these operations and know no instruction set. */
 #ifndef RA__KERNEL_CPU_AVX512_VEC_H

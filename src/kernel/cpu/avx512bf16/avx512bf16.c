@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* avx512bf16.c - the algorithms of kernel/cpu/vector for AVX-512, with products of bf16 pairs. The
  * contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"

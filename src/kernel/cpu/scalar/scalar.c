@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scalar.c - attention in plain C, one query row at a time: the kernel to read, to port, and to
  * check the others against. It runs everywhere. The contract is in kernel.h. */
 #include <math.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.h - which weights of a row are kept: the generator of core/philox.h, many counters side
  * by side. Integers throughout, so every kernel makes the same decisions. */
 #ifndef RA__KERNEL_CPU_VECTOR_DROPOUT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* exp2.h - 2^x for vectors. Written with the operations of an ISA's vec.h and of grain_*.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_EXP2_H
 #define RA__KERNEL_CPU_VECTOR_EXP2_H

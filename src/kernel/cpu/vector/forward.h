@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* forward.h - folds key runs into the running softmax of the query rows of a job. Written with the
  * operations of an ISA's vec.h and the operands of grain_*.h, on top of gemm.h, exp2.h, rows.h,
  * pack.h and terms.h.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gemm.h - the one matrix product that forward and backward use. Operands are those of grain_*.h,
  * sums are f32. Written with the operations of an ISA's vec.h; knows nothing of attention. */
 #ifndef RA__KERNEL_CPU_VECTOR_GEMM_H

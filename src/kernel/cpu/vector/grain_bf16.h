@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grain_bf16.h - the operands of matrix products: two bf16 in 32 bits, the first in the low half.
  * Inputs are used as they are; weights and their gradients are rounded to bf16. Written for AVX-512
  * with its bf16 instructions. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grain_f32.h - the operands of matrix products: one f32 each. Inputs of other dtypes are widened.
  * Written with the operations of an ISA's vec.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_GRAIN_F32_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pack.h - packs tensors of any dtype and strides into the panels that products read. Rows of a
  * panel are padded with zeros to whole vectors, so products need no tails. Three layouts:
  *     rows         a row of the tensor is a row of the panel

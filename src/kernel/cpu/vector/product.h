@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* product.h - the interface between the algorithms and a gemm.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_PRODUCT_H
 #define RA__KERNEL_CPU_VECTOR_PRODUCT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h - the query rows of a job and the keys each of them sees, as columns of a key block. A row
  * is one head of one query. The heads of a query are adjacent, so rows are ordered by position, and
  * grouped-query attention and decoding share key panels. Knows geometry only. */

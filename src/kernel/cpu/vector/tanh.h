@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tanh.h - the hyperbolic tangent for vectors, with its derivative. Written with the operations of
  * an ISA's vec.h, on top of exp2.h. */
 #ifndef RA__KERNEL_CPU_VECTOR_TANH_H

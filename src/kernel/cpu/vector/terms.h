@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* terms.h - the score terms of core/terms.h, one query row and one key block at a time, between the
  * matrix products and the softmax of forward and backward. Written with the operations of an ISA's
  * vec.h and in plain loops that a compiler vectorises.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* thin.h - the products of a job of few query rows, as in decoding, without panels: keys and values
  * are read in place, and all rows use them while they are in registers. Written with the operations
  * of an ISA's vec.h and the operands of grain_*.h; knows nothing of the softmax.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* wide.h - the products of a job of one query and several KV heads whose keys are adjacent in
  * memory, so that they are read as one stream: the same squares as in thin.h, LANES keys of all
  * heads before the next LANES keys, and values in the order of memory. Written with the operations

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* workspace.h - how much workspace the algorithms need: the sum of what they reserve. */
 #ifndef RA__KERNEL_CPU_VECTOR_WORKSPACE_H
 #define RA__KERNEL_CPU_VECTOR_WORKSPACE_H
