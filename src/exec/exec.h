@@ -70,7 +70,8 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
 ra_status ra__exec_create(struct ra__exec *exec);
 void ra__exec_destroy(struct ra__exec *exec); /* accepts a half-made one, or one without a rank */
 
-/* Where the buffers are in this run, and its score terms. */
+/* Where the buffers of a plan are; then, for each run, the caller's tensors and its score terms. */
+void ra__call_prepare(struct ra__exec *exec);
 void ra__call_set(struct ra__exec *exec, const struct ra__io *io);
 
 ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction,

@@ -179,6 +179,7 @@ ra_status ra__exec_create(struct ra__exec *exec)
     exec->block = arena.block = ra__alloc(exec->account, RA__FOR_BOOKKEEPING, arena.room);
     if (!arena.block) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes of bookkeeping", arena.room);
     RA__TRY(take(exec, &target, &arena));
+    ra__call_prepare(exec);
     for (int i = 0; i < RA__COUNT(exec->messages); i++) bind_messages(exec, (enum ra__direction)i);
     return reserve_messages(exec);
 }

@@ -198,8 +198,10 @@ ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic,
                          enum ra__buffer buffer, const struct ra__needs *needs);
 ra_status ra__put_exchange(struct ra__builder *b);
 
-/* The host copy of a buffer that messages use; RA__NO_BUFFER where they do not. */
+/* The host copy of a buffer that messages use, and the way back; RA__NO_BUFFER where there is
+ * none. */
 enum ra__buffer ra__stage_of(enum ra__buffer buffer);
+enum ra__buffer ra__staged_by(enum ra__buffer stage);
 
 /* ---- attend.c: ATTEND ---- */
 

@@ -101,22 +101,31 @@ ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic,
 
 /* ---- Staging --------------------------------------------------------------------------------- */
 
+/* The buffers that messages use, and their host copies. */
+static const enum ra__buffer stages[][2] = {
+    { RA__TRAVEL_A, RA__STAGE_TRAVEL_A },
+    { RA__TRAVEL_B, RA__STAGE_TRAVEL_B },
+    { RA__PACKED, RA__STAGE_PACKED },
+    { RA__SWAP_OUT, RA__STAGE_SWAP_OUT },
+    { RA__SWAP_A, RA__STAGE_SWAP_A },
+    { RA__SWAP_B, RA__STAGE_SWAP_B },
+    { RA__SUM_A, RA__STAGE_SUM_A },
+    { RA__SUM_B, RA__STAGE_SUM_B },
+    { RA__SUM_ARRIVED, RA__STAGE_SUM_ARRIVED },
+    { RA__SUM_RETURNED, RA__STAGE_SUM_RETURNED },
+};
+
 enum ra__buffer ra__stage_of(enum ra__buffer buffer)
 {
-    static const enum ra__buffer pairs[][2] = {
-        { RA__TRAVEL_A, RA__STAGE_TRAVEL_A },
-        { RA__TRAVEL_B, RA__STAGE_TRAVEL_B },
-        { RA__PACKED, RA__STAGE_PACKED },
-        { RA__SWAP_OUT, RA__STAGE_SWAP_OUT },
-        { RA__SWAP_A, RA__STAGE_SWAP_A },
-        { RA__SWAP_B, RA__STAGE_SWAP_B },
-        { RA__SUM_A, RA__STAGE_SUM_A },
-        { RA__SUM_B, RA__STAGE_SUM_B },
-        { RA__SUM_ARRIVED, RA__STAGE_SUM_ARRIVED },
-        { RA__SUM_RETURNED, RA__STAGE_SUM_RETURNED },
-    };
-    for (int i = 0; i < RA__COUNT(pairs); i++)
-        if (pairs[i][0] == buffer) return pairs[i][1];
+    for (int i = 0; i < RA__COUNT(stages); i++)
+        if (stages[i][0] == buffer) return stages[i][1];
+    return RA__NO_BUFFER;
+}
+
+enum ra__buffer ra__staged_by(enum ra__buffer stage)
+{
+    for (int i = 0; i < RA__COUNT(stages); i++)
+        if (stages[i][1] == stage) return stages[i][0];
     return RA__NO_BUFFER;
 }
 
@@ -138,9 +147,7 @@ static ra_status put_staging(struct ra__builder *b, bool sent)
         const struct ra__range range = transfers[i].range;
         struct ra__end host = { .buffer = transfers[i].buffer, .token = range.lo, .step = 1 };
         struct ra__end device = host;
-        for (int buffer = 0; buffer < RA__BUFFERS; buffer++)
-            if (ra__stage_of((enum ra__buffer)buffer) == host.buffer)
-                device.buffer = (enum ra__buffer)buffer;
+        device.buffer = ra__staged_by(host.buffer);
         struct ra__piece piece = ra__whole_tokens(b->plan, device.buffer, range.hi - range.lo);
         piece.to = sent ? host : device;
         piece.from = sent ? device : host;

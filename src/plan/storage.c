@@ -73,8 +73,7 @@ static struct form form_of(const struct ra__plan *plan, enum ra__buffer buffer)
 
 size_t ra__token_bytes(const struct ra__plan *plan, enum ra__buffer buffer)
 {
-    for (int i = 0; i < RA__BUFFERS; i++) /* a host copy is stored as the buffer it is a copy of */
-        if (ra__stage_of((enum ra__buffer)i) == buffer) buffer = (enum ra__buffer)i;
+    if (ra__buffer_facts(buffer)->provider == RA__BY_HOST) buffer = ra__staged_by(buffer);
     const struct form form = form_of(plan, buffer);
     size_t bytes = form.order == BYTES ? 1 : ra__dtype_bytes(form.dtype);
     if (form.order == BYTES) return bytes;
@@ -104,10 +103,11 @@ static struct ra__storage storage_of(const struct ra__plan *plan, enum ra__buffe
 void ra__plan_fill_storage(struct ra__plan *plan)
 {
     for (int i = 0; i < RA__BUFFERS; i++) {
-        const enum ra__buffer buffer = (enum ra__buffer)i, stage = ra__stage_of(buffer);
+        const enum ra__buffer buffer = (enum ra__buffer)i;
         struct ra__storage *storage = &plan->storage[buffer];
         if (storage->tokens == 0 || ra__buffer_facts(buffer)->provider != RA__BY_DEVICE) continue;
         *storage = storage_of(plan, buffer, storage->tokens);
+        const enum ra__buffer stage = ra__stage_of(buffer);
         if (stage != RA__NO_BUFFER && plan->storage[stage].tokens > 0)
             plan->storage[stage] = *storage;
     }

@@ -31,11 +31,22 @@ static struct end find_end(const struct ra__running *run, const struct ra__piece
                          (size_t)s->head_stride * element };
 }
 
-static void convert(const struct end *to, const struct end *from, char *out, const char *in,
-                    int64_t tokens, int width)
+/* A loop for each dtype, so that it becomes vector instructions. */
+static void narrow_token(ra_dtype dtype, uint16_t *restrict out, const float *restrict in,
+                         int width)
+{
+    if (dtype == RA_BF16)
+        for (int d = 0; d < width; d++) out[d] = ra__to_bf16(in[d]);
+    else
+        for (int d = 0; d < width; d++) out[d] = ra__to_f16(in[d]);
+}
+
+/* f32 sums to the dtype of the problem: no piece converts the other way. */
+static void narrow(const struct end *to, const struct end *from, char *out, const char *in,
+                   int64_t tokens, int width)
 {
     for (int64_t i = 0; i < tokens; i++, out += to->token, in += from->token)
-        for (int d = 0; d < width; d++) ra__store(to->dtype, out, d, ra__load(from->dtype, in, d));
+        narrow_token(to->dtype, (uint16_t *)out, (const float *)in, width);
 }
 
 /* Tokens that follow one another are as one. */
@@ -96,7 +107,7 @@ static void move_tokens(const struct ra__running *run, const struct ra__piece *p
                          (size_t)first * from.token;
         if (clears) clear(&to, out, tokens, bytes);
         else if (piece->add) add(&to, &from, out, in, tokens, width);
-        else if (to.dtype != from.dtype) convert(&to, &from, out, in, tokens, width);
+        else if (to.dtype != from.dtype) narrow(&to, &from, out, in, tokens, width);
         else copy(&to, &from, out, in, tokens, bytes);
     }
 }
