@@ -216,13 +216,14 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
     RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
     const struct ra__target target = { plan->backend, plan->kernel, threads };
-    RA__TRY(ra__exec_memory(&plan->steps, plan->account.bytes[RA__FOR_BOOKKEEPING], &target,
-                            &plan->memory));
+    const size_t own = plan->account.bytes[RA__FOR_BOOKKEEPING];
+    RA__TRY(ra__exec_memory(&plan->steps, own, &target, &plan->memory));
     RA__TRY(check_budget(plan, options));
     plan->exec = (struct ra__exec){ .plan = &plan->steps,
                                     .kernel = plan->kernel,
                                     .rank = plan->group ? &plan->group->rank : NULL,
                                     .terms = &plan->terms,
+                                    .room = plan->memory.bookkeeping - own,
                                     .account = &plan->account };
     if (!plan->group) return RA_OK;
     RA__TRY(ra__exec_create(&plan->exec));

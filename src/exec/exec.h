@@ -44,6 +44,7 @@ struct ra__exec {
     const struct ra__problem_terms *terms; /* belongs to the caller, as the plan does */
     struct ra__account *account;
 
+    size_t room;                     /* bytes of the block, if ra__exec_memory() has found them */
     char *block;                     /* all arrays of the plan but its programs */
     void *buffers[RA__BUFFERS];      /* those the plan provides */
     void *prepared;                  /* the backend's */
@@ -66,7 +67,7 @@ struct ra__target {
 ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
                           const struct ra__target *target, ra_memory *out);
 
-/* Takes all memory. `exec` is zeroed but for plan, kernel, rank, terms and account. */
+/* Takes all memory. `exec` is zeroed but for plan, kernel, rank, terms, account and room. */
 ra_status ra__exec_create(struct ra__exec *exec);
 void ra__exec_destroy(struct ra__exec *exec); /* accepts a half-made one, or one without a rank */
 

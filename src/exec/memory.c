@@ -170,11 +170,14 @@ ra_status ra__exec_create(struct ra__exec *exec)
 {
     const struct ra__rank *rank = exec->rank;
     const struct ra__target target = { rank->backend, exec->kernel, ra__rank_threads(rank) };
-    struct ra__arena counted = { .counting = true };
-    RA__TRY(take(exec, &target, &counted));
+    if (exec->room == 0) {
+        struct ra__arena counted = { .counting = true };
+        RA__TRY(take(exec, &target, &counted));
+        exec->room = counted.bytes[RA__FOR_BOOKKEEPING];
+    }
     struct ra__arena arena = { .account = exec->account,
                                .pool = rank->buffers,
-                               .room = counted.bytes[RA__FOR_BOOKKEEPING],
+                               .room = exec->room,
                                .rank = exec->plan->home.rank };
     exec->block = arena.block = ra__alloc(exec->account, RA__FOR_BOOKKEEPING, arena.room);
     if (!arena.block) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes of bookkeeping", arena.room);
