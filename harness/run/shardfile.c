@@ -12,7 +12,7 @@
 #include "harness/world/world.h"
 
 /* Positions that are adjacent in the file and in the shard. */
-struct stretch {
+struct range {
     int64_t position, local, count;
 };
 
@@ -38,11 +38,11 @@ static void step(struct walk *walk)
 }
 
 /* The next range of at most this many positions; false after the last. */
-static bool next(struct walk *walk, int64_t most, struct stretch *out)
+static bool next(struct walk *walk, int64_t most, struct range *out)
 {
     while (walk->run < walk->shard->run_count && !walk->shard->runs[walk->run].count) walk->run++;
     if (walk->run >= walk->shard->run_count) return false;
-    *out = (struct stretch){ position_at(walk), walk->local, 0 };
+    *out = (struct range){ position_at(walk), walk->local, 0 };
     do {
         step(walk);
         out->count++;
@@ -63,7 +63,7 @@ ra_status shardfile_read(struct npy_file *file, const struct trial *trial, enum 
                          const struct shard *shard, const struct view *view)
 {
     int64_t width = width_of(trial, tensor), length = tensor_length(trial, tensor);
-    struct stretch s;
+    struct range s;
     for (int64_t b = 0; b < trial->batch; b++)
         for (struct walk walk = { .shard = shard }; next(&walk, most_positions(width), &s);) {
             const char *why = npy_read_at(file, (b * length + s.position) * width, s.count * width,
@@ -93,7 +93,7 @@ static bool write_stretches(int descriptor, size_t offset, const struct trial *t
     int64_t length = tensor_length(trial, tensor);
     float *values = malloc((size_t)(most * width) * sizeof *values);
     bool good = values != NULL;
-    struct stretch s;
+    struct range s;
     for (int64_t b = 0; b < trial->batch; b++)
         for (struct walk walk = { .shard = shard }; good && next(&walk, most, &s);) {
             off_t at = (off_t)offset +

@@ -14,7 +14,7 @@ static ra_status enter(const ra_plan *plan, const char *what)
 /* Ends the call. A rank that never started would leave the others waiting: they are told why. */
 static ra_status leave(const ra_plan *plan, bool started, ra_status status)
 {
-    if (!started) status = ra__tell_others(plan->group, status);
+    if (!started) status = ra__report_to_group(plan->group, status);
     ra__leave(&plan->group->busy);
     return status;
 }

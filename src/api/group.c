@@ -53,8 +53,8 @@ static ra_status open_device(const struct ra__place *place, int threads, struct 
                                                 .spin = fits,
                                                 .pin = pin && fits,
                                                 .first_core = place->turn * threads,
-                                                .crowded = (int64_t)place->sharers * threads >
-                                                           ra__cores() / 2 };
+                                                .smt = (int64_t)place->sharers * threads >
+                                                       ra__cores() / 2 };
     return rank->backend->open(&options, &rank->device);
 }
 
@@ -261,7 +261,7 @@ ra_status ra_group_trim(ra_group *group)
     return RA_OK;
 }
 
-ra_status ra__tell_others(const ra_group *group, ra_status status)
+ra_status ra__report_to_group(const ra_group *group, ra_status status)
 {
     if (status == RA_OK || !group || group->rank.ranks == 1) return status;
     char sentence[1024];
@@ -359,7 +359,7 @@ ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t by
 {
     if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
     RA__TRY(ra__enter("share", &group->busy));
-    ra_status status = ra__tell_others(group, ra__rank_share(&group->rank, mine, all, bytes));
+    ra_status status = ra__report_to_group(group, ra__rank_share(&group->rank, mine, all, bytes));
     if (status == RA_OK) ra__rank_rest(&group->rank);
     ra__leave(&group->busy);
     return status;

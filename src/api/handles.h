@@ -45,7 +45,7 @@ __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log
 
 /* A rank that gives up leaves the others waiting: informs them and returns `status`, with the same
  * sentence. Does nothing for RA_OK. `group` may be NULL. */
-ra_status ra__tell_others(const ra_group *group, ra_status status);
+ra_status ra__report_to_group(const ra_group *group, ra_status status);
 
 /* Copies a caller-filled struct of another version's size into ours: fields that the caller does
  * not know keep their defaults; fields that we do not know must be zero. `what` names it in

@@ -31,7 +31,7 @@ ra_status ra__machine_from(const ra_plan_options *options, const char *transport
                                            .backward = options->backward != 0 };
     RA__TRY(take_machine("machine", options->machine, &sources.given));
     RA__TRY(take_machine("measured", options->measured, &sources.measured));
-    ra__machine_settle(&sources, out, figures);
+    ra__machine_resolve(&sources, out, figures);
     return RA_OK;
 }
 
@@ -62,7 +62,7 @@ ra_status ra_group_measure(ra_group *group, const ra_problem *problem, const ra_
     ra_machine machine;
     if (!group || !problem || !out) return ra__fail(RA_ERR_ARGUMENT, "measure: NULL argument");
     RA__TRY(ra__enter("measure", &group->busy));
-    ra_status status = ra__tell_others(group, measure(group, problem, given, &machine));
+    ra_status status = ra__report_to_group(group, measure(group, problem, given, &machine));
     ra__leave(&group->busy);
     return status == RA_OK ? ra__give_struct("ra_machine", out, &machine, sizeof machine) : status;
 }

@@ -9,7 +9,7 @@
 
 static ra_status check_length(int64_t length)
 {
-    if (length >= 0 && length <= RA__FAR) return RA_OK;
+    if (length >= 0 && length <= RA__UNBOUNDED) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT, "order: %" PRId64 " positions", length);
 }
 
@@ -54,7 +54,7 @@ ra_status ra_order_custom(const int64_t *positions, int64_t length, ra_order **o
     if ((!positions && length > 0) || !out)
         return ra__fail(RA_ERR_ARGUMENT, "order: NULL argument");
     RA__TRY(check_length(length));
-    RA__TRY(ra__order_room(length, &origin));
+    RA__TRY(ra__order_alloc(length, &origin));
     uint8_t *seen = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)length, sizeof *seen);
     ra_status status = seen ? copy_checked(positions, length, seen, origin)
                             : ra__fail(RA_ERR_MEMORY, "order: %" PRId64 " positions", length);

@@ -10,7 +10,7 @@
 static ra_status create(const char *kind, int64_t a, int64_t b, ra_pattern **out)
 {
     if (!out) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
-    if (a < 0 || b < 0 || a > RA__FAR || b > RA__FAR)
+    if (a < 0 || b < 0 || a > RA__UNBOUNDED || b > RA__UNBOUNDED)
         return ra__fail(RA_ERR_ARGUMENT, "pattern %s: %" PRId64 ", %" PRId64 " out of range", kind,
                         a, b);
     ra_pattern *pattern;
@@ -38,8 +38,8 @@ ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **
     if (!branches || !out) return ra__fail(RA_ERR_ARGUMENT, "pattern: NULL argument");
     if (count < 1) return ra__fail(RA_ERR_ARGUMENT, "pattern dilated: %d branches", count);
     for (int i = 0; i < count; i++)
-        if (branches[i].segment < 1 || branches[i].segment > RA__FAR || branches[i].rate < 1 ||
-            branches[i].rate > RA__FAR)
+        if (branches[i].segment < 1 || branches[i].segment > RA__UNBOUNDED ||
+            branches[i].rate < 1 || branches[i].rate > RA__UNBOUNDED)
             return ra__fail(RA_ERR_ARGUMENT,
                             "pattern dilated: branch %d has segment %" PRId64 " and rate %" PRId64
                             "; both are at least 1",
@@ -108,12 +108,12 @@ struct seen_by {
     uint8_t *seen;
 };
 
-static void count_run(const struct seen_by *by, const struct ra__sight *sight)
+static void count_run(const struct seen_by *by, const struct ra__tile *tile)
 {
-    struct ra__key_run run = { .pos = sight->keys.start,
-                               .pos_step = sight->keys.step,
-                               .count = sight->keys.count,
-                               .band = sight->band };
+    struct ra__key_run run = { .pos = tile->keys.start,
+                               .pos_step = tile->keys.step,
+                               .count = tile->keys.count,
+                               .band = tile->band };
     int64_t lo, hi;
     ra__band_clip(&run, by->query, &lo, &hi);
     for (int64_t k = lo; k < hi; k++) {
@@ -128,7 +128,7 @@ static ra_status count_sights(void *context, const struct ra__row *row)
     int64_t place = by->head - row->heads.start;
     if (place < 0 || place % row->heads.step || place / row->heads.step >= row->heads.count)
         return RA_OK;
-    for (int i = 0; i < row->sight_count; i++) count_run(by, &row->sights[i]);
+    for (int i = 0; i < row->tile_count; i++) count_run(by, &row->tiles[i]);
     return RA_OK;
 }
 
@@ -161,7 +161,7 @@ ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uin
         if (ordered) {
             by.origin = given.order->origin;
             by.query = index_of(given.order, position);
-            ra__pattern_reach(pattern, shape.k_len, position, &by.from, &by.to);
+            ra__pattern_visible(pattern, shape.k_len, position, &by.from, &by.to);
         }
         memset(seen, 0, (size_t)shape.k_len);
         struct ra__rows rows = { pattern, shape.k_len, shape.q_heads, ordered };

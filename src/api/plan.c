@@ -125,7 +125,7 @@ static ra_status make_reach(ra_plan *plan, int64_t k_len)
     if (!from || !to) return ra__fail(RA_ERR_MEMORY, "plan: %zu positions of an order", count);
     for (int64_t i = 0; i < k_len; i++) {
         int64_t low, high;
-        ra__pattern_reach(plan->pattern, k_len, origin[i], &low, &high);
+        ra__pattern_visible(plan->pattern, k_len, origin[i], &low, &high);
         from[i] = (int32_t)low;
         to[i] = (int32_t)high;
     }
@@ -145,7 +145,7 @@ static ra_status make_terms(ra_plan *plan, const ra_problem *problem, const stru
     }
     if (!plan->order) return RA_OK;
     plan->terms.origin = plan->order->origin;
-    return ra__pattern_reaches_all(plan->pattern) ? RA_OK : make_reach(plan, shape->k_len);
+    return ra__pattern_sees_all(plan->pattern) ? RA_OK : make_reach(plan, shape->k_len);
 }
 
 /* An order that changes nothing is dropped. */

@@ -14,18 +14,18 @@ struct ra_state {
     struct ra__shape shape;
     ra_pattern *pattern;
     const struct ra__kernel *kernel;
-    struct ra__held_state sums; /* what ra_state_data() returns */
+    struct ra__state_memory sums; /* what ra_state_data() returns */
     struct ra__folder folder;
     ra_group *group; /* whose threads fold; NULL: the calling thread alone */
     float *alibi;    /* its own copy, or NULL */
     struct ra__terms terms;
-    struct ra__meeting meeting;
+    struct ra__state_exchange meeting;
     atomic_bool busy; /* a thread changes it */
 };
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
-    return ra__held_row(&state->sums, state->sums.data, row);
+    return ra__state_memory_row(&state->sums, state->sums.data, row);
 }
 
 /* Keys come to a state as the caller has them: in original order, without dropout. */
@@ -67,10 +67,11 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
                 ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);
     if (!fits) return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
-    state->sums = (struct ra__held_state){ .form = { s->batch, s->q_len, s->q_heads, s->value_dim },
-                                           .data = ra__alloc(NULL, RA__FOR_STATE, bytes),
-                                           .rows = s->batch * s->q_len * s->q_heads,
-                                           .bytes = bytes };
+    state->sums = (struct ra__state_memory){ .form = { s->batch, s->q_len, s->q_heads,
+                                                       s->value_dim },
+                                             .data = ra__alloc(NULL, RA__FOR_STATE, bytes),
+                                             .rows = s->batch * s->q_len * s->q_heads,
+                                             .bytes = bytes };
     if (!state->sums.data) return ra__fail(RA_ERR_MEMORY, "state: %zu bytes", bytes);
     RA__TRY(ra__folder_open(&state->folder, state->kernel));
     return ra_state_init(state);
@@ -94,7 +95,7 @@ void ra_state_destroy(ra_state *state)
 {
     if (!state) return;
     if (!state->meeting.held) {
-        ra__meeting_clear(&state->meeting);
+        ra__state_exchange_clear(&state->meeting);
         ra__free(state->sums.data);
     }
     ra_pattern_destroy(state->pattern);
@@ -178,12 +179,12 @@ ra_status ra_state_use_group(ra_state *state, ra_group *group)
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    const char *other = ra__form_difference(&into->sums.form, &from->sums.form);
+    const char *other = ra__state_shape_difference(&into->sums.form, &from->sums.form);
     if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
                         other);
     RA__TRY(ra__enter("state", &into->busy));
-    ra__held_states_merge(&into->sums, &from->sums);
+    ra__state_memories_merge(&into->sums, &from->sums);
     ra__leave(&into->busy);
     return RA_OK;
 }
@@ -201,7 +202,7 @@ ra_status ra_state_reduce(ra_state *state, ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(ra__enter("state", &group->busy));
-    ra_status status = ra__tell_others(group, reduce(state, &group->rank));
+    ra_status status = ra__report_to_group(group, reduce(state, &group->rank));
     if (status == RA_OK) ra__rank_rest(&group->rank);
     ra__leave(&group->busy);
     return status;

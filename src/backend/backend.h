@@ -23,7 +23,7 @@ struct ra__device_options {
     int threads;    /* of this rank, with the calling one */
     bool spin, pin; /* as in struct ra__workers_options */
     int first_core;
-    bool crowded; /* more threads at work than half of the CPUs there are: two may share a core */
+    bool smt; /* more threads at work than half of the CPUs there are: two may share a core */
 };
 
 /* The programs of a plan, and how they are to be computed. */

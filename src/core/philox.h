@@ -49,9 +49,9 @@ static inline void ra__philox_many(uint64_t key, uint32_t *a, uint32_t *b, uint3
 }
 
 /* ceil(share x 2^32), for a fraction from 0 to 1: that fraction of all words is below it. */
-static inline uint64_t ra__philox_limit(double share)
+static inline uint64_t ra__philox_limit(double fraction)
 {
-    double limit = share * 4294967296.0;
+    double limit = fraction * 4294967296.0;
     uint64_t whole = (uint64_t)limit;
     return whole + ((double)whole < limit);
 }

@@ -90,7 +90,7 @@ static const struct ra__plugin *check(struct slot *slot, const char *path, void 
         snprintf(slot->why, sizeof slot->why, "%.500s is not a plug-in of ringattn", path);
         return NULL;
     }
-    if (table->shape != RA__PLUGIN_SHAPE || strcmp(table->version, RA__VERSION)) {
+    if (table->shape != RA__PLUGIN_VERSION || strcmp(table->version, RA__VERSION)) {
         snprintf(slot->why, sizeof slot->why,
                  "%.500s belongs to ringattn %.20s; this is ringattn " RA__VERSION, path,
                  table->version);

@@ -16,7 +16,7 @@
 
 /* The version of these two tables and of the entries they name; another number is refused before
  * anything else is read. */
-enum { RA__PLUGIN_SHAPE = 2 };
+enum { RA__PLUGIN_VERSION = 2 };
 
 struct ra__transport;
 
@@ -28,7 +28,7 @@ struct ra__host {
 };
 
 struct ra__plugin {
-    int shape;           /* RA__PLUGIN_SHAPE; this and the next field stay first for ever */
+    int shape;           /* RA__PLUGIN_VERSION; this and the next field stay first for ever */
     const char *version; /* of the library it was built with; must be equal to this one */
     /* Called once, before any other function. */
     void (*start)(const struct ra__host *host);

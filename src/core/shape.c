@@ -15,9 +15,9 @@ int64_t ra__common_divisor(int64_t a, int64_t b)
 int64_t ra__common_multiple(int64_t a, int64_t b)
 {
     int64_t product;
-    if (a >= RA__FAR || __builtin_mul_overflow(a / ra__common_divisor(a, b), b, &product))
-        return RA__FAR;
-    return ra__min(product, RA__FAR);
+    if (a >= RA__UNBOUNDED || __builtin_mul_overflow(a / ra__common_divisor(a, b), b, &product))
+        return RA__UNBOUNDED;
+    return ra__min(product, RA__UNBOUNDED);
 }
 
 /* Walks along one run, at most one period, until it meets the other. Of two runs over the same

@@ -24,7 +24,7 @@ static inline double ra__flops(const struct ra__shape *shape, int64_t pairs, int
 }
 
 /* The unbounded side of a band; far enough from INT64_MAX that positions can be added to it. */
-#define RA__FAR (INT64_MAX / 4)
+#define RA__UNBOUNDED (INT64_MAX / 4)
 
 /* The mask of a tile: key position - query position is in [-left, right]. Full is (FAR, FAR),
  * causal (FAR, 0), a window (L, R). */
@@ -50,7 +50,7 @@ static inline int64_t ra__max(int64_t a, int64_t b) { return a > b ? a : b; }
 static inline int64_t ra__floor_div(int64_t a, int64_t b) { return a / b - (a % b < 0); }
 static inline int64_t ra__ceil_div(int64_t a, int64_t b) { return a / b + (a % b > 0); }
 
-/* Of positive numbers; the multiple is at most RA__FAR. */
+/* Of positive numbers; the multiple is at most RA__UNBOUNDED. */
 int64_t ra__common_divisor(int64_t a, int64_t b);
 int64_t ra__common_multiple(int64_t a, int64_t b);
 

@@ -8,10 +8,10 @@
 /* What messages are about. */
 enum ra__topic {
     RA__TOPIC_KEYS,
-    RA__TOPIC_CHAIN,
-    RA__TOPIC_HOME,
-    RA__TOPIC_HELLO,
-    RA__TOPIC_SWAP,
+    RA__TOPIC_SUMS,
+    RA__TOPIC_RETURN,
+    RA__TOPIC_CONTROL,
+    RA__TOPIC_ALLTOALL,
     RA__TOPICS
 };
 
@@ -20,16 +20,16 @@ static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPI
 
 /* Messages that belong to no plan have fingerprint 0, topic HELLO, and one of these as hop. */
 enum ra__reserved {
-    RA__RESERVED_HELLO,      /* plans compare their problems */
-    RA__RESERVED_FORM,       /* states compare their shapes, */
-    RA__RESERVED_STATE,      /* and are added up */
-    RA__RESERVED_SHARE,      /* ra_group_share() */
-    RA__RESERVED_TIME,       /* ra_group_measure(): the slowest rank counts, */
-    RA__RESERVED_MEASUREMENT /* and what is sent to be timed */
+    RA__RESERVED_HANDSHAKE,   /* plans compare their problems */
+    RA__RESERVED_STATE_SHAPE, /* states compare their shapes, */
+    RA__RESERVED_STATE,       /* and are added up */
+    RA__RESERVED_ALLGATHER,   /* ra_group_share() */
+    RA__RESERVED_TIME,        /* ra_group_measure(): the slowest rank counts, */
+    RA__RESERVED_MEASUREMENT  /* and what is sent to be timed */
 };
 static inline int ra__reserved_tag(enum ra__reserved reserved)
 {
-    return ra__tag((int)reserved, RA__TOPIC_HELLO);
+    return ra__tag((int)reserved, RA__TOPIC_CONTROL);
 }
 
 enum { RA__TAG_FINGERPRINT_SHIFT = 16 };

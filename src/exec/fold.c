@@ -59,16 +59,18 @@ static ra_status write_row(void *context, const struct ra__row *row)
     struct ra__program *p = &writing->folder->program;
     const int64_t shift = fold->shape->k_len - fold->shape->q_len; /* position -> token */
     const int first = p->key_count;
-    for (int i = 0; i < row->sight_count; i++) {
+    for (int i = 0; i < row->tile_count; i++) {
         int64_t skipped;
-        const ra_run keys = ra__run_clip(row->sights[i].keys, fold->first_key,
+        const ra_run keys = ra__run_clip(row->tiles[i].keys, fold->first_key,
                                          fold->first_key + fold->keys, &skipped);
         if (keys.count == 0) continue;
         if (!writing->counting)
-            p->keys[p->key_count] = (struct ra__key_run){
-                keys.start - fold->first_key, keys.step, keys.start, keys.step, keys.count,
-                row->sights[i].band
-            };
+            p->keys[p->key_count] = (struct ra__key_run){ keys.start - fold->first_key,
+                                                          keys.step,
+                                                          keys.start,
+                                                          keys.step,
+                                                          keys.count,
+                                                          row->tiles[i].band };
         p->key_count++;
     }
     if (p->key_count == first) return RA_OK;

@@ -162,8 +162,8 @@ ra_status ra__handshake(struct ra__handshake *handshake, const struct ra__rank *
     /* Sent from memory that stays where a transport retains it. */
     struct ra__greeting *mine = &handshake->theirs[rank->ranks - 1];
     *mine = handshake->mine;
-    RA__TRY(ra__control_share(rank, handshake->messages, ra__reserved_tag(RA__RESERVED_HELLO), mine,
-                              handshake->theirs, sizeof *mine));
+    RA__TRY(ra__control_share(rank, handshake->messages, ra__reserved_tag(RA__RESERVED_HANDSHAKE),
+                              mine, handshake->theirs, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) RA__TRY(compare(handshake, rank, i));
     handshake->done = true;
     return RA_OK;

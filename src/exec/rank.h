@@ -27,14 +27,14 @@ static inline int ra__rank_threads(const struct ra__rank *rank)
 /* A call that used the link has ended well: no heartbeat is expected until the next one. */
 static inline void ra__rank_rest(const struct ra__rank *rank)
 {
-    if (rank->transport->rest) rank->transport->rest(rank->link);
+    if (rank->transport->idle) rank->transport->idle(rank->link);
 }
 
 /* Does the transport retain buffers of messages after a failure? Then they are never freed: the
  * memory is lost on purpose, and the process had better end. */
 static inline bool ra__rank_holds(const struct ra__rank *rank)
 {
-    return rank->transport->holds && rank->transport->holds(rank->link);
+    return rank->transport->retains && rank->transport->retains(rank->link);
 }
 
 /* An allgather of a few bytes: entry i of `theirs` comes from the i-th of the other ranks.

@@ -10,32 +10,33 @@
 
 static const char *const field_names[] = {
 #define NAME(name, text) text,
-    RA__FORM_LIST(NAME)
+    RA__STATE_SHAPE_LIST(NAME)
 #undef NAME
 };
 
-const char *ra__form_difference(const struct ra__form *a, const struct ra__form *b)
+const char *ra__state_shape_difference(const struct ra__state_shape *a,
+                                       const struct ra__state_shape *b)
 {
     for (int i = 0; i < RA__COUNT(field_names); i++)
         if (((const int64_t *)a)[i] != ((const int64_t *)b)[i]) return field_names[i];
     return NULL;
 }
 
-void ra__meeting_clear(struct ra__meeting *meeting)
+void ra__state_exchange_clear(struct ra__state_exchange *meeting)
 {
     ra__free(meeting->messages);
     ra__free(meeting->forms);
     ra__free(meeting->states);
-    *meeting = (struct ra__meeting){ .others = 0 };
+    *meeting = (struct ra__state_exchange){ .others = 0 };
 }
 
-static ra_status make_room(const struct ra__held_state *state, struct ra__meeting *meeting,
+static ra_status make_room(const struct ra__state_memory *state, struct ra__state_exchange *meeting,
                            const struct ra__rank *rank)
 {
     int others = rank->ranks - 1;
     if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
     if (others <= meeting->others) return RA_OK;
-    ra__meeting_clear(meeting);
+    ra__state_exchange_clear(meeting);
     size_t n = (size_t)others, bytes = state->bytes;
     if (!ra__size_mul(&bytes, others))
         return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
@@ -44,7 +45,7 @@ static ra_status make_room(const struct ra__held_state *state, struct ra__meetin
     meeting->forms = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, n + 1, sizeof *meeting->forms);
     meeting->states = ra__alloc(NULL, RA__FOR_TRAVEL, bytes);
     if (!meeting->messages || !meeting->forms || !meeting->states) {
-        ra__meeting_clear(meeting);
+        ra__state_exchange_clear(meeting);
         return ra__fail(RA_ERR_MEMORY, "state: rank %d could not get %zu bytes", rank->rank, bytes);
     }
     meeting->others = others;
@@ -52,15 +53,15 @@ static ra_status make_room(const struct ra__held_state *state, struct ra__meetin
 }
 
 /* Sizes of messages follow from the form, so it goes ahead of them. */
-static ra_status compare_forms(const struct ra__held_state *state, struct ra__meeting *meeting,
-                               const struct ra__rank *rank)
+static ra_status compare_forms(const struct ra__state_memory *state,
+                               struct ra__state_exchange *meeting, const struct ra__rank *rank)
 {
-    struct ra__form *mine = &meeting->forms[rank->ranks - 1];
+    struct ra__state_shape *mine = &meeting->forms[rank->ranks - 1];
     *mine = state->form;
-    RA__TRY(ra__control_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_FORM), mine,
-                              meeting->forms, sizeof *mine));
+    RA__TRY(ra__control_share(rank, meeting->messages, ra__reserved_tag(RA__RESERVED_STATE_SHAPE),
+                              mine, meeting->forms, sizeof *mine));
     for (int i = 0; i < rank->ranks - 1; i++) {
-        const char *other = ra__form_difference(mine, &meeting->forms[i]);
+        const char *other = ra__state_shape_difference(mine, &meeting->forms[i]);
         if (other)
             return ra__fail(RA_ERR_MISMATCH, "rank %d, hop 0: the state of rank %d has another %s",
                             rank->rank, i < rank->rank ? i : i + 1, other);
@@ -69,8 +70,8 @@ static ra_status compare_forms(const struct ra__held_state *state, struct ra__me
 }
 
 /* Rank 0's state, plus rank 1's, and so on, on every rank: the same sums in the same order. */
-static ra_status add_up(const struct ra__held_state *state, const struct ra__meeting *meeting,
-                        const struct ra__rank *rank)
+static ra_status add_up(const struct ra__state_memory *state,
+                        const struct ra__state_exchange *meeting, const struct ra__rank *rank)
 {
     enum { ROWS = 1024 }; /* between two polls */
     size_t floats = state->bytes / sizeof(float);
@@ -80,8 +81,8 @@ static ra_status add_up(const struct ra__held_state *state, const struct ra__mee
                           ? state->data
                           : meeting->states + (size_t)(i < rank->rank ? i : i - 1) * floats;
         for (int64_t row = 0; row < state->rows; row++) {
-            ra__state_merge_row(ra__held_row(state, sum, row), ra__held_row(state, next, row),
-                                (int)state->form.value_dim);
+            ra__state_merge_row(ra__state_memory_row(state, sum, row),
+                                ra__state_memory_row(state, next, row), (int)state->form.value_dim);
             if (row % ROWS == 0) RA__TRY(rank->transport->poll(rank->link));
         }
     }
@@ -89,14 +90,15 @@ static ra_status add_up(const struct ra__held_state *state, const struct ra__mee
     return RA_OK;
 }
 
-void ra__held_states_merge(const struct ra__held_state *into, const struct ra__held_state *from)
+void ra__state_memories_merge(const struct ra__state_memory *into,
+                              const struct ra__state_memory *from)
 {
     for (int64_t row = 0; row < into->rows; row++)
-        ra__state_merge_row(ra__held_row(into, into->data, row),
-                            ra__held_row(from, from->data, row), (int)into->form.value_dim);
+        ra__state_merge_row(ra__state_memory_row(into, into->data, row),
+                            ra__state_memory_row(from, from->data, row), (int)into->form.value_dim);
 }
 
-static ra_status reduce(const struct ra__held_state *state, struct ra__meeting *meeting,
+static ra_status reduce(const struct ra__state_memory *state, struct ra__state_exchange *meeting,
                         const struct ra__rank *rank)
 {
     RA__TRY(rank->transport->poll(rank->link)); /* an aborted group is good for nothing */
@@ -111,7 +113,7 @@ static ra_status reduce(const struct ra__held_state *state, struct ra__meeting *
     return add_up(state, meeting, rank);
 }
 
-ra_status ra__reduce(const struct ra__held_state *state, struct ra__meeting *meeting,
+ra_status ra__reduce(const struct ra__state_memory *state, struct ra__state_exchange *meeting,
                      const struct ra__rank *rank)
 {
     ra_status status = reduce(state, meeting, rank);

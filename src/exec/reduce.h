@@ -7,51 +7,53 @@
 #include "kernel/state.h"
 
 /* What states must have in common to be added up, and how it is called where they have not. */
-#define RA__FORM_LIST(X)                                                                           \
+#define RA__STATE_SHAPE_LIST(X)                                                                    \
     X(batch, "batch")                                                                              \
     X(q_len, "number of queries")                                                                  \
     X(q_heads, "number of query heads")                                                            \
     X(value_dim, "value dim")
 
-struct ra__form {
-#define RA__FORM_FIELD(name, text) int64_t name;
-    RA__FORM_LIST(RA__FORM_FIELD)
-#undef RA__FORM_FIELD
+struct ra__state_shape {
+#define RA__STATE_SHAPE_FIELD(name, text) int64_t name;
+    RA__STATE_SHAPE_LIST(RA__STATE_SHAPE_FIELD)
+#undef RA__STATE_SHAPE_FIELD
 };
 
 /* How the first field is called in which two forms differ; NULL if they are the same. */
-const char *ra__form_difference(const struct ra__form *a, const struct ra__form *b);
+const char *ra__state_shape_difference(const struct ra__state_shape *a,
+                                       const struct ra__state_shape *b);
 
-struct ra__held_state {
-    struct ra__form form;
+struct ra__state_memory {
+    struct ra__state_shape form;
     float *data;  /* m, then l, then acc */
     int64_t rows; /* batch x queries x heads */
     size_t bytes;
 };
 
 /* A row of a state stored at `data` with the layout of this one. */
-static inline struct ra__state_row ra__held_row(const struct ra__held_state *state, float *data,
-                                                int64_t row)
+static inline struct ra__state_row ra__state_memory_row(const struct ra__state_memory *state,
+                                                        float *data, int64_t row)
 {
     return (struct ra__state_row){ data + row, data + state->rows + row,
                                    data + 2 * state->rows + row * state->form.value_dim };
 }
 
 /* into += from; they have the same form. */
-void ra__held_states_merge(const struct ra__held_state *into, const struct ra__held_state *from);
+void ra__state_memories_merge(const struct ra__state_memory *into,
+                              const struct ra__state_memory *from);
 
 /* Room for what the other ranks have; made by the first ra__reduce() and kept. */
-struct ra__meeting {
+struct ra__state_exchange {
     int others; /* ranks there is room for */
     struct ra__message *messages;
-    struct ra__form *forms; /* theirs, then its own: sent from here, since MPI may hold it */
+    struct ra__state_shape *forms; /* theirs, then its own: sent from here, since MPI may hold it */
     float *states;
     bool held; /* a transport did not let go of it, nor of the state: both are never freed */
 };
-void ra__meeting_clear(struct ra__meeting *meeting);
+void ra__state_exchange_clear(struct ra__state_exchange *meeting);
 
 /* The state of every rank becomes the sum of all. */
-ra_status ra__reduce(const struct ra__held_state *state, struct ra__meeting *meeting,
+ra_status ra__reduce(const struct ra__state_memory *state, struct ra__state_exchange *meeting,
                      const struct ra__rank *rank);
 
 #endif

@@ -28,7 +28,7 @@ static ra_status share_at(const struct ra__rank *rank, const struct desk *desk, 
         return ra__fail(RA_ERR_MEMORY, "share: %d messages of %zu bytes", 2 * others, bytes);
     if (rank->transport->reserve) RA__TRY(rank->transport->reserve(rank->link, 2 * others));
     memcpy(desk->mine, mine, bytes);
-    RA__TRY(ra__control_share(rank, desk->messages, ra__reserved_tag(RA__RESERVED_SHARE),
+    RA__TRY(ra__control_share(rank, desk->messages, ra__reserved_tag(RA__RESERVED_ALLGATHER),
                               desk->mine, desk->theirs, bytes));
     put_together(rank, mine, desk->theirs, all, bytes);
     return RA_OK;

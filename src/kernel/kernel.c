@@ -39,14 +39,14 @@ static bool is_candidate(const struct ra__kernel *kernel, ra_dtype dtype)
 /* For few query rows, a kernel that reads keys in place is faster than one that packs them. For one
  * row, a kernel that reads values key by key, in the order of memory, is faster than one that
  * multiplies them in pairs. */
-static bool suits(const struct ra__kernel *kernel, enum ra__breadth rows)
+static bool suits(const struct ra__kernel *kernel, enum ra__query_rows rows)
 {
     if (rows == RA__MANY_ROWS) return true;
     return kernel->wide && (rows != RA__ONE_ROW || kernel->weights == RA_F32);
 }
 
 /* The scalar kernel is always usable and supports every dtype, so there always is one. */
-static const struct ra__kernel *fastest(ra_dtype dtype, enum ra__breadth rows)
+static const struct ra__kernel *fastest(ra_dtype dtype, enum ra__query_rows rows)
 {
     int i = RA__COUNT(kernels) - 1;
     while (i > 0 && (!is_candidate(kernels[i], dtype) || !suits(kernels[i], rows))) i--;
@@ -82,7 +82,7 @@ static struct names name_dtypes(unsigned dtypes)
     return names;
 }
 
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth rows,
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__query_rows rows,
                             const struct ra__kernel **out)
 {
     if (!name) name = wish();
@@ -99,7 +99,7 @@ ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth r
 }
 
 /* The dtypes for which it is the fastest kernel. */
-static unsigned best_for(const struct ra__kernel *kernel, enum ra__breadth rows)
+static unsigned best_for(const struct ra__kernel *kernel, enum ra__query_rows rows)
 {
     unsigned dtypes = 0;
     for (int t = 0; RA__ALL_DTYPES >> t; t++)

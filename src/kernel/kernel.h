@@ -74,9 +74,9 @@ struct ra__view {
     int run_count;
     const struct ra__terms *terms; /* NULL = none */
     struct ra__bias bias;          /* with or without terms */
-    bool crowded;                  /* SMT: another thread may be using the L1 cache of this core */
+    bool smt;                      /* SMT: another thread may be using the L1 cache of this core */
     /* NULL, or to be called every few milliseconds of work: polls the transport */
-    void (*breathe)(void *context);
+    void (*kernel_poll)(void *context);
     void *context; /* of breathe */
 };
 
@@ -87,9 +87,9 @@ static inline float ra__sink(const struct ra__view *view, int h)
 }
 
 /* Kernels call this between key blocks: a job may be long, and the peers wait for a heartbeat. */
-static inline void ra__breathe(const struct ra__view *view)
+static inline void ra__kernel_poll(const struct ra__view *view)
 {
-    if (view->breathe) view->breathe(view->context);
+    if (view->kernel_poll) view->kernel_poll(view->context);
 }
 
 struct ra__forward_job {
@@ -160,9 +160,9 @@ static inline bool ra__kernel_takes(const struct ra__kernel *kernel, ra_dtype dt
 
 /* How many query rows of one query, as in decoding, read the same key: one if each KV head has one
  * query head, or a few. Several queries, or many heads, are many. */
-enum ra__breadth { RA__MANY_ROWS, RA__FEW_ROWS, RA__ONE_ROW };
+enum ra__query_rows { RA__MANY_ROWS, RA__FEW_ROWS, RA__ONE_ROW };
 
-static inline enum ra__breadth ra__breadth_of(const struct ra__shape *shape)
+static inline enum ra__query_rows ra__query_rows_of(const struct ra__shape *shape)
 {
     enum { FEW = 16 };
     const int group = shape->q_heads / shape->kv_heads;
@@ -172,7 +172,7 @@ static inline enum ra__breadth ra__breadth_of(const struct ra__shape *shape)
 
 /* By name; or (NULL) the one that RINGATTN_KERNEL names, or the fastest usable one that supports
  * the dtype, for this number of rows. */
-ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__breadth rows,
+ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__query_rows rows,
                             const struct ra__kernel **out);
 
 /* Is it the default for some dtype and number of rows? */

@@ -44,7 +44,7 @@ static const struct blocks *of(const ra_pattern *pattern) { return pattern->stat
 
 /* The query block that is being written. */
 struct view {
-    const struct ra__look *look;
+    const struct ra__pattern_input *input;
     const struct blocks *p;
     int64_t size;      /* of a block */
     int64_t i, blocks; /* the query block; how many there are */
@@ -85,7 +85,7 @@ static uint64_t *drawn_row(const struct blocks *p, int64_t head, int64_t i)
 
 static bool random_active(const struct view *v, int64_t j)
 {
-    int64_t head = v->look->heads.start;
+    int64_t head = v->input->heads.start;
     if (v->p->drawn) return drawn_row(v->p, head, v->i)[j / 64] >> j % 64 & 1;
     return draw(v->p, ra__philox_limit(v->p->density), head, v->i, j);
 }
@@ -116,7 +116,7 @@ static ra_status prepare(ra_pattern *pattern, struct ra__account *account,
 
 static bool bitmap_active(const struct view *v, int64_t j)
 {
-    int64_t head = v->p->bitmap.heads == 1 ? 0 : v->look->heads.start;
+    int64_t head = v->p->bitmap.heads == 1 ? 0 : v->input->heads.start;
     return v->p->bitmap.active[(head * v->p->bitmap.blocks + v->i) * v->p->bitmap.blocks + j] != 0;
 }
 
@@ -148,18 +148,18 @@ static bool moving_active(const struct view *v, int64_t j)
 
 /* Key blocks [from, to) as one tile, not clipped if all query blocks have it. */
 static ra_status add_blocks(const struct view *v, int64_t from, int64_t to, bool whole,
-                            struct ra__scene *scene)
+                            struct ra__row_writer *writer)
 {
     int64_t size = v->size, start = from * size;
-    ra_run keys = { start, 1, ra__min(to * size, v->look->k_len) - start };
-    struct ra__band everywhere = { RA__FAR, RA__FAR };
-    return whole ? ra__scene_add_whole(scene, keys, everywhere)
-                 : ra__scene_add(scene, keys, everywhere);
+    ra_run keys = { start, 1, ra__min(to * size, v->input->k_len) - start };
+    struct ra__band everywhere = { RA__UNBOUNDED, RA__UNBOUNDED };
+    return whole ? ra__row_writer_add_whole(writer, keys, everywhere)
+                 : ra__row_writer_add(writer, keys, everywhere);
 }
 
 /* The ranges of candidates that are active, one tile each. */
 static ra_status add_active(const struct view *v, bool (*active)(const struct view *, int64_t),
-                            ra_run candidates, bool whole, struct ra__scene *scene)
+                            ra_run candidates, bool whole, struct ra__row_writer *writer)
 {
     int64_t open = -1, end = -1; /* the current range */
     for (int64_t n = 0; n < candidates.count; n++) {
@@ -169,17 +169,17 @@ static ra_status add_active(const struct view *v, bool (*active)(const struct vi
             end++;
             continue;
         }
-        if (open >= 0) RA__TRY(add_blocks(v, open, end, whole, scene));
+        if (open >= 0) RA__TRY(add_blocks(v, open, end, whole, writer));
         open = j;
         end = j + 1;
     }
-    return open >= 0 ? add_blocks(v, open, end, whole, scene) : RA_OK;
+    return open >= 0 ? add_blocks(v, open, end, whole, writer) : RA_OK;
 }
 
 /* The next drawn block from j on; v->blocks if there is none. */
 static int64_t next_drawn(const struct view *v, int64_t j)
 {
-    const uint64_t *bits = drawn_row(v->p, v->look->heads.start, v->i);
+    const uint64_t *bits = drawn_row(v->p, v->input->heads.start, v->i);
     if (j >= v->blocks) return v->blocks;
     uint64_t word = bits[j / 64] >> j % 64;
     for (int64_t w = j / 64; !word;) {
@@ -191,33 +191,33 @@ static int64_t next_drawn(const struct view *v, int64_t j)
 }
 
 /* If only random blocks are fixed: from one to the next. */
-static ra_status add_drawn(const struct view *v, struct ra__scene *scene)
+static ra_status add_drawn(const struct view *v, struct ra__row_writer *writer)
 {
     for (int64_t from = next_drawn(v, 0), to; from < v->blocks; from = next_drawn(v, to)) {
         to = from + 1;
         while (to < v->blocks && random_active(v, to)) to++;
-        RA__TRY(add_blocks(v, from, to, false, scene));
+        RA__TRY(add_blocks(v, from, to, false, writer));
     }
     return RA_OK;
 }
 
 /* If nothing else is fixed, only multiples of the stride need to be tested. */
-static ra_status add_fixed(const struct view *v, struct ra__scene *scene)
+static ra_status add_fixed(const struct view *v, struct ra__row_writer *writer)
 {
     const struct blocks *p = v->p;
     bool scattered = has(v, RANDOM | BITMAP);
     bool everything = has(v, GLOBAL) && v->i < p->global;
     int64_t first = has(v, GLOBAL) ? ra__min(p->global, v->blocks) : 0;
     bool alone = !has(v, GLOBAL | STRIDED | BITMAP);
-    if (everything) return add_blocks(v, 0, v->blocks, false, scene);
-    if (p->drawn && alone) return add_drawn(v, scene);
-    if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, false, scene);
-    if (first > 0) RA__TRY(add_blocks(v, 0, first, true, scene));
+    if (everything) return add_blocks(v, 0, v->blocks, false, writer);
+    if (p->drawn && alone) return add_drawn(v, writer);
+    if (scattered) return add_active(v, fixed_active, (ra_run){ 0, 1, v->blocks }, false, writer);
+    if (first > 0) RA__TRY(add_blocks(v, 0, first, true, writer));
     if (!has(v, STRIDED) || first == v->blocks) return RA_OK;
     int64_t start = ra__ceil_div(first, p->strided) * p->strided;
     if (start >= v->blocks) return RA_OK;
     ra_run multiples = { start, p->strided, (v->blocks - 1 - start) / p->strided + 1 };
-    return add_active(v, fixed_active, multiples, true, scene);
+    return add_active(v, fixed_active, multiples, true, writer);
 }
 
 static bool only_moving(const struct view *v, int64_t j)
@@ -226,42 +226,42 @@ static bool only_moving(const struct view *v, int64_t j)
 }
 
 /* The half-width of the moving terms around a query block. */
-static int64_t moving_reach(const struct view *v)
+static int64_t moving_half_width(const struct view *v)
 {
     const struct blocks *p = v->p;
-    int64_t reach = 0;
-    if (has(v, LOCAL)) reach = ra__max(reach, p->local);
+    int64_t half_width = 0;
+    if (has(v, LOCAL)) half_width = ra__max(half_width, p->local);
     if (has(v, DILATED))
-        reach = ra__max(reach, p->dilated.b > v->blocks / p->dilated.a
-                                   ? v->blocks
-                                   : p->dilated.a * p->dilated.b);
+        half_width = ra__max(half_width, p->dilated.b > v->blocks / p->dilated.a
+                                             ? v->blocks
+                                             : p->dilated.a * p->dilated.b);
     for (int k = 0; k < p->levels.count && has(v, LEVELS); k++)
-        if (v->i % p->levels.at[k].a == 0) reach = ra__max(reach, p->levels.at[k].b);
-    return ra__min(reach, v->blocks);
+        if (v->i % p->levels.at[k].a == 0) half_width = ra__max(half_width, p->levels.at[k].b);
+    return ra__min(half_width, v->blocks);
 }
 
-static ra_status add_moving(const struct view *v, struct ra__scene *scene)
+static ra_status add_moving(const struct view *v, struct ra__row_writer *writer)
 {
     bool any = has(v, LOCAL | STRIDED | DILATED | LEVELS);
     bool everything = has(v, GLOBAL) && v->i < v->p->global;
     if (!any || everything) return RA_OK;
-    int64_t reach = moving_reach(v);
-    int64_t from = ra__max(v->i - reach, 0), to = ra__min(v->i + reach + 1, v->blocks);
-    if (v->p->terms == LOCAL) return add_blocks(v, from, to, false, scene);
-    return add_active(v, only_moving, (ra_run){ from, 1, to - from }, false, scene);
+    int64_t half_width = moving_half_width(v);
+    int64_t from = ra__max(v->i - half_width, 0), to = ra__min(v->i + half_width + 1, v->blocks);
+    if (v->p->terms == LOCAL) return add_blocks(v, from, to, false, writer);
+    return add_active(v, only_moving, (ra_run){ from, 1, to - from }, false, writer);
 }
 
-static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra__row_writer *writer)
 {
-    int64_t size = look->pattern->args[0];
-    struct view view = { look, of(look->pattern), size, q.start / size,
-                         ra__ceil_div(look->k_len, size) };
-    RA__TRY(add_fixed(&view, scene));
-    RA__TRY(add_moving(&view, scene));
-    return ra__scene_put(scene, q);
+    int64_t size = input->pattern->args[0];
+    struct view view = { input, of(input->pattern), size, q.start / size,
+                         ra__ceil_div(input->k_len, size) };
+    RA__TRY(add_fixed(&view, writer));
+    RA__TRY(add_moving(&view, writer));
+    return ra__row_writer_put(writer, q);
 }
 
-static int64_t cut(const ra_pattern *pattern, int64_t position)
+static int64_t next_boundary(const ra_pattern *pattern, int64_t position)
 {
     int64_t size = pattern->args[0];
     return position - position % size + size;
@@ -274,7 +274,7 @@ static int64_t period(const ra_pattern *pattern)
     int64_t blocks = p->terms & STRIDED ? p->strided : 1;
     for (int k = 0; k < p->levels.count; k++)
         blocks = ra__common_multiple(blocks, p->levels.at[k].a);
-    return blocks > RA__FAR / pattern->args[0] ? 0 : blocks * pattern->args[0];
+    return blocks > RA__UNBOUNDED / pattern->args[0] ? 0 : blocks * pattern->args[0];
 }
 
 /* ---- Heads ----------------------------------------------------------------------------------- */
@@ -309,10 +309,10 @@ static ra_status add_number(ra_pattern *pattern, struct ra__text value, struct r
 static ra_status add_dilated(ra_pattern *pattern, struct ra__text value, struct ra__text word)
 {
     struct blocks *p = pattern->state;
-    struct ra__text reach = value, rate = ra__text_take(&reach, '/');
+    struct ra__text half_width = value, rate = ra__text_take(&half_width, '/');
     if (rate.length == value.length) return refuse(pattern, word);
     RA__TRY(add_number(pattern, rate, word, 1, &p->dilated.a));
-    return add_number(pattern, reach, word, 0, &p->dilated.b);
+    return add_number(pattern, half_width, word, 0, &p->dilated.b);
 }
 
 static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text value,
@@ -326,7 +326,7 @@ static ra_status read_term(ra_pattern *pattern, unsigned term, struct ra__text v
     case DILATED: return add_dilated(pattern, value, word);
     case LEVELS:
         return ra__ratios_read(&p->levels, pattern->kind, value, (struct ra__ratio){ 1, 0 });
-    case RANDOM: return ra__text_share(value, &p->density) ? RA_OK : refuse(pattern, word);
+    case RANDOM: return ra__text_fraction(value, &p->density) ? RA_OK : refuse(pattern, word);
     case SEED: return ra__text_seed(value, &p->seed) ? RA_OK : refuse(pattern, word);
     default: return ra__bitmap_read(&p->bitmap, value);
     }
@@ -380,7 +380,7 @@ static void write(const ra_pattern *pattern, struct ra__writer *w)
     ra__ratios_write(&p->levels, ";levels=", w);
     if (p->terms & RANDOM) {
         ra__write(w, ";random=");
-        ra__write_share(w, p->density);
+        ra__write_fraction(w, p->density);
     }
     if (p->terms & SEED) ra__write(w, ";seed=%" PRIu64, p->seed);
     if (p->terms & BITMAP) ra__write(w, ";bitmap=%s", p->bitmap.file ? p->bitmap.file : "(memory)");
@@ -466,7 +466,7 @@ const struct ra__pattern_kind ra__pattern_blocks = {
     .check = check,
     .head_classes = head_classes,
     .head_class = head_class,
-    .cut = cut,
+    .next_boundary = next_boundary,
     .period = period,
     .see = see,
 };

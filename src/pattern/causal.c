@@ -2,15 +2,15 @@
 /* causal.c - a query sees the keys up to its own position. */
 #include "pattern/pattern.h"
 
-static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra__row_writer *writer)
 {
-    ra_run all = { 0, 1, look->k_len };
-    struct ra__band band = { RA__FAR, look->ordered ? RA__FAR : 0 };
-    RA__TRY(ra__scene_add(scene, all, band));
-    return ra__scene_put(scene, q);
+    ra_run all = { 0, 1, input->k_len };
+    struct ra__band band = { RA__UNBOUNDED, input->ordered ? RA__UNBOUNDED : 0 };
+    RA__TRY(ra__row_writer_add(writer, all, band));
+    return ra__row_writer_put(writer, q);
 }
 
-static int64_t reach(const ra_pattern *pattern, int64_t p)
+static int64_t visible_end(const ra_pattern *pattern, int64_t p)
 {
     (void)pattern;
     return p + 1;
@@ -23,5 +23,5 @@ const struct ra__pattern_kind ra__pattern_causal = {
     .samples = "causal",
     .more_queries = true,
     .see = see,
-    .reach = reach,
+    .visible_end = visible_end,
 };

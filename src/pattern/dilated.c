@@ -34,67 +34,69 @@ static bool in_blocks(const ra_pattern *pattern) { return of(pattern)->options &
 static int64_t block_of_heads(int q_heads, int64_t rate) { return ra__ceil_div(q_heads, rate); }
 
 /* The offset of branch `index` in its segment, for the heads of a class. */
-static int64_t offset_of(const struct ra__look *look, int index)
+static int64_t offset_of(const struct ra__pattern_input *input, int index)
 {
-    int64_t rate = of(look->pattern)->branches.at[index].b;
-    if (grouped(look->pattern)) return index % rate;
-    if (in_blocks(look->pattern)) return look->heads.start / block_of_heads(look->q_heads, rate);
-    return look->heads.start % rate;
+    int64_t rate = of(input->pattern)->branches.at[index].b;
+    if (grouped(input->pattern)) return index % rate;
+    if (in_blocks(input->pattern)) return input->heads.start / block_of_heads(input->q_heads, rate);
+    return input->heads.start % rate;
 }
 
 /* What branch `index` selects of the segment that holds `position`. */
-static ra_run selection(const struct ra__look *look, int index, int64_t position)
+static ra_run selection(const struct ra__pattern_input *input, int index, int64_t position)
 {
-    struct ra__ratio branch = of(look->pattern)->branches.at[index];
-    int64_t start = position - position % branch.a, offset = offset_of(look, index);
-    int64_t length = ra__min(branch.a, look->k_len - start);
+    struct ra__ratio branch = of(input->pattern)->branches.at[index];
+    int64_t start = position - position % branch.a, offset = offset_of(input, index);
+    int64_t length = ra__min(branch.a, input->k_len - start);
     int64_t count = offset < length ? (length - offset - 1) / branch.b + 1 : 0;
     return (ra_run){ start + offset, branch.b, count };
 }
 
 /* ---- Keys ------------------------------------------------------------------------------------ */
 
-static const struct ra__band everywhere = { RA__FAR, RA__FAR };
+static const struct ra__band everywhere = { RA__UNBOUNDED, RA__UNBOUNDED };
 
 /* Adds the keys of `keys` that are in none of the tiles from `first` to `last` - 1. */
-static ra_status add_new(struct ra__scene *scene, ra_run keys, int first, int last)
+static ra_status add_new(struct ra__row_writer *writer, ra_run keys, int first, int last)
 {
     if (keys.count == 0) return RA_OK;
-    if (first == last) return ra__scene_add(scene, keys, everywhere);
-    ra_run known = ra__scene_sights(scene)[first].keys, shared = ra__run_intersect(keys, known);
-    if (shared.count == 0) return add_new(scene, keys, first + 1, last);
+    if (first == last) return ra__row_writer_add(writer, keys, everywhere);
+    ra_run known = ra__row_writer_tiles(writer)[first].keys,
+           shared = ra__run_intersect(keys, known);
+    if (shared.count == 0) return add_new(writer, keys, first + 1, last);
     int64_t skipped, lo = shared.start, hi = ra__run_last(shared);
     int64_t period = shared.count > 1 ? shared.step / keys.step : 1;
-    RA__TRY(add_new(scene, ra__run_clip(keys, keys.start, lo, &skipped), first + 1, last));
+    RA__TRY(add_new(writer, ra__run_clip(keys, keys.start, lo, &skipped), first + 1, last));
     for (int64_t i = 1; i < period; i++) { /* between two shared keys */
         ra_run gap = { lo + i * keys.step, shared.step, shared.count - 1 };
-        RA__TRY(add_new(scene, gap, first + 1, last));
+        RA__TRY(add_new(writer, gap, first + 1, last));
     }
-    return add_new(scene, ra__run_clip(keys, hi + 1, RA__FAR, &skipped), first + 1, last);
+    return add_new(writer, ra__run_clip(keys, hi + 1, RA__UNBOUNDED, &skipped), first + 1, last);
 }
 
-static ra_status add_keys(const struct ra__look *look, ra_run keys, struct ra__scene *scene)
+static ra_status add_keys(const struct ra__pattern_input *input, ra_run keys,
+                          struct ra__row_writer *writer)
 {
-    bool once = of(look->pattern)->options & DEDUP;
-    return add_new(scene, keys, 0, once ? ra__scene_count(scene) : 0);
+    bool once = of(input->pattern)->options & DEDUP;
+    return add_new(writer, keys, 0, once ? ra__row_writer_count(writer) : 0);
 }
 
 /* ---- Queries --------------------------------------------------------------------------------- */
 
 /* The branches of these heads: all, or with groups the one of their group. */
-static int branch_count(const struct ra__look *look)
+static int branch_count(const struct ra__pattern_input *input)
 {
-    return grouped(look->pattern) ? 1 : of(look->pattern)->branches.count;
+    return grouped(input->pattern) ? 1 : of(input->pattern)->branches.count;
 }
 
 /* The branch with the `place`-th smallest rate: splitting by those first leaves little to split. */
-static int branch_at(const struct ra__look *look, int place)
+static int branch_at(const struct ra__pattern_input *input, int place)
 {
-    const struct ra__ratio *ratios = of(look->pattern)->branches.at;
-    int found = look->head_class;
-    for (int i = 0; i < of(look->pattern)->branches.count && !grouped(look->pattern); i++) {
+    const struct ra__ratio *ratios = of(input->pattern)->branches.at;
+    int found = input->head_class;
+    for (int i = 0; i < of(input->pattern)->branches.count && !grouped(input->pattern); i++) {
         int before = 0;
-        for (int k = 0; k < of(look->pattern)->branches.count; k++)
+        for (int k = 0; k < of(input->pattern)->branches.count; k++)
             before += ratios[k].b < ratios[i].b || (ratios[k].b == ratios[i].b && k < i);
         if (before == place) found = i;
     }
@@ -103,37 +105,38 @@ static int branch_at(const struct ra__look *look, int place)
 
 /* Splits q by the branches from `place` on and writes the rows. The segments of q are the same for
  * all its queries, so a branch selects every period-th query of it. */
-static ra_status split(const struct ra__look *look, ra_run q, int place, struct ra__scene *scene)
+static ra_status split(const struct ra__pattern_input *input, ra_run q, int place,
+                       struct ra__row_writer *writer)
 {
-    if (place == branch_count(look)) return ra__scene_put(scene, q);
-    int index = branch_at(look, place);
-    ra_run keys = selection(look, index, q.start), hit = ra__run_intersect(q, keys);
-    if (hit.count == 0) return split(look, q, place + 1, scene);
-    int before = ra__scene_count(scene);
-    RA__TRY(add_keys(look, keys, scene));
-    RA__TRY(split(look, hit, place + 1, scene));
-    ra__scene_back(scene, before);
+    if (place == branch_count(input)) return ra__row_writer_put(writer, q);
+    int index = branch_at(input, place);
+    ra_run keys = selection(input, index, q.start), hit = ra__run_intersect(q, keys);
+    if (hit.count == 0) return split(input, q, place + 1, writer);
+    int before = ra__row_writer_count(writer);
+    RA__TRY(add_keys(input, keys, writer));
+    RA__TRY(split(input, hit, place + 1, writer));
+    ra__row_writer_truncate(writer, before);
     if (hit.count == q.count) return RA_OK;
-    int64_t rate = of(look->pattern)->branches.at[index].b,
+    int64_t rate = of(input->pattern)->branches.at[index].b,
             period = rate / ra__common_divisor(q.step, rate);
     int64_t selected = (hit.start - q.start) / q.step % period;
     int64_t step = period < q.count ? q.step * period : q.step;
     for (int64_t i = 0; i < period && i < q.count; i++) {
         ra_run rest = { q.start + i * q.step, step, (q.count - 1 - i) / period + 1 };
-        if (i != selected) RA__TRY(split(look, rest, place + 1, scene));
+        if (i != selected) RA__TRY(split(input, rest, place + 1, writer));
     }
     return RA_OK;
 }
 
-static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra__row_writer *writer)
 {
-    return split(look, q, 0, scene);
+    return split(input, q, 0, writer);
 }
 
 /* The nearest end of a segment. */
-static int64_t cut(const ra_pattern *pattern, int64_t position)
+static int64_t next_boundary(const ra_pattern *pattern, int64_t position)
 {
-    int64_t next = RA__FAR;
+    int64_t next = RA__UNBOUNDED;
     for (int i = 0; i < of(pattern)->branches.count; i++) {
         int64_t segment = of(pattern)->branches.at[i].a;
         next = ra__min(next, position - position % segment + segment);
@@ -280,7 +283,7 @@ const struct ra__pattern_kind ra__pattern_dilated = {
     .write = write,
     .head_classes = head_classes,
     .head_class = head_class,
-    .cut = cut,
+    .next_boundary = next_boundary,
     .period = period,
     .see = see,
 };

@@ -32,7 +32,7 @@ ra_status ra__order_misread(const struct ra__order_kind *kind, const char *args)
                     args, kind->syntax);
 }
 
-ra_status ra__order_room(int64_t length, int32_t **origin)
+ra_status ra__order_alloc(int64_t length, int32_t **origin)
 {
     if (length > INT32_MAX)
         return ra__fail(RA_ERR_UNSUPPORTED,
@@ -70,7 +70,7 @@ static ra_status make(const struct ra__order_kind *kind, const char *args, int64
     int32_t *origin = NULL;
     if (!kind->fill)
         return args ? ra__order_misread(kind, args) : ra__order_adopt(NULL, length, out);
-    RA__TRY(ra__order_room(length, &origin));
+    RA__TRY(ra__order_alloc(length, &origin));
     ra_status status = kind->fill(args, length, origin);
     if (status == RA_OK) return ra__order_adopt(origin, length, out);
     ra__free(origin);
@@ -95,7 +95,7 @@ ra_status ra__order_copy(const ra_order *order, ra_order **out)
         return RA_OK;
     }
     if (order->origin) {
-        RA__TRY(ra__order_room(order->length, &origin));
+        RA__TRY(ra__order_alloc(order->length, &origin));
         memcpy(origin, order->origin, (size_t)order->length * sizeof *origin);
     }
     return ra__order_adopt(origin, order->length, out);

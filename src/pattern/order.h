@@ -38,7 +38,7 @@ ra_status ra__order_parse(const char *text, int64_t length, ra_order **out);
 ra_status ra__order_adopt(int32_t *origin, int64_t length, ra_order **out);
 
 /* Memory for that list; NULL if length is 0. Lengths of 2^31 and more are refused. */
-ra_status ra__order_room(int64_t length, int32_t **origin);
+ra_status ra__order_alloc(int64_t length, int32_t **origin);
 
 /* The error for arguments that a kind cannot read: `order hilbert: "3" is not understood; ...`. */
 ra_status ra__order_misread(const struct ra__order_kind *kind, const char *args);

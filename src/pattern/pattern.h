@@ -3,7 +3,7 @@
  *
  * A kind of pattern says which keys a run of queries may see; the modifiers `;causal` and `;docs=`
  * are applied here, to every kind alike. Under an order all positions in this file are indices of
- * the order, and rules about original positions are left to arrays: see ra__pattern_reach(). */
+ * the order, and rules about original positions are left to arrays: see ra__pattern_visible(). */
 #ifndef RA__PATTERN_PATTERN_H
 #define RA__PATTERN_PATTERN_H
 
@@ -15,7 +15,7 @@
 #include "pattern/text.h"
 
 /* A tile: the keys of `keys` that are in the band around each query of the row. */
-struct ra__sight {
+struct ra__tile {
     ra_run keys;
     struct ra__band band;
     /* not clipped: `keys` may contain keys that no query of the row sees; see ra__row_keys() */
@@ -26,19 +26,19 @@ struct ra__sight {
  * twice. Without tiles it sees nothing. Every query of every head is in exactly one row. */
 struct ra__row {
     ra_run q, heads;
-    const struct ra__sight *sights;
-    int sight_count;
+    const struct ra__tile *tiles;
+    int tile_count;
     /* among the rows of its interval; rows of one ordinal may repeat from interval to interval */
     int ordinal;
 };
 
 /* The keys of a tile that queries of the row may see. */
-static inline ra_run ra__row_keys(const struct ra__row *row, const struct ra__sight *sight)
+static inline ra_run ra__row_keys(const struct ra__row *row, const struct ra__tile *tile)
 {
     int64_t skipped;
-    return sight->whole ? ra__run_clip(sight->keys, row->q.start - sight->band.left,
-                                       ra__run_last(row->q) + sight->band.right + 1, &skipped)
-                        : sight->keys;
+    return tile->whole ? ra__run_clip(tile->keys, row->q.start - tile->band.left,
+                                      ra__run_last(row->q) + tile->band.right + 1, &skipped)
+                       : tile->keys;
 }
 
 struct ra__row_sink {
@@ -47,7 +47,7 @@ struct ra__row_sink {
 };
 
 /* The input of a kind: all it may know besides the queries. */
-struct ra__look {
+struct ra__pattern_input {
     const ra_pattern *pattern;
     int64_t k_len;
     int q_heads;    /* of the problem */
@@ -57,15 +57,18 @@ struct ra__look {
 };
 
 /* Where a kind writes its rows. */
-struct ra__scene;
-ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band);
+struct ra__row_writer;
+ra_status ra__row_writer_add(struct ra__row_writer *writer, ra_run keys, struct ra__band band);
 /* The same for keys that every row has: they are not clipped to their band, so that rows stay alike
  * and a plan stores them once. */
-ra_status ra__scene_add_whole(struct ra__scene *scene, ra_run keys, struct ra__band band);
-int ra__scene_count(const struct ra__scene *scene); /* tiles added so far */
-const struct ra__sight *ra__scene_sights(const struct ra__scene *scene);
-void ra__scene_back(struct ra__scene *scene, int count);    /* removes all but the first `count` */
-ra_status ra__scene_put(struct ra__scene *scene, ra_run q); /* writes a row of these queries */
+ra_status ra__row_writer_add_whole(struct ra__row_writer *writer, ra_run keys,
+                                   struct ra__band band);
+int ra__row_writer_count(const struct ra__row_writer *writer); /* tiles added so far */
+const struct ra__tile *ra__row_writer_tiles(const struct ra__row_writer *writer);
+void ra__row_writer_truncate(struct ra__row_writer *writer,
+                             int count); /* removes all but the first `count` */
+ra_status ra__row_writer_put(struct ra__row_writer *writer,
+                             ra_run q); /* writes a row of these queries */
 
 struct ra__pattern_kind {
     const char *name;
@@ -108,16 +111,17 @@ struct ra__pattern_kind {
      * none. What they see repeats with `period` (0 or NULL: it does not), shifted: rows are written
      * in an order that keeps such rows next to one another, so that plans can fold them into
      * families. */
-    int64_t (*cut)(const ra_pattern *pattern, int64_t position);
+    int64_t (*next_boundary)(const ra_pattern *pattern, int64_t position);
     int64_t (*period)(const ra_pattern *pattern);
 
     /* Adds tiles and writes rows until every query of q is in one. q contains no boundary. Tiles
      * need not be clipped to their band: the row writer does that. */
-    ra_status (*see)(const struct ra__look *look, ra_run q, struct ra__scene *scene);
+    ra_status (*see)(const struct ra__pattern_input *input, ra_run q,
+                     struct ra__row_writer *writer);
 
     /* Under an order: the original positions a query at original position p may see, as [0, *to);
      * NULL: all. `see` then leaves this to the caller. */
-    int64_t (*reach)(const ra_pattern *pattern, int64_t p);
+    int64_t (*visible_end)(const ra_pattern *pattern, int64_t p);
 };
 
 struct ra_pattern {
@@ -171,9 +175,9 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
 
 /* Under an order: the original positions [*from, *to) that a query at original position p may see,
  * by causal, prefix and documents. */
-void ra__pattern_reach(const ra_pattern *pattern, int64_t k_len, int64_t p, int64_t *from,
-                       int64_t *to);
+void ra__pattern_visible(const ra_pattern *pattern, int64_t k_len, int64_t p, int64_t *from,
+                         int64_t *to);
 /* do they contain all positions, for every query? */
-bool ra__pattern_reaches_all(const ra_pattern *pattern);
+bool ra__pattern_sees_all(const ra_pattern *pattern);
 
 #endif

@@ -8,13 +8,13 @@
  * into a state then allocates nothing. */
 enum { FEW = 48 };
 struct list {
-    struct ra__sight *at;
+    struct ra__tile *at;
     int count, room;
-    struct ra__sight few[FEW];
+    struct ra__tile few[FEW];
 };
 
-struct ra__scene {
-    const struct ra__look *look;
+struct ra__row_writer {
+    const struct ra__pattern_input *input;
     struct ra__row_sink sink;
     int64_t lo, hi; /* keys of the document, or all */
     struct list added, clipped;
@@ -33,60 +33,66 @@ static void list_close(struct list *list)
     if (list->at != list->few) ra__free(list->at);
 }
 
-static ra_status list_add(struct list *list, struct ra__sight sight)
+static ra_status list_add(struct list *list, struct ra__tile tile)
 {
     if (list->count == list->room) {
         int room = 2 * list->room;
-        struct ra__sight *larger = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)room,
-                                                   sizeof *larger);
+        struct ra__tile *larger = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)room,
+                                                  sizeof *larger);
         if (!larger) return ra__fail(RA_ERR_MEMORY, "pattern: %d key runs of a row", room);
         for (int i = 0; i < list->count; i++) larger[i] = list->at[i];
         list_close(list);
         list->at = larger;
         list->room = room;
     }
-    list->at[list->count++] = sight;
+    list->at[list->count++] = tile;
     return RA_OK;
 }
 
-ra_status ra__scene_add(struct ra__scene *scene, ra_run keys, struct ra__band band)
+ra_status ra__row_writer_add(struct ra__row_writer *writer, ra_run keys, struct ra__band band)
 {
     if (keys.count == 0) return RA_OK;
-    return list_add(&scene->added, (struct ra__sight){ keys, band, false });
+    return list_add(&writer->added, (struct ra__tile){ keys, band, false });
 }
 
-ra_status ra__scene_add_whole(struct ra__scene *scene, ra_run keys, struct ra__band band)
+ra_status ra__row_writer_add_whole(struct ra__row_writer *writer, ra_run keys, struct ra__band band)
 {
     if (keys.count == 0) return RA_OK;
-    return list_add(&scene->added, (struct ra__sight){ keys, band, true });
+    return list_add(&writer->added, (struct ra__tile){ keys, band, true });
 }
 
-int ra__scene_count(const struct ra__scene *scene) { return scene->added.count; }
-const struct ra__sight *ra__scene_sights(const struct ra__scene *scene) { return scene->added.at; }
-void ra__scene_back(struct ra__scene *scene, int count) { scene->added.count = count; }
-
-ra_status ra__scene_put(struct ra__scene *scene, ra_run q)
+int ra__row_writer_count(const struct ra__row_writer *writer) { return writer->added.count; }
+const struct ra__tile *ra__row_writer_tiles(const struct ra__row_writer *writer)
 {
-    const struct ra__look *look = scene->look;
-    bool causal = look->pattern->causal && !look->ordered;
-    scene->clipped.count = 0;
-    for (int i = 0; i < scene->added.count; i++) {
-        struct ra__sight sight = scene->added.at[i];
-        if (causal) sight.band.right = ra__min(sight.band.right, 0);
-        int64_t from = scene->lo, to = scene->hi, skipped;
-        if (!sight.whole) {
-            from = ra__max(from, q.start - sight.band.left);
-            to = ra__min(to, ra__run_last(q) + sight.band.right + 1);
+    return writer->added.at;
+}
+void ra__row_writer_truncate(struct ra__row_writer *writer, int count)
+{
+    writer->added.count = count;
+}
+
+ra_status ra__row_writer_put(struct ra__row_writer *writer, ra_run q)
+{
+    const struct ra__pattern_input *input = writer->input;
+    bool causal = input->pattern->causal && !input->ordered;
+    writer->clipped.count = 0;
+    for (int i = 0; i < writer->added.count; i++) {
+        struct ra__tile tile = writer->added.at[i];
+        if (causal) tile.band.right = ra__min(tile.band.right, 0);
+        int64_t from = writer->lo, to = writer->hi, skipped;
+        if (!tile.whole) {
+            from = ra__max(from, q.start - tile.band.left);
+            to = ra__min(to, ra__run_last(q) + tile.band.right + 1);
         }
-        sight.keys = ra__run_clip(sight.keys, from, to, &skipped);
-        if (sight.keys.count > 0) RA__TRY(list_add(&scene->clipped, sight));
+        tile.keys = ra__run_clip(tile.keys, from, to, &skipped);
+        if (tile.keys.count > 0) RA__TRY(list_add(&writer->clipped, tile));
     }
     struct ra__row row = { .q = q,
-                           .heads = look->heads,
-                           .sights = scene->clipped.at,
-                           .sight_count = scene->clipped.count,
-                           .ordinal = scene->ordinal++ };
-    return scene->sink.put(scene->sink.context, &row);
+                           .heads = input->heads,
+                           .tiles = writer->clipped.at,
+                           .tile_count = writer->clipped.count,
+                           .ordinal = writer->ordinal++ };
+    return writer->sink.put(writer->sink.context, &row);
 }
 
 /* The document of `position`: the last one that starts at or before it, so that empty ones are
@@ -103,23 +109,23 @@ static int64_t document_of(const ra_pattern *pattern, int64_t position)
 }
 
 /* Queries between two boundaries of the kind; documents split them further. */
-static ra_status see_between(struct ra__scene *scene, ra_run q)
+static ra_status see_between(struct ra__row_writer *writer, ra_run q)
 {
-    const ra_pattern *pattern = scene->look->pattern;
-    bool documents = pattern->bounds && !scene->look->ordered;
-    scene->lo = 0;
-    scene->hi = scene->look->k_len;
-    scene->ordinal = 0;
+    const ra_pattern *pattern = writer->input->pattern;
+    bool documents = pattern->bounds && !writer->input->ordered;
+    writer->lo = 0;
+    writer->hi = writer->input->k_len;
+    writer->ordinal = 0;
     for (int64_t done = 0; done < q.count;) {
         ra_run part = { q.start + done * q.step, q.step, q.count - done };
         if (documents) {
             int64_t d = document_of(pattern, part.start), skipped;
-            scene->lo = pattern->bounds[d];
-            scene->hi = pattern->bounds[d + 1];
-            part = ra__run_clip(part, scene->lo, scene->hi, &skipped);
+            writer->lo = pattern->bounds[d];
+            writer->hi = pattern->bounds[d + 1];
+            part = ra__run_clip(part, writer->lo, writer->hi, &skipped);
         }
-        scene->added.count = 0;
-        RA__TRY(pattern->kind->see(scene->look, part, scene));
+        writer->added.count = 0;
+        RA__TRY(pattern->kind->see(writer->input, part, writer));
         done += part.count;
     }
     return RA_OK;
@@ -127,21 +133,21 @@ static ra_status see_between(struct ra__scene *scene, ra_run q)
 
 /* One interval of the period after the other, and each of them in all periods before the next: rows
  * that differ by a constant advance follow each other. */
-static ra_status see_stretches(struct ra__scene *scene, ra_run q)
+static ra_status see_stretches(struct ra__row_writer *writer, ra_run q)
 {
-    const ra_pattern *pattern = scene->look->pattern;
+    const ra_pattern *pattern = writer->input->pattern;
     const struct ra__pattern_kind *kind = pattern->kind;
-    if (!kind->cut) return see_between(scene, q);
+    if (!kind->next_boundary) return see_between(writer, q);
     int64_t end = ra__run_last(q) + 1, skipped;
     int64_t period = kind->period ? kind->period(pattern) : 0;
-    if (period == 0) period = RA__FAR;
+    if (period == 0) period = RA__UNBOUNDED;
     int64_t base = q.start - q.start % period, stop = ra__min(base + period, end);
     if (end <= base + period) base = q.start; /* one period: start where the queries do */
     for (int64_t at = base, next; at < stop; at = next) {
-        next = ra__min(kind->cut(pattern, at), base + period);
+        next = ra__min(kind->next_boundary(pattern, at), base + period);
         for (int64_t shift = 0; at + shift < end; shift += period) {
             ra_run part = ra__run_clip(q, at + shift, next + shift, &skipped);
-            if (part.count > 0) RA__TRY(see_between(scene, part));
+            if (part.count > 0) RA__TRY(see_between(writer, part));
         }
     }
     return RA_OK;
@@ -155,35 +161,35 @@ int ra__pattern_classes(const ra_pattern *pattern, int q_heads)
 ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row_sink sink)
 {
     const struct ra__pattern_kind *kind = rows->pattern->kind;
-    struct ra__look look = { .pattern = rows->pattern,
-                             .k_len = rows->k_len,
-                             .q_heads = rows->q_heads,
-                             .heads = { 0, 1, rows->q_heads },
-                             .ordered = rows->ordered };
-    struct ra__scene scene;
-    scene.look = &look;
-    scene.sink = sink;
-    list_open(&scene.added);
-    list_open(&scene.clipped);
+    struct ra__pattern_input input = { .pattern = rows->pattern,
+                                       .k_len = rows->k_len,
+                                       .q_heads = rows->q_heads,
+                                       .heads = { 0, 1, rows->q_heads },
+                                       .ordered = rows->ordered };
+    struct ra__row_writer writer;
+    writer.input = &input;
+    writer.sink = sink;
+    list_open(&writer.added);
+    list_open(&writer.clipped);
     int classes = ra__pattern_classes(rows->pattern, rows->q_heads);
     ra_status status = RA_OK;
     for (int i = 0; i < classes && status == RA_OK && q.count > 0; i++) {
-        look.head_class = i;
-        if (kind->head_class) look.heads = kind->head_class(rows->pattern, rows->q_heads, i);
-        if (look.heads.count > 0) status = see_stretches(&scene, q);
+        input.head_class = i;
+        if (kind->head_class) input.heads = kind->head_class(rows->pattern, rows->q_heads, i);
+        if (input.heads.count > 0) status = see_stretches(&writer, q);
     }
-    list_close(&scene.added);
-    list_close(&scene.clipped);
+    list_close(&writer.added);
+    list_close(&writer.clipped);
     return status;
 }
 
-bool ra__pattern_reaches_all(const ra_pattern *pattern)
+bool ra__pattern_sees_all(const ra_pattern *pattern)
 {
-    return !pattern->causal && !pattern->bounds && !pattern->kind->reach;
+    return !pattern->causal && !pattern->bounds && !pattern->kind->visible_end;
 }
 
-void ra__pattern_reach(const ra_pattern *pattern, int64_t k_len, int64_t p, int64_t *from,
-                       int64_t *to)
+void ra__pattern_visible(const ra_pattern *pattern, int64_t k_len, int64_t p, int64_t *from,
+                         int64_t *to)
 {
     *from = 0;
     *to = k_len;
@@ -192,7 +198,7 @@ void ra__pattern_reach(const ra_pattern *pattern, int64_t k_len, int64_t p, int6
         *from = pattern->bounds[d];
         *to = pattern->bounds[d + 1];
     }
-    if (pattern->kind->reach) *to = ra__min(*to, pattern->kind->reach(pattern, p));
+    if (pattern->kind->visible_end) *to = ra__min(*to, pattern->kind->visible_end(pattern, p));
     if (pattern->causal) *to = ra__min(*to, p + 1);
     *to = ra__max(*to, *from);
 }

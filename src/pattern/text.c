@@ -43,7 +43,7 @@ bool ra__text_number(struct ra__text text, int64_t *number)
     int64_t value = 0;
     for (size_t i = 0; i < text.length; i++) {
         int digit = text.start[i] - '0';
-        if (digit < 0 || digit > 9 || value > (RA__FAR - digit) / 10) return false;
+        if (digit < 0 || digit > 9 || value > (RA__UNBOUNDED - digit) / 10) return false;
         value = value * 10 + digit;
     }
     if (text.length == 0) return false;
@@ -99,7 +99,7 @@ static bool read_decimal(struct ra__text text, int64_t *digits, int *places)
     return any;
 }
 
-bool ra__text_share(struct ra__text text, double *share)
+bool ra__text_fraction(struct ra__text text, double *fraction)
 {
     int64_t digits, exponent = 0;
     int places;
@@ -112,17 +112,17 @@ bool ra__text_share(struct ra__text text, double *share)
         return false;
     double value = (double)((long double)digits / power_of_ten(places + (int)exponent));
     if (value > 1.0) return false;
-    *share = value;
+    *fraction = value;
     return true;
 }
 
-void ra__write_share(struct ra__writer *w, double share)
+void ra__write_fraction(struct ra__writer *w, double fraction)
 {
     int places = 0;
-    long double digits = share;
+    long double digits = fraction;
     while (places < 2 * MOST_PLACES && digits < MOST_DIGITS &&
-           (double)(nearbyintl(digits) / power_of_ten(places)) != share)
-        digits = share * power_of_ten(++places);
+           (double)(nearbyintl(digits) / power_of_ten(places)) != fraction)
+        digits = fraction * power_of_ten(++places);
     int64_t whole = (int64_t)nearbyintl(digits);
     if (places == 0) ra__write(w, "%" PRId64, whole);
     else ra__write(w, "0.%0*" PRId64, places, whole);

@@ -21,12 +21,13 @@ struct ra__text ra__text_take(struct ra__text *from, char stop);
 bool ra__text_is(struct ra__text text, const char *word);
 bool ra__text_starts(struct ra__text *text, const char *word); /* and skips the word */
 
-/* All of a text as digits; false for anything else, or for numbers beyond RA__FAR or 64 bits. */
+/* All of a text as digits; false for anything else, or for numbers beyond RA__UNBOUNDED or 64
+ * bits. */
 bool ra__text_number(struct ra__text text, int64_t *number);
 bool ra__text_seed(struct ra__text text, uint64_t *seed);
 
 /* From 0 to 1, like 0.25 or 1e-3; written and read the same under every locale. */
-bool ra__text_share(struct ra__text text, double *share);
+bool ra__text_fraction(struct ra__text text, double *fraction);
 
 /* snprintf that continues after the last call. */
 struct ra__writer {
@@ -35,6 +36,6 @@ struct ra__writer {
 };
 __attribute__((format(printf, 2, 3))) void ra__write(struct ra__writer *writer, const char *format,
                                                      ...);
-void ra__write_share(struct ra__writer *writer, double share); /* a fraction that was read */
+void ra__write_fraction(struct ra__writer *writer, double fraction); /* a fraction that was read */
 
 #endif

@@ -2,12 +2,12 @@
 /* window.c - a query sees the keys from position - L to position + R. */
 #include "pattern/pattern.h"
 
-static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra__row_writer *writer)
 {
-    const int64_t *args = look->pattern->args;
-    ra_run all = { 0, 1, look->k_len };
-    RA__TRY(ra__scene_add(scene, all, (struct ra__band){ args[0], args[1] }));
-    return ra__scene_put(scene, q);
+    const int64_t *args = input->pattern->args;
+    ra_run all = { 0, 1, input->k_len };
+    RA__TRY(ra__row_writer_add(writer, all, (struct ra__band){ args[0], args[1] }));
+    return ra__row_writer_put(writer, q);
 }
 
 const struct ra__pattern_kind ra__pattern_window = {

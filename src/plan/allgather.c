@@ -12,8 +12,8 @@
 static ra_status widen(void *context, const struct ra__shard_row *row)
 {
     struct ra__range *hull = context;
-    for (int i = 0; i < row->row->sight_count; i++) {
-        ra_run keys = ra__row_keys(row->row, &row->row->sights[i]);
+    for (int i = 0; i < row->row->tile_count; i++) {
+        ra_run keys = ra__row_keys(row->row, &row->row->tiles[i]);
         if (keys.count == 0) continue;
         hull->lo = ra__min(hull->lo, keys.start);
         hull->hi = ra__max(hull->hi, ra__run_last(keys) + 1);
@@ -23,7 +23,7 @@ static ra_status widen(void *context, const struct ra__shard_row *row)
 
 static ra_status find_hull(const struct ra__builder *b, struct ra__range *hull)
 {
-    *hull = (struct ra__range){ RA__FAR, 0 };
+    *hull = (struct ra__range){ RA__UNBOUNDED, 0 };
     RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ widen, hull }));
     if (hull->lo >= hull->hi) *hull = (struct ra__range){ 0, 0 };
     return RA_OK;
@@ -33,10 +33,10 @@ static ra_status find_hull(const struct ra__builder *b, struct ra__range *hull)
  * range. */
 static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra__range hull)
 {
-    const struct ra__sight inside = { { hull.lo, 1, hull.hi - hull.lo },
-                                      { RA__FAR, RA__FAR },
-                                      false };
-    struct ra__range rows = { RA__FAR, 0 };
+    const struct ra__tile inside = { { hull.lo, 1, hull.hi - hull.lo },
+                                     { RA__UNBOUNDED, RA__UNBOUNDED },
+                                     false };
+    struct ra__range rows = { RA__UNBOUNDED, 0 };
     struct ra__key_run keys;
     int64_t cursor = 0;
     step.block = b->rank;
@@ -103,8 +103,8 @@ static ra_status return_wave(struct ra__builder *b, int wave)
     ra__use_buffer(b, RA__SUM_ARRIVED, coming->rows);
     RA__TRY(ra__put_needs(b, pick, leaving));
     RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_buffer(wave), leaving));
-    RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__SUM_ARRIVED, coming));
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_RETURN, ra__sum_buffer(wave), leaving));
+    RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_RETURN, RA__SUM_ARRIVED, coming));
     RA__TRY(ra__put_exchange(b));
     return ra__put_needs(b, add, coming);
 }

@@ -41,7 +41,7 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
         const struct ra__needed *piece = &needs->pieces[middle];
         bool before = piece->kv_head != RA__ALL_HEADS && piece->kv_head < kv_head;
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
-        if (before || (same && piece->reach < row)) low = middle + 1;
+        if (before || (same && piece->max_last < row)) low = middle + 1;
         else high = middle;
     }
     return low;
@@ -70,18 +70,18 @@ static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs
 }
 
 static ra_status add_sight(struct ra__builder *b, const struct source *from,
-                           const struct ra__row *row, const struct ra__sight *sight)
+                           const struct ra__row *row, const struct ra__tile *tile)
 {
     const struct ra__shape *shape = &b->input->shape;
-    ra_run all = sight->keys;
+    ra_run all = tile->keys;
     int64_t row_step = all.count > 1 ? all.step : 1;
     struct ra__key_run keys = {
-        all.start - b->plan->gather_base, row_step, all.start, all.step, all.count, sight->band
+        all.start - b->plan->gather_base, row_step, all.start, all.step, all.count, tile->band
     };
     if (from->lie == GATHERED) return add_keys(b, keys);
     int kv_head = (int)(row->heads.start / (shape->q_heads / shape->kv_heads));
     int64_t cursor = 0;
-    while (ra__layout_next_keys(b->input->k_layout, from->owner, sight, &cursor, &keys))
+    while (ra__layout_next_keys(b->input->k_layout, from->owner, tile, &cursor, &keys))
         RA__TRY(from->lie == PACKED ? add_packed(b, &b->incoming[from->owner], kv_head, &keys)
                                     : add_keys(b, keys));
     return RA_OK;
@@ -205,8 +205,8 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
     if (lo == hi) return RA_OK;
     if (writing->blind ? b->first_hop[shard_row->index] >= 0 : !ra__row_sees(b, row, from->owner))
         return RA_OK;
-    for (int i = 0; i < row->sight_count && !writing->blind; i++)
-        RA__TRY(add_sight(b, from, row, &row->sights[i]));
+    for (int i = 0; i < row->tile_count && !writing->blind; i++)
+        RA__TRY(add_sight(b, from, row, &row->tiles[i]));
     struct ra__plan_row out = {
         .q_row = shard_row->q_row + lo * shard_row->q_row_step,
         .q_row_step = shard_row->q_row_step,
@@ -245,7 +245,7 @@ ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra
                               enum ra__buffer to, int half)
 {
     struct ra__step step = { .hop = hop, .block = owner, .from = from, .to = to };
-    bool packed = b->straight && owner != b->rank;
+    bool packed = b->direct && owner != b->rank;
     return put_attend(b, step, (struct source){ hop, owner, packed ? PACKED : AS_IN_SHARD, half },
                       false);
 }
@@ -262,7 +262,7 @@ ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__buffer from, e
     return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, false);
 }
 
-ra_status ra__put_blind_rows(struct ra__builder *b)
+ra_status ra__put_empty_rows(struct ra__builder *b)
 {
     struct ra__step step = { .block = -1 };
     return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, true);
@@ -274,8 +274,8 @@ ra_status ra__put_blind_rows(struct ra__builder *b)
 static void find_hops(struct ra__builder *b, const struct ra__row *row, int *first, int *last)
 {
     struct ra__key_run keys;
-    for (int i = 0; i < row->sight_count; i++) {
-        struct ra__sight seen = { ra__row_keys(row, &row->sights[i]), row->sights[i].band, false };
+    for (int i = 0; i < row->tile_count; i++) {
+        struct ra__tile seen = { ra__row_keys(row, &row->tiles[i]), row->tiles[i].band, false };
         int64_t cursor = -1;
         int owner;
         if (seen.keys.count == 0) continue;

@@ -54,9 +54,9 @@ static void choose_ways(struct ra__builder *b)
     const struct ra__plan_input *input = b->input;
     bool sparse = input->pattern->kind->sparse;
     bool alike = ra__pattern_classes(input->pattern, input->all_heads) == 1;
-    b->straight = sparse && !input->strategy->gathers;
+    b->direct = sparse && !input->strategy->gathers;
     b->plan->by_head = sparse && !alike && input->shape.kv_heads > 1 && b->ranks > 1;
-    b->split_heads = b->plan->by_head && b->straight;
+    b->split_heads = b->plan->by_head && b->direct;
 }
 
 /* In a team: the heads of the slice, and teams in place of ranks. A member without heads gets one
@@ -133,7 +133,7 @@ static ra_status write_forward(struct ra__builder *b)
     RA__TRY(ra__put_loads(b));
     RA__TRY(ra__put_swap_in(b));
     RA__TRY(b->input->strategy->forward(b));
-    RA__TRY(ra__put_blind_rows(b));
+    RA__TRY(ra__put_empty_rows(b));
     RA__TRY(ra__put_swap_out(b));
     RA__TRY(ra__put_stores(b));
     return ra__find_waits(b);
@@ -154,7 +154,7 @@ static ra_status write_backward(struct ra__builder *b)
 static ra_status write_programs(struct ra__builder *b)
 {
     const struct ra__plan_input *input = b->input;
-    bool by_needs = b->straight || input->strategy->gathers;
+    bool by_needs = b->direct || input->strategy->gathers;
     RA__TRY(ra__find_owners(b));
     RA__TRY(by_needs ? ra__find_needs(b) : ra__find_flows(b));
     RA__TRY(ra__find_hops(b));

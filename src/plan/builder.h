@@ -22,7 +22,7 @@ struct ra__needed {
     int kv_head;
     ra_run rows;
     int64_t at;
-    int64_t reach; /* the last token of this and earlier ones of the KV head, for searching */
+    int64_t max_last; /* the last token of this and earlier ones of the KV head, for searching */
 };
 
 /* All of these, of one owner and one reader: nothing else travels between the two. */
@@ -36,7 +36,7 @@ struct ra__needs {
 struct ra__owner_run {
     const struct ra__shard_run *run;
     int owner;
-    int64_t reach; /* the last position of this and earlier runs */
+    int64_t max_last; /* the last position of this and earlier runs */
 };
 
 /* Ordinals whose newest family is kept; rows of higher ones are not folded. */
@@ -51,7 +51,7 @@ struct ra__builder {
     /* rounds of the all-to-all, counted as hops, before hop 0 of what is being written */
     int hops_before;
     /* keys are sent directly to their readers, by needs; otherwise forwarded, by flows */
-    bool straight;
+    bool direct;
     bool split_heads;             /* rows have the query heads of one KV head */
     struct ra__owner_run *owners; /* all runs of keys, by their first positions */
     struct ra__flow *flows;       /* [owner] */
@@ -107,7 +107,7 @@ ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__sha
 ra_status ra__find_owners(struct ra__builder *b);
 /* The next keys of a sight, whoever has them: false when there are no more. *cursor starts at -1.
  * An owner comes once for each of its runs that holds some. */
-bool ra__next_owner(const struct ra__builder *b, const struct ra__sight *sight, int64_t *cursor,
+bool ra__next_owner(const struct ra__builder *b, const struct ra__tile *tile, int64_t *cursor,
                     int *owner, struct ra__key_run *keys);
 
 /* Does the row see keys of this block, or of any? */
@@ -217,7 +217,7 @@ ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra
                               enum ra__buffer to, int half);
 
 /* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
-ra_status ra__put_blind_rows(struct ra__builder *b);
+ra_status ra__put_empty_rows(struct ra__builder *b);
 
 /* Finds the hops at which each row sees keys, for `first` and `last`: blocks come in the order of
  * the ring, or all at once. */
@@ -236,9 +236,9 @@ ra_status ra__put_swap_out(struct ra__builder *b);
 ra_status ra__ring_forward(struct ra__builder *b);
 ra_status ra__ring_backward(struct ra__builder *b);
 
-/* ---- straight.c: the ring when keys go straight to their readers ---- */
+/* ---- direct.c: the ring when keys go straight to their readers ---- */
 
-ra_status ra__straight_forward(struct ra__builder *b);
-ra_status ra__straight_backward(struct ra__builder *b);
+ra_status ra__direct_forward(struct ra__builder *b);
+ra_status ra__direct_backward(struct ra__builder *b);
 
 #endif

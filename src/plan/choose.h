@@ -17,8 +17,8 @@ struct ra__machine_sources {
 
 /* Figures of the caller come first, then measured ones, then defaults; `figures` says which is
  * which. */
-void ra__machine_settle(const struct ra__machine_sources *sources, struct ra__machine *out,
-                        char figures[RA__FIGURES_TEXT]);
+void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__machine *out,
+                         char figures[RA__FIGURES_TEXT]);
 
 /* What `auto` decides by. */
 struct ra__choice {

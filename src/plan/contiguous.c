@@ -4,8 +4,8 @@
 
 static int runs(int64_t n, int ranks, int rank, ra_run out[RA__RULE_RUNS])
 {
-    int64_t start = ra__cut(n, rank, ranks);
-    out[0] = (ra_run){ start, 1, ra__cut(n, rank + 1, ranks) - start };
+    int64_t start = ra__chunk_start(n, rank, ranks);
+    out[0] = (ra_run){ start, 1, ra__chunk_start(n, rank + 1, ranks) - start };
     return 1;
 }
 

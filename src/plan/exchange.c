@@ -76,13 +76,13 @@ static struct ra__ranges first_tokens(int64_t count)
 ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes)
 {
     struct ra__ranges rows = first_tokens(bytes);
-    return put_sends(b, b->plan->team.first + member, RA__TOPIC_SWAP, buffer, &rows);
+    return put_sends(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &rows);
 }
 
 ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes)
 {
     struct ra__ranges rows = first_tokens(bytes);
-    return put_recvs(b, b->plan->team.first + member, RA__TOPIC_SWAP, buffer, &rows);
+    return put_recvs(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &rows);
 }
 
 ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic,

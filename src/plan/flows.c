@@ -16,11 +16,11 @@ struct seen {
     int64_t *first;       /* [ranks + 1]: where those of a reader start */
 };
 
-static ra_status note_row(void *context, const struct ra__shard_row *row)
+static ra_status mark_row(void *context, const struct ra__shard_row *row)
 {
     struct ra__spans *spans = context;
-    for (int i = 0; i < row->row->sight_count; i++) {
-        ra_run keys = row->row->sights[i].keys;
+    for (int i = 0; i < row->row->tile_count; i++) {
+        ra_run keys = row->row->tiles[i].keys;
         if (keys.count == 0) continue;
         RA__TRY(ra__spans_add(spans, (struct ra__range){ keys.start, ra__run_last(keys) + 1 }));
     }
@@ -46,7 +46,7 @@ static ra_status find_seen(const struct ra__builder *b, struct seen *seen)
     ra_status status = RA_OK;
     for (int reader = 0; reader < b->ranks && status == RA_OK; reader++) {
         spans.count = 0;
-        status = ra__rows_of_rank(b, reader, (struct ra__shard_row_sink){ note_row, &spans });
+        status = ra__rows_of_rank(b, reader, (struct ra__shard_row_sink){ mark_row, &spans });
         if (status == RA_OK) status = keep(seen, reader, &spans);
     }
     ra__spans_clear(&spans);

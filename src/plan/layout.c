@@ -43,12 +43,12 @@ ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run)
         if (!runs) return ra__fail(RA_ERR_MEMORY, "layout: %" PRId64 " runs", used + 1);
         layout->runs = runs;
         if (run.count == 1) run.step = 1;
-        int64_t reach = has_run ? runs[used - 1].reach : 0;
-        runs[used] = (struct ra__shard_run){ run, layout->count[rank], reach };
+        int64_t max_last = has_run ? runs[used - 1].max_last : 0;
+        runs[used] = (struct ra__shard_run){ run, layout->count[rank], max_last };
         layout->run_count++;
     }
     struct ra__shard_run *last = &layout->runs[layout->run_count - 1];
-    last->reach = ra__max(last->reach, ra__run_last(last->at));
+    last->max_last = ra__max(last->max_last, ra__run_last(last->at));
     layout->count[rank] += run.count;
     layout->first[rank + 1] = layout->run_count;
     return RA_OK;
@@ -56,7 +56,7 @@ ra_status ra__layout_append(ra_layout *layout, int rank, ra_run run)
 
 ra_status ra__layout_create_empty(int64_t length, int ranks, ra_layout **out)
 {
-    if (length < 0 || length > RA__FAR || ranks < 1)
+    if (length < 0 || length > RA__UNBOUNDED || ranks < 1)
         return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " positions over %d ranks", length,
                         ranks);
     ra_layout *layout = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *layout);
@@ -243,33 +243,33 @@ static int64_t find_run(const ra_layout *layout, int rank, int64_t from)
     int64_t low = layout->first[rank], high = layout->first[rank + 1];
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (layout->runs[middle].reach < from) low = middle + 1;
+        if (layout->runs[middle].max_last < from) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__sight *sight,
+bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__tile *tile,
                             struct ra__key_run *out)
 {
-    ra_run keys = ra__run_intersect(sight->keys, run->at);
+    ra_run keys = ra__run_intersect(tile->keys, run->at);
     if (keys.count == 0) return false;
     *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
                                  .row_step = keys.count > 1 ? keys.step / run->at.step : 1,
                                  .pos = keys.start,
                                  .pos_step = keys.step,
                                  .count = keys.count,
-                                 .band = sight->band };
+                                 .band = tile->band };
     return true;
 }
 
-bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
+bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__tile *tile,
                           int64_t *cursor, struct ra__key_run *out)
 {
-    int64_t last = ra__run_last(sight->keys), end = layout->first[owner + 1];
-    if (*cursor == 0) *cursor = find_run(layout, owner, sight->keys.start);
+    int64_t last = ra__run_last(tile->keys), end = layout->first[owner + 1];
+    if (*cursor == 0) *cursor = find_run(layout, owner, tile->keys.start);
     while (*cursor < end && layout->runs[*cursor].at.start <= last)
-        if (ra__layout_keys_of_run(&layout->runs[(*cursor)++], sight, out)) return true;
+        if (ra__layout_keys_of_run(&layout->runs[(*cursor)++], tile, out)) return true;
     return false;
 }
 

@@ -23,15 +23,15 @@ const struct ra__partition *ra__partition_at(int index);
 
 /* Where chunk `part` of `parts` starts among n positions: floor(part n / parts), without
  * overflow. */
-static inline int64_t ra__cut(int64_t n, int64_t part, int64_t parts)
+static inline int64_t ra__chunk_start(int64_t n, int64_t part, int64_t parts)
 {
     return part * (n / parts) + part * (n % parts) / parts;
 }
 
 struct ra__shard_run {
-    ra_run at;     /* positions */
-    int64_t row;   /* index in the shard of the first of them */
-    int64_t reach; /* the last position of this and earlier runs of the rank, for searching */
+    ra_run at;        /* positions */
+    int64_t row;      /* index in the shard of the first of them */
+    int64_t max_last; /* the last position of this and earlier runs of the rank, for searching */
 };
 
 struct ra_layout {
@@ -60,11 +60,11 @@ void ra__layout_charge(struct ra__account *account, ra_layout *layout);
 
 /* The keys of a tile that are in `owner`'s block, run by run: fills *out with the next ones after
  * *cursor and returns true, or false if there are no more. *cursor starts at 0. */
-bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__sight *sight,
+bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__tile *tile,
                           int64_t *cursor, struct ra__key_run *out);
 
 /* The keys of a sight that lie in one run of a shard; false where there are none. */
-bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__sight *sight,
+bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__tile *tile,
                             struct ra__key_run *out);
 
 /* The run of `rank` that contains token `row` of its shard. */

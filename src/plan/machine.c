@@ -21,8 +21,8 @@ static const char *settle(double given, double measured, double *usual)
     return given > 0.0 ? "given" : measured > 0.0 ? "measured" : "assumed";
 }
 
-void ra__machine_settle(const struct ra__machine_sources *sources, struct ra__machine *out,
-                        char figures[RA__FIGURES_TEXT])
+void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__machine *out,
+                         char figures[RA__FIGURES_TEXT])
 {
     const struct ra__machine *given = &sources->given, *measured = &sources->measured;
     int row = 0;

@@ -48,11 +48,12 @@ static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
     if (!pieces) return ra__fail(RA_ERR_MEMORY, "plan: %d pieces", needs->count);
     needs->pieces = pieces;
     const struct ra__needed *before = needs->count ? &pieces[needs->count - 1] : NULL;
-    int64_t reach = before && before->kv_head == kv_head ? before->reach : 0;
+    int64_t max_last = before && before->kv_head == kv_head ? before->max_last : 0;
     pieces[needs->count++] = (struct ra__needed){ .kv_head = kv_head,
                                                   .rows = rows,
                                                   .at = needs->rows,
-                                                  .reach = ra__max(reach, ra__run_last(rows)) };
+                                                  .max_last = ra__max(max_last,
+                                                                      ra__run_last(rows)) };
     needs->rows += rows.count;
     return RA_OK;
 }
@@ -134,10 +135,10 @@ static void mark_keys(const struct reading *reading, const struct ra__row *row, 
 }
 
 static void mark_sight(const struct reading *reading, const struct ra__row *row,
-                       const struct ra__sight *sight)
+                       const struct ra__tile *tile)
 {
     const ra_layout *layout = reading->builder->input->k_layout;
-    struct ra__sight seen = { ra__row_keys(row, sight), sight->band, false };
+    struct ra__tile seen = { ra__row_keys(row, tile), tile->band, false };
     struct ra__key_run keys;
     int64_t cursor = reading->count == 1 ? 0 : -1;
     int owner = reading->first;
@@ -150,8 +151,8 @@ static void mark_sight(const struct reading *reading, const struct ra__row *row,
 static ra_status mark_row(void *context, const struct ra__shard_row *row)
 {
     const struct reading *reading = context;
-    for (int i = 0; i < row->row->sight_count; i++)
-        mark_sight(reading, row->row, &row->row->sights[i]);
+    for (int i = 0; i < row->row->tile_count; i++)
+        mark_sight(reading, row->row, &row->row->tiles[i]);
     return RA_OK;
 }
 

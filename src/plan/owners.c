@@ -27,7 +27,7 @@ ra_status ra__find_owners(struct ra__builder *b)
         }
     if (!ascend) qsort(runs, (size_t)layout->run_count, sizeof *runs, compare);
     for (int64_t i = 0; i < layout->run_count; i++)
-        runs[i].reach = ra__max(ra__run_last(runs[i].run->at), i ? runs[i - 1].reach : 0);
+        runs[i].max_last = ra__max(ra__run_last(runs[i].run->at), i ? runs[i - 1].max_last : 0);
     return RA_OK;
 }
 
@@ -37,21 +37,21 @@ static int64_t find(const struct ra__builder *b, int64_t from)
     int64_t low = 0, high = b->input->k_layout->run_count;
     while (low < high) {
         int64_t middle = low + (high - low) / 2;
-        if (b->owners[middle].reach < from) low = middle + 1;
+        if (b->owners[middle].max_last < from) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-bool ra__next_owner(const struct ra__builder *b, const struct ra__sight *sight, int64_t *cursor,
+bool ra__next_owner(const struct ra__builder *b, const struct ra__tile *tile, int64_t *cursor,
                     int *owner, struct ra__key_run *keys)
 {
-    int64_t last = ra__run_last(sight->keys), end = b->input->k_layout->run_count;
-    if (*cursor < 0) *cursor = find(b, sight->keys.start);
+    int64_t last = ra__run_last(tile->keys), end = b->input->k_layout->run_count;
+    if (*cursor < 0) *cursor = find(b, tile->keys.start);
     while (*cursor < end && b->owners[*cursor].run->at.start <= last) {
         const struct ra__owner_run *at = &b->owners[(*cursor)++];
         *owner = at->owner;
-        if (ra__layout_keys_of_run(at->run, sight, keys)) return true;
+        if (ra__layout_keys_of_run(at->run, tile, keys)) return true;
     }
     return false;
 }

@@ -13,7 +13,7 @@ struct meeting {
 
 static bool unlimited(struct ra__band band)
 {
-    return band.left >= RA__FAR && band.right >= RA__FAR;
+    return band.left >= RA__UNBOUNDED && band.right >= RA__UNBOUNDED;
 }
 
 /* A key run that is wholly visible or wholly hidden, as most are in long lists, needs no test of
@@ -54,7 +54,7 @@ static int64_t count_below(const int32_t *sorted, int64_t count, int32_t limit)
 
 /* Every query against every key: these are sorted once for all queries, or, if there is no memory
  * for that, a thousand at a time. */
-static int64_t pairs_by_reach(const struct meeting *m)
+static int64_t pairs_by_visible_range(const struct meeting *m)
 {
     enum { FEW = 1024 };
     int32_t few[FEW], *many = NULL;
@@ -103,7 +103,7 @@ static int64_t pairs_of_run(const struct ra__problem_terms *terms, const struct 
     for (int64_t n = 0; n < (alike ? 1 : row->repeat); n++) {
         struct meeting m = { terms, row->q_pos + n * row->q_pos_advance, row->q_step, row->q_count,
                              ra__key_run_at(run, advance, n) };
-        pairs += !masked ? pairs_by_band(&m) : all ? pairs_by_reach(&m) : pairs_by_both(&m);
+        pairs += !masked ? pairs_by_band(&m) : all ? pairs_by_visible_range(&m) : pairs_by_both(&m);
     }
     return alike ? pairs * row->repeat : pairs;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ring.c - KV blocks go from rank to rank, always to the next one; a block stops where no later
- * rank needs it. Sparse patterns send tokens directly to their readers instead: see straight.c.
+ * rank needs it. Sparse patterns send tokens directly to their readers instead: see direct.c.
  *
  * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other
  * buffer. Backward, the gradients of a block follow it one hop later: each rank sums its own part,
@@ -29,7 +29,7 @@ static ra_status pack_own(struct ra__builder *b)
 
 ra_status ra__ring_forward(struct ra__builder *b)
 {
-    if (b->straight) return ra__straight_forward(b);
+    if (b->direct) return ra__direct_forward(b);
     RA__TRY(pack_own(b));
     for (int hop = 0; hop < b->ranks; hop++) {
         enum ra__buffer from = hop == 0 ? RA__OWN_KV : ra__key_buffer(hop);
@@ -70,10 +70,11 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arri
     bool goes_on = hop < b->ranks && flow->onward.count > 0;
     if (hop > 1 && flow->coming.count)
         RA__TRY(ra__send(b, goes_on ? ra__peer(b, 1) : sent,
-                         goes_on ? RA__TOPIC_CHAIN : RA__TOPIC_HOME, ra__sum_buffer(hop - 1),
+                         goes_on ? RA__TOPIC_SUMS : RA__TOPIC_RETURN, ra__sum_buffer(hop - 1),
                          &flow->after));
-    RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_CHAIN, RA__SUM_ARRIVED, &arrivals->sums));
-    return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_HOME, arrivals->home_slot, &arrivals->home);
+    RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_SUMS, RA__SUM_ARRIVED, &arrivals->sums));
+    return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_RETURN, arrivals->home_slot,
+                    &arrivals->home);
 }
 
 static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__buffer from,
@@ -118,7 +119,7 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
 
 ra_status ra__ring_backward(struct ra__builder *b)
 {
-    if (b->straight) return ra__straight_backward(b);
+    if (b->direct) return ra__direct_backward(b);
     RA__TRY(pack_own(b));
     RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;

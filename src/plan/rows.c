@@ -74,8 +74,8 @@ ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__sha
 bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner)
 {
     struct ra__key_run keys;
-    for (int i = 0; i < row->sight_count; i++) {
-        struct ra__sight seen = { ra__row_keys(row, &row->sights[i]), row->sights[i].band, false };
+    for (int i = 0; i < row->tile_count; i++) {
+        struct ra__tile seen = { ra__row_keys(row, &row->tiles[i]), row->tiles[i].band, false };
         int64_t cursor = 0;
         if (owner == RA__ANYBODY && seen.keys.count > 0) return true;
         if (owner == RA__ANYBODY || seen.keys.count == 0) continue;

@@ -114,7 +114,7 @@ static struct fields list_fields(const struct ra__builder *b, bool in)
 static int64_t product(int64_t a, int64_t b)
 {
     int64_t c;
-    return __builtin_mul_overflow(a, b, &c) ? RA__FAR : ra__min(c, RA__FAR);
+    return __builtin_mul_overflow(a, b, &c) ? RA__UNBOUNDED : ra__min(c, RA__UNBOUNDED);
 }
 
 /* The tokens of one member with the heads of another. */
@@ -132,7 +132,7 @@ static int64_t bytes_between(const struct ra__builder *b, bool in, int tokens_of
                                   field->keys ? heads.kv_heads : heads.q_heads);
         numbers = product(numbers, (int64_t)field->width * home->shape.batch);
         bytes = ra__min(bytes + product(numbers, (int64_t)ra__dtype_bytes(field->message)),
-                        RA__FAR);
+                        RA__UNBOUNDED);
     }
     return bytes;
 }
@@ -160,7 +160,7 @@ struct swap {
 };
 
 static struct ra__end end_at(const struct swap *swap, enum which which, const struct field *field,
-                             const struct ra__unit *unit)
+                             const struct ra__team_run *unit)
 {
     struct ra__end end = { .buffer = swap->buffer, .token = swap->at };
     if (which == MESSAGE) return end;
@@ -175,10 +175,10 @@ static struct ra__end end_at(const struct swap *swap, enum which which, const st
 static ra_status put_field(struct ra__builder *b, struct ra__step *step, struct swap *swap,
                            const struct field *field)
 {
-    const struct ra__seats *seats = field->keys ? &b->plan->team.k : &b->plan->team.q;
+    const struct ra__team_layout *seats = field->keys ? &b->plan->team.k : &b->plan->team.q;
     const int heads = field->keys ? swap->heads.kv_heads : swap->heads.q_heads;
     for (int i = seats->first[swap->tokens_of]; i < seats->first[swap->tokens_of + 1]; i++) {
-        const struct ra__unit *unit = &seats->units[i];
+        const struct ra__team_run *unit = &seats->units[i];
         struct ra__piece piece = { .to = end_at(swap, swap->to, field, unit),
                                    .from = end_at(swap, swap->from, field, unit),
                                    .tokens = heads > 0 ? unit->count : 0,

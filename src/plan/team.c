@@ -10,19 +10,20 @@ struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int membe
     int group = shape->q_heads / shape->kv_heads;
     struct ra__heads share = { 0 };
     if (shape->kv_heads >= size) { /* whole KV heads, with all query heads that read them */
-        share.kv_first = (int)ra__cut(shape->kv_heads, member, size);
-        share.kv_heads = (int)ra__cut(shape->kv_heads, member + 1, size) - share.kv_first;
+        share.kv_first = (int)ra__chunk_start(shape->kv_heads, member, size);
+        share.kv_heads = (int)ra__chunk_start(shape->kv_heads, member + 1, size) - share.kv_first;
         share.q_first = share.kv_first * group;
         share.q_heads = share.kv_heads * group;
         return share;
     }
     /* One KV head, and a part of its query heads. */
-    share.kv_first = (int)ra__cut(shape->kv_heads, member, size);
+    share.kv_first = (int)ra__chunk_start(shape->kv_heads, member, size);
     int first = member, end = member + 1; /* members that have the same one */
-    while (first > 0 && ra__cut(shape->kv_heads, first - 1, size) == share.kv_first) first--;
-    while (end < size && ra__cut(shape->kv_heads, end, size) == share.kv_first) end++;
-    int low = (int)ra__cut(group, member - first, end - first);
-    int high = (int)ra__cut(group, member - first + 1, end - first);
+    while (first > 0 && ra__chunk_start(shape->kv_heads, first - 1, size) == share.kv_first)
+        first--;
+    while (end < size && ra__chunk_start(shape->kv_heads, end, size) == share.kv_first) end++;
+    int low = (int)ra__chunk_start(group, member - first, end - first);
+    int high = (int)ra__chunk_start(group, member - first + 1, end - first);
     share.q_first = share.kv_first * group + low;
     share.q_heads = high - low;
     share.kv_heads = high > low;
@@ -74,7 +75,7 @@ static ra_status seat_teams(const ra_layout *layout, int size, struct guest *gue
 /* Where the runs of this team are stored: one after the other, in the order of the layout. */
 static ra_status list_units(const ra_layout *layout, const struct ra__team *team,
                             struct ra__account *account, struct guest *guests,
-                            struct ra__seats *seats)
+                            struct ra__team_layout *seats)
 {
     size_t count = (size_t)count_guests(layout, team->first, team->size), used = 0;
     seats->units = ra__alloc_array(account, RA__FOR_BOOKKEEPING, count, sizeof *seats->units);
@@ -87,7 +88,8 @@ static ra_status list_units(const ra_layout *layout, const struct ra__team *team
         int64_t row = 0;
         for (size_t i = 0; i < count; i++) {
             if (guests[i].member == m)
-                seats->units[used++] = (struct ra__unit){ guests[i].home, row, guests[i].at.count };
+                seats->units[used++] = (struct ra__team_run){ guests[i].home, row,
+                                                              guests[i].at.count };
             row += guests[i].at.count;
         }
         seats->first[m + 1] = (int)used;
@@ -104,7 +106,7 @@ static int64_t most_guests(const ra_layout *layout, int size)
 }
 
 static ra_status make_seats(const ra_layout *layout, const struct ra__team *team,
-                            struct ra__account *account, struct ra__seats *seats)
+                            struct ra__account *account, struct ra__team_layout *seats)
 {
     size_t most = (size_t)most_guests(layout, team->size);
     struct guest *guests = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, most, sizeof *guests);
@@ -133,7 +135,7 @@ ra_status ra__team_make(const struct ra__team_input *input, struct ra__account *
     return make_seats(input->k_layout, team, account, &team->k);
 }
 
-static void clear_seats(struct ra__seats *seats)
+static void clear_seats(struct ra__team_layout *seats)
 {
     ra_layout_destroy(seats->layout);
     ra__free(seats->units);

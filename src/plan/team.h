@@ -19,17 +19,17 @@ struct ra__heads {
 struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int member);
 
 /* Consecutive tokens of a member's shard, and where they are in that of its team. */
-struct ra__unit {
+struct ra__team_run {
     int64_t home, row, count;
 };
 
 /* The positions of all members: one side, queries or keys. */
-struct ra__seats {
+struct ra__team_layout {
     ra_layout
         *layout; /* a team for a rank; NULL where the size is 1. Nobody owns anything where this
                           member has no heads */
-    struct ra__unit *units; /* of this team, one member after the other */
-    int *first;             /* [size + 1] */
+    struct ra__team_run *units; /* of this team, one member after the other */
+    int *first;                 /* [size + 1] */
 };
 
 struct ra__team {
@@ -37,7 +37,7 @@ struct ra__team {
     int first; /* its first rank */
     struct ra__heads share;
     bool shared; /* some KV head is in the slices of several members */
-    struct ra__seats q, k;
+    struct ra__team_layout q, k;
 };
 
 /* The members of `rank`'s team, and where their tokens go. Memory is charged to `account`. */

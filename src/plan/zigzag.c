@@ -5,8 +5,8 @@
 
 static ra_run chunk(int64_t n, int64_t index, int64_t chunks)
 {
-    int64_t start = ra__cut(n, index, chunks);
-    return (ra_run){ start, 1, ra__cut(n, index + 1, chunks) - start };
+    int64_t start = ra__chunk_start(n, index, chunks);
+    return (ra_run){ start, 1, ra__chunk_start(n, index + 1, chunks) - start };
 }
 
 static int runs(int64_t n, int ranks, int rank, ra_run out[RA__RULE_RUNS])

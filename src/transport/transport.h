@@ -75,17 +75,17 @@ struct ra__transport {
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is complete on this rank. Fails with a sentence that names rank, peer and
      * hop if a peer has failed, or has sent no heartbeat within the timeout of the link. After a
-     * failure nothing writes to the buffers any more, unless `holds` is true. */
+     * failure nothing writes to the buffers any more, unless `retains` is true. */
     ra_status (*wait)(void *link, struct ra__round *round);
     /* After a failure: may messages still be in progress? Their buffers may then be read and
      * written at any time, so they are retained: never freed. NULL: never. */
-    bool (*holds)(void *link);
+    bool (*retains)(void *link);
     /* Called often while this rank works: sends heartbeats, lets messages make progress, and fails
      * if the group was aborted. Cheap. */
     ra_status (*poll)(void *link);
     /* This rank's call is over: it is idle and sends no heartbeats until its next call. NULL if
      * only waits watch for heartbeats. */
-    void (*rest)(void *link);
+    void (*idle)(void *link);
     /* Ends the group: every rank's next call fails with this reason. Any thread, any time. */
     void (*abort)(void *link, ra_status status, const char *reason);
     /* Accepts NULL; safe after a failed post. */

@@ -62,7 +62,7 @@ static void forward_row(struct ra__forward_job *job, int64_t i, int h)
                            shape->dim);
             struct ra__score score = ra__score(w, i, h, run, j, qk);
             if (!score.hidden) fold(row, score, shape, w->v.data, at(w->v, key, 0));
-            ra__breathe(w);
+            ra__kernel_poll(w);
         }
     }
     if (job->last) {
@@ -100,7 +100,7 @@ static void backward_pair(struct ra__backward_job *job, int64_t i, int h,
     float ds = p * (dp - job->delta.data[i * job->delta.row_stride + h]) * score.slope * s->scale;
     float *dq = job->dq + i * job->dq_row_stride + (int64_t)h * s->dim;
     float *dk = job->dk + key * job->dk_row_stride, *dv = job->dv + key * job->dv_row_stride;
-    ra__breathe(w);
+    ra__kernel_poll(w);
     for (int d = 0; d < s->value_dim; d++)
         dv[d] += score.kept * p * ra__load(s->dtype, job->dout.data, o + d);
     for (int d = 0; d < s->dim; d++) dk[d] += ds * ra__load(s->dtype, w->q.data, q + d);

@@ -9,13 +9,13 @@ struct distances {
     int count;
 };
 
-static ra_status see(const struct ra__look *look, ra_run q, struct ra__scene *scene)
+static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra__row_writer *writer)
 {
-    const struct distances *d = look->pattern->state;
-    ra_run all = { 0, 1, look->k_len };
+    const struct distances *d = input->pattern->state;
+    ra_run all = { 0, 1, input->k_len };
     for (int i = 0; i < d->count; i++)
-        RA__TRY(ra__scene_add(scene, all, (struct ra__band){ d->at[i], -d->at[i] }));
-    return ra__scene_put(scene, q);
+        RA__TRY(ra__row_writer_add(writer, all, (struct ra__band){ d->at[i], -d->at[i] }));
+    return ra__row_writer_put(writer, q);
 }
 
 static ra_status read(ra_pattern *pattern, struct ra__text list)

@@ -13,7 +13,7 @@
 #include "api/handles.h"
 #include "core/clock.h"
 
-enum { RANKS = 2, LARGE = 20000, TAG_NOTE = 0x7fff, MOST = 64 };
+enum { RANKS = 2, LARGE = 20000, TAG_CONTROL = 0x7fff, MOST = 64 };
 #define TIMEOUT 0.8
 
 static ra_group *meeting; /* patient: where tests begin and end together */
@@ -60,8 +60,8 @@ int MPI_Isend(const void *data, int count, MPI_Datatype type, int to, int tag, M
               MPI_Request *request)
 {
     int result = PMPI_Isend(data, count, type, to, tag, comm, request);
-    if (tag == TAG_NOTE ? late.notes : late.sends) keep(request);
-    sent += tag != TAG_NOTE;
+    if (tag == TAG_CONTROL ? late.notes : late.sends) keep(request);
+    sent += tag != TAG_CONTROL;
     return result;
 }
 
@@ -205,7 +205,7 @@ static void a_share_leaves_what_mpi_holds(void **state)
 
 /* Rank 0 sends a heartbeat in a call and leaves it. That it is idle must be reported even while its
  * heartbeat is under way; otherwise rank 1, which works on, takes it for lost. */
-static void a_rest_is_told_behind_a_late_sign_of_life(void **state)
+static void idle_is_reported_after_a_late_heartbeat(void **state)
 {
     int mine = 0, all[RANKS];
     ra_group *group = join();
@@ -300,7 +300,7 @@ int main(void)
         cmocka_unit_test(a_join_that_fails_leaves_no_communicators),
         cmocka_unit_test(twins_leave_together),
         cmocka_unit_test(a_measurement_leaves_what_mpi_holds),
-        cmocka_unit_test(a_rest_is_told_behind_a_late_sign_of_life),
+        cmocka_unit_test(idle_is_reported_after_a_late_heartbeat),
         cmocka_unit_test(a_plan_leaves_what_mpi_holds),
         cmocka_unit_test(a_state_leaves_what_mpi_holds),
         cmocka_unit_test(a_share_leaves_what_mpi_holds),

@@ -51,7 +51,7 @@ refuses "is not a plug-in of ringattn" "$dir/stranger"
 
 cat >"$dir/other.c" <<'END'
 #include "core/plugin.h"
-const struct ra__plugin ra_plugin = { .shape = RA__PLUGIN_SHAPE, .version = "0.0.9" };
+const struct ra__plugin ra_plugin = { .shape = RA__PLUGIN_VERSION, .version = "0.0.9" };
 END
 "$cc" -std=c11 -shared -fPIC -I"$root/src" -I"$root/include" "$dir/other.c" -o "$dir/other/$module"
 refuses "$dir/other/$module belongs to ringattn 0.0.9" "$dir/other"

@@ -3,7 +3,7 @@
  * count by brute force over all pairs of positions. The lab compares every run with its
  * forecast. */
 #include "support/dice.h"
-#include "support/lab.h"
+#include "support/fixture.h"
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -650,16 +650,16 @@ static void runs_count_what_they_do(void **state)
     };
     for (int i = 0; i < TEST_COUNT(cases); i++) {
         static struct census c;
-        struct lab lab;
-        lab_open(&lab, "%s", cases[i]);
-        lab_run(&lab);
+        struct fixture fixture;
+        fixture_open(&fixture, "%s", cases[i]);
+        fixture_run(&fixture);
         census_open(&c, cases[i]);
         for (int rank = 0; rank < c.ranks; rank++)
             for (int backward = 0; backward < 2; backward++)
                 check_stats(&c, cases[i], rank, backward,
-                            backward ? &lab.rank[rank].backward : &lab.rank[rank].forward);
+                            backward ? &fixture.rank[rank].backward : &fixture.rank[rank].forward);
         trial_clear(&c.trial);
-        lab_close(&lab);
+        fixture_close(&fixture);
     }
 }
 

@@ -28,7 +28,7 @@ enum { KEYS = 61 };
 /* ---- Plans ----------------------------------------------------------------------------------- */
 
 /* The last queries of `from` become those of `to`. */
-static void take_queries(const struct lab *from, struct lab *to)
+static void take_queries(const struct fixture *from, struct fixture *to)
 {
     int64_t skipped = from->trial.q_len - to->trial.q_len;
     const struct view *q = &to->whole[TENSOR_Q];
@@ -40,13 +40,13 @@ static void take_queries(const struct lab *from, struct lab *to)
 
 /* How far two outputs may be apart, with values up to 1: each is rounded, and its weights may
  * be. */
-static double apart(const struct lab *lab)
+static double apart(const struct fixture *fixture)
 {
-    return 4.0 * half_unit((ra_dtype)lab->trial.dtype) + 2e-6;
+    return 4.0 * half_unit((ra_dtype)fixture->trial.dtype) + 2e-6;
 }
 
 /* The rows of `some` are the last ones of `all`: with the same bits, or all but rounding. */
-static void expect_rows(const struct lab *all, const struct lab *some, bool same_bits)
+static void expect_rows(const struct fixture *all, const struct fixture *some, bool same_bits)
 {
     static const enum tensor results[] = { TENSOR_OUT, TENSOR_LSE };
     const struct trial *t = &some->trial;
@@ -54,24 +54,24 @@ static void expect_rows(const struct lab *all, const struct lab *some, bool same
         for (int64_t row = 0; row < t->q_len * t->q_heads; row++)
             for (int64_t d = 0; d < tensor_dim(t, results[r]); d++) {
                 int64_t q = row / t->q_heads, h = row % t->q_heads;
-                double want = lab_number(all, results[r], 0, KEYS - t->q_len + q, h, d);
-                double got = lab_number(some, results[r], 0, q, h, d);
+                double want = fixture_number(all, results[r], 0, KEYS - t->q_len + q, h, d);
+                double got = fixture_number(some, results[r], 0, q, h, d);
                 double allowed = same_bits ? 0.0 : results[r] == TENSOR_LSE ? 2e-6 : apart(some);
                 if (got != want && !(fabs(got - want) <= allowed))
-                    lab_fail(some, "%s of query %lld: %.9g, but %.9g in one pass",
-                             tensor_name(results[r]), (long long)q, got, want);
+                    fixture_fail(some, "%s of query %lld: %.9g, but %.9g in one pass",
+                                 tensor_name(results[r]), (long long)q, got, want);
             }
 }
 
-static void run_decode(const struct lab *all, const char *pattern, int queries, const char *way)
+static void run_decode(const struct fixture *all, const char *pattern, int queries, const char *way)
 {
-    struct lab lab;
+    struct fixture fixture;
     bool gathers = strstr(way, "allgather");
-    lab_open(&lab, "%s n=%d nk=%d " SHAPE " %s", pattern, queries, KEYS, way);
-    take_queries(all, &lab);
-    lab_run(&lab);
-    expect_rows(all, &lab, gathers);
-    lab_close(&lab);
+    fixture_open(&fixture, "%s n=%d nk=%d " SHAPE " %s", pattern, queries, KEYS, way);
+    take_queries(all, &fixture);
+    fixture_run(&fixture);
+    expect_rows(all, &fixture, gathers);
+    fixture_close(&fixture);
 }
 
 /* A row has the same bits whichever rows are computed beside it, where all its keys come at
@@ -85,10 +85,11 @@ static void plans_decode_what_one_pass_computes(void **state)
     int turn = 0;
     for (int i = 0; i < TEST_COUNT(patterns); i++)
         for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
-            struct lab all;
+            struct fixture all;
             const char *dtype = walk_dtype(&kernel, 0);
-            lab_open(&all, "%s n=%d " SHAPE " %s kernel=%s", patterns[i], KEYS, dtype, kernel.name);
-            lab_run(&all);
+            fixture_open(&all, "%s n=%d " SHAPE " %s kernel=%s", patterns[i], KEYS, dtype,
+                         kernel.name);
+            fixture_run(&all);
             for (int p = 0; walk_usable("partition", p, &partition); p++)
                 for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                     for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
@@ -97,7 +98,7 @@ static void plans_decode_what_one_pass_computes(void **state)
                                  walk_ranks[r], partition.name, strategy.name, kernel.name);
                         run_decode(&all, patterns[i], queries[turn / 5 % 3], way);
                     }
-            lab_close(&all);
+            fixture_close(&all);
         }
 }
 
@@ -112,15 +113,16 @@ static void plans_decode_backward(void **state)
         for (int p = 0; walk_usable("partition", p, &partition); p++)
             for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                 for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
-                    struct lab lab;
+                    struct fixture fixture;
                     if (turn++ % (test_long() ? 1 : 5)) continue;
-                    lab_open(&lab, "%s n=%d nk=%d " SHAPE " b=2 %s %s ring=%d %s %s backward",
-                             patterns[i], turn % 2 ? 1 : 6, KEYS, dtypes[i % 3],
-                             terms[turn / 2 % 4], walk_ranks[r], partition.name,
-                             walk_strategy(&strategy, terms[turn / 2 % 4]));
-                    lab_run(&lab);
-                    expect_lab(&lab);
-                    lab_close(&lab);
+                    fixture_open(&fixture,
+                                 "%s n=%d nk=%d " SHAPE " b=2 %s %s ring=%d %s %s backward",
+                                 patterns[i], turn % 2 ? 1 : 6, KEYS, dtypes[i % 3],
+                                 terms[turn / 2 % 4], walk_ranks[r], partition.name,
+                                 walk_strategy(&strategy, terms[turn / 2 % 4]));
+                    fixture_run(&fixture);
+                    expect_lab(&fixture);
+                    fixture_close(&fixture);
                 }
         expect_forget();
     }
@@ -139,12 +141,13 @@ static void one_query_of_many_kv_heads(void **state)
     for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
         for (int t = 0; t < TEST_COUNT(terms); t++)
             for (int n = 0; n < 4; n++) {
-                struct lab lab;
-                lab_open(&lab, "causal n=1 nk=700 h=%s d=19 dv=32 b=2 %s %s ring=%d kernel=%s",
-                         heads[n / 2], dtype, terms[t], 1 + n % 2, kernel.name);
-                lab_run(&lab);
-                expect_lab(&lab);
-                lab_close(&lab);
+                struct fixture fixture;
+                fixture_open(&fixture,
+                             "causal n=1 nk=700 h=%s d=19 dv=32 b=2 %s %s ring=%d kernel=%s",
+                             heads[n / 2], dtype, terms[t], 1 + n % 2, kernel.name);
+                fixture_run(&fixture);
+                expect_lab(&fixture);
+                fixture_close(&fixture);
             }
     expect_forget();
 }
@@ -162,17 +165,17 @@ static void many_keys_are_split(void **state)
     int turn = 0;
     for (int i = 0; walk_sample(i, sample, sizeof sample); i++)
         for (int s = 0; s < TEST_COUNT(shapes); s++, turn++) {
-            struct lab lab;
+            struct fixture fixture;
             const char *more = terms[turn / 3 % TEST_COUNT(terms)];
             if (test_slow() && turn % 5) continue;
             walk_turn("partition", turn, &partition);
             walk_turn("strategy", turn / 2, &strategy);
-            lab_open(&lab, "%s;causal %s %s %s ring=%d %s %s threads=%d", sample, shapes[s],
-                     dtypes[turn % 3], more, 1 + turn % 3, partition.name,
-                     walk_strategy(&strategy, more), 1 + turn % 2);
-            lab_run(&lab);
-            expect_lab(&lab);
-            lab_close(&lab);
+            fixture_open(&fixture, "%s;causal %s %s %s ring=%d %s %s threads=%d", sample, shapes[s],
+                         dtypes[turn % 3], more, 1 + turn % 3, partition.name,
+                         walk_strategy(&strategy, more), 1 + turn % 2);
+            fixture_run(&fixture);
+            expect_lab(&fixture);
+            fixture_close(&fixture);
         }
     expect_forget();
 }
@@ -184,21 +187,22 @@ static void stretches_do_not_know_threads_or_ranks(void **state)
     static const char *const ways[] = { "threads=2", "threads=3", "ring=3 allgather" };
     ra_part kernel;
     for (int k = 0; walk_usable("kernel", k, &kernel); k++) {
-        struct lab alone, other;
+        struct fixture alone, other;
         char problem[128];
         snprintf(problem, sizeof problem, "causal n=1 nk=33000 h=4 d=16 sinks %s kernel=%s",
                  walk_dtype(&kernel, 0), kernel.name);
-        lab_open(&alone, "%s threads=1", problem);
-        lab_run(&alone);
+        fixture_open(&alone, "%s threads=1", problem);
+        fixture_run(&alone);
         expect_lab(&alone);
         for (int i = 0; i < TEST_COUNT(ways); i++) {
-            lab_open(&other, "%s %s", problem, ways[i]);
-            lab_run(&other);
-            if (!lab_same(&alone, &other, TENSOR_OUT) || !lab_same(&alone, &other, TENSOR_LSE))
-                lab_fail(&other, "other bits than with one thread and one rank");
-            lab_close(&other);
+            fixture_open(&other, "%s %s", problem, ways[i]);
+            fixture_run(&other);
+            if (!fixture_same(&alone, &other, TENSOR_OUT) ||
+                !fixture_same(&alone, &other, TENSOR_LSE))
+                fixture_fail(&other, "other bits than with one thread and one rank");
+            fixture_close(&other);
         }
-        lab_close(&alone);
+        fixture_close(&alone);
     }
     expect_forget();
 }
@@ -207,7 +211,7 @@ static void stretches_do_not_know_threads_or_ranks(void **state)
 
 /* Keys come one by one and stay with rank (key / 3) mod ranks; every rank keeps one state. */
 struct cache {
-    const struct lab *all; /* q, k, v, and what one pass gives */
+    const struct fixture *all; /* q, k, v, and what one pass gives */
     int ranks;
     int64_t queries, keys; /* of this token */
     const float *sinks;
@@ -252,14 +256,14 @@ static void check_token(const struct cache *c)
     half_to_float(dtype, c->out[0], numbers, out);
     for (int64_t row = 0; row < c->queries * t->q_heads; row++) {
         int64_t q = c->keys - c->queries + row / t->q_heads, h = row % t->q_heads;
-        double lse = lab_number(c->all, TENSOR_LSE, 0, q, h, 0), got = (double)c->lse[0][row];
+        double lse = fixture_number(c->all, TENSOR_LSE, 0, q, h, 0), got = (double)c->lse[0][row];
         bool good = got == lse || fabs(got - lse) <= 4e-6;
         for (int64_t d = 0; d < t->value_dim; d++)
             good &= fabs((double)out[row * t->value_dim + d] -
-                         lab_number(c->all, TENSOR_OUT, 0, q, h, d)) <= apart(c->all);
+                         fixture_number(c->all, TENSOR_OUT, 0, q, h, d)) <= apart(c->all);
         if (!good)
-            lab_fail(c->all, "token %lld by states on %d ranks: head %d differs", (long long)q,
-                     c->ranks, (int)h);
+            fixture_fail(c->all, "token %lld by states on %d ranks: head %d differs", (long long)q,
+                         c->ranks, (int)h);
     }
     for (int rank = 1; rank < c->ranks; rank++) {
         assert_memory_equal(c->out[rank], c->out[0], (size_t)numbers * half_bytes(dtype));
@@ -293,17 +297,17 @@ static void states_decode_what_one_pass_computes(void **state)
         for (int k = 0; walk_usable("kernel", k, &kernel); k++, turn++) {
             int ranks = walk_ranks[turn % 7];
             ra_group *groups[8];
-            struct lab all;
-            lab_open(&all, "%s n=%d " SHAPE " %s %s kernel=%s", patterns[i], KEYS,
-                     walk_dtype(&kernel, 0), terms[turn / 2 % 4], kernel.name);
-            lab_run(&all);
+            struct fixture all;
+            fixture_open(&all, "%s n=%d " SHAPE " %s %s kernel=%s", patterns[i], KEYS,
+                         walk_dtype(&kernel, 0), terms[turn / 2 % 4], kernel.name);
+            fixture_run(&all);
             assert_ok(ra_group_create_local(ranks, NULL, groups));
             cache = (struct cache){
                 .all = &all, .ranks = ranks, .queries = turn % 2 ? 1 : 7, .sinks = all.terms.sinks
             };
             decode_all(&cache, groups, kernel.name);
             for (int r = 0; r < ranks; r++) ra_group_destroy(groups[r]);
-            lab_close(&all);
+            fixture_close(&all);
             assert_int_equal(ra_allocated_bytes(), 0);
         }
 }
@@ -312,12 +316,12 @@ static void states_decode_what_one_pass_computes(void **state)
 static void a_cache_grows(void **state)
 {
     (void)state;
-    struct lab all;
+    struct fixture all;
     ra_state *grown;
     float out[KEYS * 4 * 12], lse[KEYS * 4];
     ra_tensor result = ra_tensor_packed(out);
-    lab_open(&all, "full n=%d " SHAPE, KEYS);
-    lab_run(&all);
+    fixture_open(&all, "full n=%d " SHAPE, KEYS);
+    fixture_run(&all);
     ra_problem problem = trial_problem(&all.trial);
     problem.k_len = 1;
     assert_ok(ra_state_create(&problem, NULL, &grown));
@@ -330,10 +334,10 @@ static void a_cache_grows(void **state)
         assert_ok(ra_state_fold(grown, &q, &k, &v, keys, more));
     }
     assert_ok(ra_state_finish(grown, &result, lse));
-    for (int64_t i = 0; i < lab_count(&all, TENSOR_OUT); i++)
+    for (int64_t i = 0; i < fixture_count(&all, TENSOR_OUT); i++)
         assert_true(fabsf(out[i] - ((float *)(void *)all.whole[TENSOR_OUT].data)[i]) <= 2e-6f);
     ra_state_destroy(grown);
-    lab_close(&all);
+    fixture_close(&all);
 }
 
 int main(void)

@@ -3,19 +3,22 @@
  * are 0, for every kernel, strategy, partition and number of ranks. */
 #include <math.h>
 
-#include "support/lab.h"
+#include "support/fixture.h"
 #include "support/walk.h"
 
-static void expect_nothing(struct lab *lab)
+static void expect_nothing(struct fixture *fixture)
 {
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     for (int64_t p = 0; p < t->q_len; p++)
         for (int64_t h = 0; h < t->q_heads; h++) {
-            if (lab_number(lab, TENSOR_LSE, 0, p, h, 0) != -INFINITY) lab_fail(lab, "an LSE");
+            if (fixture_number(fixture, TENSOR_LSE, 0, p, h, 0) != -INFINITY)
+                fixture_fail(fixture, "an LSE");
             for (int64_t d = 0; d < t->value_dim; d++)
-                if (lab_number(lab, TENSOR_OUT, 0, p, h, d) != 0.0) lab_fail(lab, "a result");
+                if (fixture_number(fixture, TENSOR_OUT, 0, p, h, d) != 0.0)
+                    fixture_fail(fixture, "a result");
             for (int64_t d = 0; d < t->dim && t->backward; d++)
-                if (lab_number(lab, TENSOR_DQ, 0, p, h, d) != 0.0) lab_fail(lab, "a gradient");
+                if (fixture_number(fixture, TENSOR_DQ, 0, p, h, d) != 0.0)
+                    fixture_fail(fixture, "a gradient");
         }
 }
 
@@ -33,12 +36,12 @@ static void no_keys_give_nothing(void **state)
                 for (int dtype = 0; dtype < 3; dtype++) {
                     static const char *const dtypes[] = { "f32", "bf16", "f16" };
                     if (!(kernel.dtypes & 1u << dtype)) continue;
-                    struct lab lab;
-                    lab_open(&lab, "%s n=5 nk=0 h=4/2 d=16 %s %s backward kernel=%s", patterns[p],
-                             dtypes[dtype], ways[w], kernel.name);
-                    lab_run(&lab);
-                    expect_nothing(&lab);
-                    lab_close(&lab);
+                    struct fixture fixture;
+                    fixture_open(&fixture, "%s n=5 nk=0 h=4/2 d=16 %s %s backward kernel=%s",
+                                 patterns[p], dtypes[dtype], ways[w], kernel.name);
+                    fixture_run(&fixture);
+                    expect_nothing(&fixture);
+                    fixture_close(&fixture);
                 }
     }
 }

@@ -2,7 +2,7 @@
 /* test_gradient.c - dQ, dK, dV and dsinks against finite differences of the library's own forward
  * pass: no formula of the gradient is used. The loss is sum(dout * out) + sum(dlse * lse) over the
  * rows that see something. */
-#include "support/lab.h"
+#include "support/fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -12,52 +12,52 @@
 static const float step = 0x1p-6f;
 
 /* The loss, in double, for the inputs as they are. */
-static double loss(struct lab *lab)
+static double loss(struct fixture *fixture)
 {
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     double sum = 0.0;
-    lab_start(lab);
-    lab_forward(lab);
-    lab_stop(lab);
+    fixture_start(fixture);
+    fixture_forward(fixture);
+    fixture_stop(fixture);
     for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
         int64_t head = row % t->q_heads, query = row / t->q_heads % t->q_len;
         int64_t batch = row / t->q_heads / t->q_len;
-        double lse = lab_number(lab, TENSOR_LSE, batch, query, head, 0);
+        double lse = fixture_number(fixture, TENSOR_LSE, batch, query, head, 0);
         if (isinf(lse)) continue;
-        sum += lse * lab_number(lab, TENSOR_DLSE, batch, query, head, 0);
+        sum += lse * fixture_number(fixture, TENSOR_DLSE, batch, query, head, 0);
         for (int64_t d = 0; d < t->value_dim; d++)
-            sum += lab_number(lab, TENSOR_OUT, batch, query, head, d) *
-                   lab_number(lab, TENSOR_DOUT, batch, query, head, d);
+            sum += fixture_number(fixture, TENSOR_OUT, batch, query, head, d) *
+                   fixture_number(fixture, TENSOR_DOUT, batch, query, head, d);
     }
     return sum;
 }
 
 /* The loss with one input moved. */
-static double loss_at(struct lab *lab, float *number, float offset)
+static double loss_at(struct fixture *fixture, float *number, float offset)
 {
     float kept = *number;
     *number = kept + offset;
-    double result = loss(lab);
+    double result = loss(fixture);
     *number = kept;
-    free(lab->rank);
-    lab->rank = NULL;
+    free(fixture->rank);
+    fixture->rank = NULL;
     return result;
 }
 
 /* Fourth order: error about step^4, so that rounding in f32 is what remains. */
-static double slope(struct lab *lab, float *number)
+static double slope(struct fixture *fixture, float *number)
 {
-    double near = loss_at(lab, number, step) - loss_at(lab, number, -step);
-    double far = loss_at(lab, number, 2 * step) - loss_at(lab, number, -2 * step);
+    double near = loss_at(fixture, number, step) - loss_at(fixture, number, -step);
+    double far = loss_at(fixture, number, 2 * step) - loss_at(fixture, number, -2 * step);
     return (8.0 * near - far) / (12.0 * (double)step);
 }
 
-static double compare(struct lab *lab, struct lab *moved, const char *name, float *number,
-                      double got)
+static double compare(struct fixture *fixture, struct fixture *moved, const char *name,
+                      float *number, double got)
 {
     double want = slope(moved, number);
     if (!(fabs(got - want) <= 1e-3 + 1e-3 * fabs(want)))
-        lab_fail(lab, "%s: %.7g, but the difference quotient is %.7g", name, got, want);
+        fixture_fail(fixture, "%s: %.7g, but the difference quotient is %.7g", name, got, want);
     return fabs(want);
 }
 
@@ -65,22 +65,23 @@ static void check_gradient(const char *problem)
 {
     static const enum tensor inputs[] = { TENSOR_Q, TENSOR_K, TENSOR_V };
     static const enum tensor gradients[] = { TENSOR_DQ, TENSOR_DK, TENSOR_DV };
-    struct lab lab, moved;
+    struct fixture fixture, moved;
     double largest = 0.0;
-    lab_open(&lab, "%s backward", problem);
-    lab_open(&moved, "%s backward", problem);
-    lab_run(&lab);
+    fixture_open(&fixture, "%s backward", problem);
+    fixture_open(&moved, "%s backward", problem);
+    fixture_run(&fixture);
     for (int t = 0; t < TEST_COUNT(inputs); t++)
-        for (int64_t i = 0; i < lab_count(&lab, inputs[t]); i++) {
+        for (int64_t i = 0; i < fixture_count(&fixture, inputs[t]); i++) {
             float *number = (float *)(void *)moved.whole[inputs[t]].data + i;
-            double got = (double)((const float *)(const void *)lab.whole[gradients[t]].data)[i];
-            largest = fmax(largest, compare(&lab, &moved, tensor_name(gradients[t]), number, got));
+            double got = (double)((const float *)(const void *)fixture.whole[gradients[t]].data)[i];
+            largest = fmax(largest,
+                           compare(&fixture, &moved, tensor_name(gradients[t]), number, got));
         }
-    for (int64_t h = 0; lab.dsinks && h < lab.trial.q_heads; h++)
-        compare(&lab, &moved, "dsinks", &moved.terms.sinks[h], (double)lab.dsinks[h]);
+    for (int64_t h = 0; fixture.dsinks && h < fixture.trial.q_heads; h++)
+        compare(&fixture, &moved, "dsinks", &moved.terms.sinks[h], (double)fixture.dsinks[h]);
     assert_true(largest > 0.1); /* the test sees something */
-    lab_close(&moved);
-    lab_close(&lab);
+    fixture_close(&moved);
+    fixture_close(&fixture);
 }
 
 static void on_one_rank(void **state)

@@ -48,17 +48,19 @@ static ra_layout *odd_layout(int64_t length, int ranks)
 
 static void run_point(const struct point *p, const char *dtype)
 {
-    struct lab lab;
-    lab_open(&lab, "%s %s %s kernel=%s ring=%d %s %s threads=%d strides=%s backward", p->pattern,
-             p->shape, dtype, p->kernel->name, p->ranks, p->partition ? p->partition : "contiguous",
-             p->strategy, 1 + p->turn % 2, strides[p->turn / 3 % 3]);
+    struct fixture fixture;
+    fixture_open(&fixture, "%s %s %s kernel=%s ring=%d %s %s threads=%d strides=%s backward",
+                 p->pattern, p->shape, dtype, p->kernel->name, p->ranks,
+                 p->partition ? p->partition : "contiguous", p->strategy, 1 + p->turn % 2,
+                 strides[p->turn / 3 % 3]);
     if (!p->partition)
-        lab_use_layouts(&lab, odd_layout(lab.trial.q_len, p->ranks),
-                        lab.trial.k_len == lab.trial.q_len ? NULL
-                                                           : odd_layout(lab.trial.k_len, p->ranks));
-    lab_run(&lab);
-    expect_lab(&lab);
-    lab_close(&lab);
+        fixture_use_layouts(&fixture, odd_layout(fixture.trial.q_len, p->ranks),
+                            fixture.trial.k_len == fixture.trial.q_len
+                                ? NULL
+                                : odd_layout(fixture.trial.k_len, p->ranks));
+    fixture_run(&fixture);
+    expect_lab(&fixture);
+    fixture_close(&fixture);
 }
 
 /* Every how many-th point is run. No list has a length that shares a factor with these numbers, so
@@ -218,12 +220,12 @@ static void blocks_inside_blocks(void **state)
     for (int c = 0; c < TEST_COUNT(cases); c++)
         for (int k = 0; walk_usable("kernel", k, &part); k++)
             for (int i = 0; i < (test_long() ? 3 : 1); i++) {
-                struct lab lab;
-                lab_open(&lab, "%s %s kernel=%s backward threads=2", cases[c],
-                         walk_dtype(&part, c + i), part.name);
-                lab_run(&lab);
-                expect_lab(&lab);
-                lab_close(&lab);
+                struct fixture fixture;
+                fixture_open(&fixture, "%s %s kernel=%s backward threads=2", cases[c],
+                             walk_dtype(&part, c + i), part.name);
+                fixture_run(&fixture);
+                expect_lab(&fixture);
+                fixture_close(&fixture);
             }
     expect_forget();
 }
@@ -235,12 +237,12 @@ static void a_scale_of_its_own(void **state)
     ra_part kernel;
     for (int k = 0; walk_usable("kernel", k, &kernel); k++)
         for (int i = 0; i < 6; i++) {
-            struct lab lab;
-            lab_open(&lab, "causal n=40 h=2/1 d=8 %s scale=%s ring=%d kernel=%s backward",
-                     walk_dtype(&kernel, i), i < 3 ? "1.7" : "0.03", 1 + i % 4, kernel.name);
-            lab_run(&lab);
-            expect_lab(&lab);
-            lab_close(&lab);
+            struct fixture fixture;
+            fixture_open(&fixture, "causal n=40 h=2/1 d=8 %s scale=%s ring=%d kernel=%s backward",
+                         walk_dtype(&kernel, i), i < 3 ? "1.7" : "0.03", 1 + i % 4, kernel.name);
+            fixture_run(&fixture);
+            expect_lab(&fixture);
+            fixture_close(&fixture);
         }
     expect_forget();
 }
@@ -262,16 +264,16 @@ static void scattered_needs(void **state)
         counts[i / (DOCUMENTS / RANKS)]++;
     }
     for (int i = 0; i < 2 * TEST_COUNT(partitions); i++) {
-        struct lab lab;
+        struct fixture fixture;
         ra_layout *queries, *keys;
-        lab_open(&lab, "full;docs=%s n=120 h=2 d=8 ring=4 %s backward", docs,
-                 i % 2 ? "allgather" : "ring");
+        fixture_open(&fixture, "full;docs=%s n=120 h=2 d=8 ring=4 %s backward", docs,
+                     i % 2 ? "allgather" : "ring");
         assert_ok(ra_layout_create_custom(120, RANKS, runs, counts, &queries));
         assert_ok(ra_layout_create(partitions[i / 2], 120, RANKS, NULL, &keys));
-        lab_use_layouts(&lab, queries, keys);
-        lab_run(&lab);
-        expect_lab(&lab);
-        lab_close(&lab);
+        fixture_use_layouts(&fixture, queries, keys);
+        fixture_run(&fixture);
+        expect_lab(&fixture);
+        fixture_close(&fixture);
     }
     expect_forget();
 }
@@ -281,11 +283,11 @@ static void problems_by_dice(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < (test_long() ? 6000 : test_slow() ? 30 : 150); i++) {
-        struct lab lab;
-        lab_open(&lab, "%s", dice_run(i).text);
-        lab_run(&lab);
-        expect_lab(&lab);
-        lab_close(&lab);
+        struct fixture fixture;
+        fixture_open(&fixture, "%s", dice_run(i).text);
+        fixture_run(&fixture);
+        expect_lab(&fixture);
+        fixture_close(&fixture);
     }
     expect_forget();
 }
@@ -295,12 +297,12 @@ static void without_an_lse_array(void **state)
 {
     (void)state;
     for (int ranks = 1; ranks <= 3; ranks++) {
-        struct lab lab;
-        lab_open(&lab, "causal n=33 h=2 d=8 ring=%d", ranks);
-        lab.no_lse = true;
-        lab_run(&lab);
-        expect_lab(&lab);
-        lab_close(&lab);
+        struct fixture fixture;
+        fixture_open(&fixture, "causal n=33 h=2 d=8 ring=%d", ranks);
+        fixture.no_lse = true;
+        fixture_run(&fixture);
+        expect_lab(&fixture);
+        fixture_close(&fixture);
     }
     expect_forget();
 }

@@ -3,7 +3,7 @@
  * leave (support/late.h): whatever the conformance grid computes comes out bit for bit as with the
  * CPU backend and the local transport. Short runs take every so-many-th problem. */
 #include "support/late.h"
-#include "support/lab.h"
+#include "support/fixture.h"
 
 #include <string.h>
 
@@ -26,29 +26,29 @@ static void use_late(ra_group **groups, int ranks)
     late_use(groups, ranks, current->backend, current->transport);
 }
 
-static void run_lab(struct lab *lab, const char *problem, const struct mode *mode)
+static void run_lab(struct fixture *fixture, const char *problem, const struct mode *mode)
 {
     current = mode;
-    lab_open(lab, "%s", problem);
-    lab->regroup = mode ? use_late : NULL;
-    lab_run(lab);
+    fixture_open(fixture, "%s", problem);
+    fixture->regroup = mode ? use_late : NULL;
+    fixture_run(fixture);
 }
 
 static void compare(const char *problem, const struct mode *mode)
 {
-    struct lab plain, late;
+    struct fixture plain, late;
     run_lab(&plain, problem, NULL);
     run_lab(&late, problem, mode);
     const enum tensor forward[] = { TENSOR_OUT, TENSOR_LSE };
     const enum tensor backward[] = { TENSOR_DQ, TENSOR_DK, TENSOR_DV };
     for (int i = 0; i < TEST_COUNT(forward); i++)
-        if (!lab_same(&plain, &late, forward[i]))
-            lab_fail(&late, "%s: %s differs", mode->name, tensor_name(forward[i]));
+        if (!fixture_same(&plain, &late, forward[i]))
+            fixture_fail(&late, "%s: %s differs", mode->name, tensor_name(forward[i]));
     for (int i = 0; i < TEST_COUNT(backward) && plain.trial.backward; i++)
-        if (!lab_same(&plain, &late, backward[i]))
-            lab_fail(&late, "%s: %s differs", mode->name, tensor_name(backward[i]));
-    lab_close(&plain);
-    lab_close(&late);
+        if (!fixture_same(&plain, &late, backward[i]))
+            fixture_fail(&late, "%s: %s differs", mode->name, tensor_name(backward[i]));
+    fixture_close(&plain);
+    fixture_close(&late);
     assert_int_equal(late_bytes(), 0);
     assert_int_equal(late_in_flight(), 0);
 }
@@ -92,16 +92,16 @@ static void rings_of_every_kind(void **state)
 /* Runs a problem whose n-th step or round fails; RA_OK where it has fewer. */
 static ra_status run_failing(int step, int round)
 {
-    struct lab lab;
+    struct fixture fixture;
     current = &modes[2];
-    lab_open(&lab, "causal n=150 h=4/2 d=8 ring=3 zigzag backward");
-    lab.regroup = use_late;
-    lab_start(&lab);
+    fixture_open(&fixture, "causal n=150 h=4/2 d=8 ring=3 zigzag backward");
+    fixture.regroup = use_late;
+    fixture_start(&fixture);
     late_fail(step, round);
-    ra_status status = lab_try(&lab);
+    ra_status status = lab_try(&fixture);
     late_fail(-1, -1);
     assert_int_equal(late_in_flight(), 0); /* nothing goes on after the call */
-    lab_close(&lab);
+    fixture_close(&fixture);
     assert_int_equal(late_bytes(), 0);
     return status;
 }

@@ -2,7 +2,7 @@
 /* test_memory.c - bytes per rank: what plans say against the formulas, against what an allocator
  * really gave, and against budgets; and that running allocates nothing. */
 #include "support/counter.h"
-#include "support/lab.h"
+#include "support/fixture.h"
 #include "support/walk.h"
 
 #include <malloc.h>
@@ -420,20 +420,20 @@ static size_t heap_in_use(void)
 static void check_running(const char *problem)
 {
     struct counter counter;
-    struct lab lab;
+    struct fixture fixture;
     counter_install(&counter);
-    lab_open(&lab, "%s backward", problem);
-    lab_start(&lab);
+    fixture_open(&fixture, "%s backward", problem);
+    fixture_start(&fixture);
     for (int round = 0; round < 3; round++) {
         size_t calls = atomic_load(&counter.calls);
-        lab_forward(&lab);
-        lab_backward(&lab);
+        fixture_forward(&fixture);
+        fixture_backward(&fixture);
         /* ra_group_run() keeps a list of its threads: one piece per call. */
         if (atomic_load(&counter.calls) != calls + 2)
-            lab_fail(&lab, "round %d allocated %zu times", round,
-                     atomic_load(&counter.calls) - calls - 2);
+            fixture_fail(&fixture, "round %d allocated %zu times", round,
+                         atomic_load(&counter.calls) - calls - 2);
     }
-    lab_close(&lab);
+    fixture_close(&fixture);
     counter_remove(&counter);
 }
 
@@ -506,61 +506,62 @@ static void running_does_not_touch_the_heap(void **state)
 
 /* ---- The pool -------------------------------------------------------------------------------- */
 
-static ra_pool pool_of(const struct lab *lab, int rank)
+static ra_pool pool_of(const struct fixture *fixture, int rank)
 {
     ra_pool pool = ra_pool_default();
-    assert_ok(ra_group_pool(lab->groups[rank], &pool));
+    assert_ok(ra_group_pool(fixture->groups[rank], &pool));
     return pool;
 }
 
 /* Bytes of a plan that can be in the pool: all but shards and bookkeeping. */
-static size_t pooled(const struct lab *lab, int rank)
+static size_t pooled(const struct fixture *fixture, int rank)
 {
-    const ra_memory *m = &lab->rank[rank].memory;
+    const ra_memory *m = &fixture->rank[rank].memory;
     return m->travel + m->state + m->gradient + m->workspace;
 }
 
-static void expect_same(const struct lab *got, const struct lab *alone)
+static void expect_same(const struct fixture *got, const struct fixture *alone)
 {
     for (enum tensor t = TENSOR_OUT; t < TENSOR_COUNT; t++)
-        if (!lab_same(got, alone, t))
-            lab_fail(got, "%s: other bits than alone in its group", tensor_name(t));
+        if (!fixture_same(got, alone, t))
+            fixture_fail(got, "%s: other bits than alone in its group", tensor_name(t));
 }
 
 /* Two plans of one group, one after the other in every way: forward and backward of one may have
  * the other's work between them. */
 static void check_pair(const char *one, const char *other)
 {
-    struct lab labs[2], alone[2];
+    struct fixture labs[2], alone[2];
     const char *const problems[2] = { one, other };
     for (int i = 0; i < 2; i++) {
-        lab_open(&alone[i], "%s backward", problems[i]);
-        lab_run(&alone[i]);
-        lab_open(&labs[i], "%s backward", problems[i]);
+        fixture_open(&alone[i], "%s backward", problems[i]);
+        fixture_run(&alone[i]);
+        fixture_open(&labs[i], "%s backward", problems[i]);
     }
     labs[0].pool_threshold = 1;
     labs[1].host = &labs[0];
-    lab_start(&labs[0]);
-    lab_start(&labs[1]);
+    fixture_start(&labs[0]);
+    fixture_start(&labs[1]);
     for (int round = 0; round < 2; round++) {
-        lab_forward(&labs[0]);
-        lab_forward(&labs[1]);
-        lab_backward(&labs[0]);
-        lab_backward(&labs[1]);
-        lab_forward(&labs[round]);
+        fixture_forward(&labs[0]);
+        fixture_forward(&labs[1]);
+        fixture_backward(&labs[0]);
+        fixture_backward(&labs[1]);
+        fixture_forward(&labs[round]);
     }
     for (int rank = 0; rank < labs[0].trial.ranks; rank++) {
         size_t a = pooled(&labs[0], rank), b = pooled(&labs[1], rank);
         ra_pool pool = pool_of(&labs[0], rank);
         if (pool.bytes >= a + b || pool.bytes < (a > b ? a : b) || !pool.hits)
-            lab_fail(&labs[1], "rank %d: a pool of %zu bytes (%lld hits) for plans of %zu and %zu",
-                     rank, pool.bytes, (long long)pool.hits, a, b);
+            fixture_fail(&labs[1],
+                         "rank %d: a pool of %zu bytes (%lld hits) for plans of %zu and %zu", rank,
+                         pool.bytes, (long long)pool.hits, a, b);
         assert_int_equal(pool.bytes_idle, 0);
     }
     for (int i = 1; i >= 0; i--) {
         expect_same(&labs[i], &alone[i]);
-        lab_close(&labs[i]);
-        lab_close(&alone[i]);
+        fixture_close(&labs[i]);
+        fixture_close(&alone[i]);
     }
 }
 
@@ -580,12 +581,12 @@ static void plans_of_a_group_share_their_buffers(void **state)
 static void the_pool_counts(void **state)
 {
     (void)state;
-    struct lab labs[2];
+    struct fixture labs[2];
     for (int i = 0; i < 2; i++)
-        lab_open(&labs[i], "dilated:40/1,120/2 n=120 h=4/2 d=8 ring=3 backward");
+        fixture_open(&labs[i], "dilated:40/1,120/2 n=120 h=4/2 d=8 ring=3 backward");
     labs[0].pool_threshold = 1;
     labs[1].host = &labs[0];
-    lab_start(&labs[0]);
+    fixture_start(&labs[0]);
     for (int rank = 0; rank < 3; rank++) {
         ra_pool pool = pool_of(&labs[0], rank);
         assert_int_equal(pool.threshold, 1);
@@ -594,7 +595,7 @@ static void the_pool_counts(void **state)
         assert_int_equal(pool.hits, 0);
         assert_int_equal(pool.bytes_idle, 0);
     }
-    lab_start(&labs[1]);
+    fixture_start(&labs[1]);
     for (int rank = 0; rank < 3; rank++) {
         ra_pool pool = pool_of(&labs[0], rank);
         assert_int_equal(pool.bytes, pooled(&labs[0], rank)); /* two plans, the bytes of one */
@@ -611,24 +612,24 @@ static void the_pool_counts(void **state)
             assert_ok(ra_group_trim(labs[0].groups[rank]));
             assert_int_equal(pool_of(&labs[0], rank).bytes, i ? 0 : pool.bytes);
         }
-    lab_close(&labs[1]);
-    lab_close(&labs[0]);
+    fixture_close(&labs[1]);
+    fixture_close(&labs[0]);
 }
 
 /* Below the threshold buffers are a plan's own. */
 static void small_buffers_stay_out_of_the_pool(void **state)
 {
     (void)state;
-    struct lab lab;
-    lab_open(&lab, "full n=64 h=2 d=8 ring=2");
-    lab_start(&lab);
+    struct fixture fixture;
+    fixture_open(&fixture, "full n=64 h=2 d=8 ring=2");
+    fixture_start(&fixture);
     for (int rank = 0; rank < 2; rank++) {
-        ra_pool pool = pool_of(&lab, rank);
+        ra_pool pool = pool_of(&fixture, rank);
         assert_int_equal(pool.threshold, (size_t)16 << 20);
         assert_int_equal(pool.buffers, 0);
         assert_int_equal(pool.hits + pool.misses, 0);
     }
-    lab_close(&lab);
+    fixture_close(&fixture);
 }
 
 int main(void)

@@ -15,11 +15,11 @@ static void verify(const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    struct lab lab;
-    lab_open(&lab, "%s", text);
-    lab_run(&lab);
-    expect_lab(&lab);
-    lab_close(&lab);
+    struct fixture fixture;
+    fixture_open(&fixture, "%s", text);
+    fixture_run(&fixture);
+    expect_lab(&fixture);
+    fixture_close(&fixture);
 }
 
 /* The same through the command's engine, which looks at some rows where there are many. */
@@ -89,24 +89,24 @@ static void flash_attention_long_lengths(void **state)
 static void flash_attention_repeats_backward(void **state)
 {
     (void)state;
-    struct lab lab;
-    lab_open(&lab, "causal n=239 nk=239 h=4/2 d=32 bf16 ring=4 zigzag threads=2 backward");
-    lab_start(&lab);
-    lab_forward(&lab);
-    lab_backward(&lab);
-    struct lab first = lab;
+    struct fixture fixture;
+    fixture_open(&fixture, "causal n=239 nk=239 h=4/2 d=32 bf16 ring=4 zigzag threads=2 backward");
+    fixture_start(&fixture);
+    fixture_forward(&fixture);
+    fixture_backward(&fixture);
+    struct fixture first = fixture;
     for (int t = TENSOR_DQ; t <= TENSOR_DV; t++) {
-        first.whole[t].data = test_malloc(lab_bytes(&lab, t));
-        memcpy(first.whole[t].data, lab.whole[t].data, lab_bytes(&lab, t));
+        first.whole[t].data = test_malloc(fixture_bytes(&fixture, t));
+        memcpy(first.whole[t].data, fixture.whole[t].data, fixture_bytes(&fixture, t));
     }
     for (int i = 0; i < 20; i++) {
-        lab_backward(&lab);
+        fixture_backward(&fixture);
         for (int t = TENSOR_DQ; t <= TENSOR_DV; t++)
-            if (!lab_same(&first, &lab, t))
-                lab_fail(&lab, "%s differs in run %d", tensor_name(t), i);
+            if (!fixture_same(&first, &fixture, t))
+                fixture_fail(&fixture, "%s differs in run %d", tensor_name(t), i);
     }
     for (int t = TENSOR_DQ; t <= TENSOR_DV; t++) test_free(first.whole[t].data);
-    lab_close(&lab);
+    fixture_close(&fixture);
 }
 
 /* ---- Rings on eight ranks -------------------------------------------------------------------- */

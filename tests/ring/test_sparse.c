@@ -2,7 +2,7 @@
 /* test_sparse.c - the work, the messages and the memory of dilated and blocks patterns, against
  * formulas written here: nothing is asked of the library but its forecast. Some cases are run as
  * well; the lab holds what they counted against the forecast. */
-#include "support/lab.h"
+#include "support/fixture.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -647,10 +647,10 @@ static void runs_count_what_was_forecast(void **state)
         "window:20 n=256 h=4/2 ring=8",
     };
     for (int i = 0; i < TEST_COUNT(cases); i++) {
-        struct lab lab;
-        lab_open(&lab, "%s " WIDTHS " backward", cases[i]);
-        lab_run(&lab);
-        lab_close(&lab);
+        struct fixture fixture;
+        fixture_open(&fixture, "%s " WIDTHS " backward", cases[i]);
+        fixture_run(&fixture);
+        fixture_close(&fixture);
     }
 }
 

@@ -51,18 +51,18 @@ static void run_rings(const char *problem, int *turn)
     for (int p = 0; walk_usable("partition", p, &partition); p++)
         for (int s = 0; walk_usable("strategy", s, &strategy); s++)
             for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
-                struct lab lab;
+                struct fixture fixture;
                 if (++*turn % stride()) continue;
                 int kernels = 0;
                 while (walk_usable("kernel", kernels, &kernel)) kernels++;
                 walk_usable("kernel", *turn / stride() % kernels, &kernel);
-                lab_open(&lab, "%s %s ring=%d %s %s kernel=%s threads=%d backward", problem,
-                         walk_dtype(&kernel, *turn / stride() / kernels), walk_ranks[r],
-                         partition.name, walk_strategy(&strategy, problem), kernel.name,
-                         1 + *turn % 2);
-                lab_run(&lab);
-                expect_lab(&lab);
-                lab_close(&lab);
+                fixture_open(&fixture, "%s %s ring=%d %s %s kernel=%s threads=%d backward", problem,
+                             walk_dtype(&kernel, *turn / stride() / kernels), walk_ranks[r],
+                             partition.name, walk_strategy(&strategy, problem), kernel.name,
+                             1 + *turn % 2);
+                fixture_run(&fixture);
+                expect_lab(&fixture);
+                fixture_close(&fixture);
             }
 }
 
@@ -84,29 +84,30 @@ static void terms_round_rings(void **state)
 
 enum { N = 48, HEADS = 4 };
 
-static float *floats(const struct lab *lab, enum tensor tensor)
+static float *floats(const struct fixture *fixture, enum tensor tensor)
 {
-    return (float *)(void *)lab->whole[tensor].data;
+    return (float *)(void *)fixture->whole[tensor].data;
 }
 
-static void put_number(const struct lab *lab, enum tensor tensor, int64_t i, float x)
+static void put_number(const struct fixture *fixture, enum tensor tensor, int64_t i, float x)
 {
-    ra_dtype dtype = (ra_dtype)lab->trial.dtype;
-    half_from_float(dtype, &x, 1, lab->whole[tensor].data + (size_t)i * half_bytes(dtype));
+    ra_dtype dtype = (ra_dtype)fixture->trial.dtype;
+    half_from_float(dtype, &x, 1, fixture->whole[tensor].data + (size_t)i * half_bytes(dtype));
 }
 
 /* Q = 0 makes all scores alike; V of key j and dOut of query i are the unit vectors of j and i.
  * Then out[i][j] and dV[j][i] are 0 where the key was dropped, and nowhere else. */
-static void make_unit_vectors(struct lab *lab)
+static void make_unit_vectors(struct fixture *fixture)
 {
     static const enum tensor units[] = { TENSOR_V, TENSOR_DOUT };
-    memset(lab->whole[TENSOR_Q].data, 0, lab_bytes(lab, TENSOR_Q));
-    memset(lab->whole[TENSOR_DLSE].data, 0, lab_bytes(lab, TENSOR_DLSE));
+    memset(fixture->whole[TENSOR_Q].data, 0, fixture_bytes(fixture, TENSOR_Q));
+    memset(fixture->whole[TENSOR_DLSE].data, 0, fixture_bytes(fixture, TENSOR_DLSE));
     for (int t = 0; t < TEST_COUNT(units); t++)
-        for (int64_t i = 0; i < lab_count(lab, units[t]); i++) {
-            int64_t row = i / lab->trial.value_dim / tensor_heads(&lab->trial, units[t]);
-            int64_t position = row % tensor_length(&lab->trial, units[t]);
-            put_number(lab, units[t], i, i % lab->trial.value_dim == position ? 1.0f : 0.0f);
+        for (int64_t i = 0; i < fixture_count(fixture, units[t]); i++) {
+            int64_t row = i / fixture->trial.value_dim / tensor_heads(&fixture->trial, units[t]);
+            int64_t position = row % tensor_length(&fixture->trial, units[t]);
+            put_number(fixture, units[t], i,
+                       i % fixture->trial.value_dim == position ? 1.0f : 0.0f);
         }
 }
 
@@ -120,42 +121,43 @@ static bool kept(const struct trial *t, int64_t batch, int64_t head, int64_t pos
 
 /* One row: a kept weight has its fraction of the sum, a dropped one has none. A number is rounded
  * to the dtype, and its weight may have been before. */
-static void check_row(const struct lab *lab, const struct mask *mask, int64_t batch, int64_t query,
-                      int64_t head)
+static void check_row(const struct fixture *fixture, const struct mask *mask, int64_t batch,
+                      int64_t query, int64_t head)
 {
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     int64_t position = query + t->k_len - t->q_len, total = 0;
     double unit = half_unit((ra_dtype)t->dtype), lost = (2.0 + unit) * unit;
     for (int64_t key = 0; key < t->k_len; key++) total += mask_count(mask, head, position, key);
     for (int64_t key = 0; key < t->k_len; key++) {
         double share = (double)mask_count(mask, head, position, key) / (double)(total ? total : 1);
         double want = kept(t, batch, head, position, key) ? share / (1.0 - t->dropout) : 0.0;
-        double out = lab_number(lab, TENSOR_OUT, batch, query, head, key);
-        double dv = lab_number(lab, TENSOR_DV, batch, key, head, query);
+        double out = fixture_number(fixture, TENSOR_OUT, batch, query, head, key);
+        double dv = fixture_number(fixture, TENSOR_DV, batch, key, head, query);
         if ((out != 0.0) != (want != 0.0) || (dv != 0.0) != (want != 0.0))
-            lab_fail(lab, "head %d, query %d, key %d: %s, but out says %g and dv %g", (int)head,
-                     (int)query, (int)key, want != 0.0 ? "kept" : "dropped or not seen", out, dv);
+            fixture_fail(fixture, "head %d, query %d, key %d: %s, but out says %g and dv %g",
+                         (int)head, (int)query, (int)key,
+                         want != 0.0 ? "kept" : "dropped or not seen", out, dv);
         if (fabs(out - want) > 1e-6 + lost * want || fabs(dv - want) > 1e-6 + lost * want)
-            lab_fail(lab, "head %d, query %d, key %d: weight %g (dv %g), not %g", (int)head,
-                     (int)query, (int)key, out, dv, want);
+            fixture_fail(fixture, "head %d, query %d, key %d: weight %g (dv %g), not %g", (int)head,
+                         (int)query, (int)key, out, dv, want);
     }
 }
 
 static void check_dropout(const char *problem)
 {
-    struct lab lab;
+    struct fixture fixture;
     struct mask mask;
-    lab_open(&lab, "%s backward", problem);
-    const struct trial *t = &lab.trial;
+    fixture_open(&fixture, "%s backward", problem);
+    const struct trial *t = &fixture.trial;
     struct mask_setup setup = { t->pattern, t->order, t->q_heads, t->k_len };
-    make_unit_vectors(&lab);
-    lab_run(&lab);
+    make_unit_vectors(&fixture);
+    fixture_run(&fixture);
     assert_int_equal(mask_open(&mask, &setup), 0);
     for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++)
-        check_row(&lab, &mask, row / t->q_heads / t->q_len, row / t->q_heads % t->q_len,
+        check_row(&fixture, &mask, row / t->q_heads / t->q_len, row / t->q_heads % t->q_len,
                   row % t->q_heads);
     mask_close(&mask);
-    lab_close(&lab);
+    fixture_close(&fixture);
 }
 
 /* The same decisions in every ring, partition, strategy, order and kernel; a key that two branches
@@ -208,31 +210,34 @@ static void dropout_goes_by_position(void **state)
 
 /* With a sink z: LSE' = logaddexp(LSE, z), out' = exp(LSE - LSE') out, and
  * dz = -sum exp(z - LSE') (rowsum(dOut out') - dLSE). */
-static void check_sinks(const struct lab *plain, const struct lab *sunk)
+static void check_sinks(const struct fixture *plain, const struct fixture *sunk)
 {
     const struct trial *t = &plain->trial;
     double slopes[HEADS] = { 0 }, sizes[HEADS] = { 0 };
     for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
         int64_t h = row % t->q_heads, q = row / t->q_heads % t->q_len;
         int64_t b = row / t->q_heads / t->q_len;
-        double z = (double)sunk->terms.sinks[h], lse = lab_number(plain, TENSOR_LSE, b, q, h, 0);
+        double z = (double)sunk->terms.sinks[h],
+               lse = fixture_number(plain, TENSOR_LSE, b, q, h, 0);
         double high = fmax(lse, z), want = high + log(exp(lse - high) + exp(z - high)), dot = 0.0;
-        double got = lab_number(sunk, TENSOR_LSE, b, q, h, 0);
-        if (!(fabs(got - want) <= 1e-5)) lab_fail(sunk, "LSE %.8g, but %.8g is right", got, want);
+        double got = fixture_number(sunk, TENSOR_LSE, b, q, h, 0);
+        if (!(fabs(got - want) <= 1e-5))
+            fixture_fail(sunk, "LSE %.8g, but %.8g is right", got, want);
         for (int64_t d = 0; d < t->value_dim; d++) {
-            double out = lab_number(plain, TENSOR_OUT, b, q, h, d) * exp(lse - want);
-            got = lab_number(sunk, TENSOR_OUT, b, q, h, d);
-            if (!(fabs(got - out) <= 1e-5)) lab_fail(sunk, "out %.8g, but %.8g is right", got, out);
-            dot += out * lab_number(sunk, TENSOR_DOUT, b, q, h, d);
+            double out = fixture_number(plain, TENSOR_OUT, b, q, h, d) * exp(lse - want);
+            got = fixture_number(sunk, TENSOR_OUT, b, q, h, d);
+            if (!(fabs(got - out) <= 1e-5))
+                fixture_fail(sunk, "out %.8g, but %.8g is right", got, out);
+            dot += out * fixture_number(sunk, TENSOR_DOUT, b, q, h, d);
         }
-        double slope = exp(z - want) * (dot - lab_number(sunk, TENSOR_DLSE, b, q, h, 0));
+        double slope = exp(z - want) * (dot - fixture_number(sunk, TENSOR_DLSE, b, q, h, 0));
         slopes[h] -= slope;
         sizes[h] += fabs(slope);
     }
     for (int64_t h = 0; h < t->q_heads; h++)
         if (!(fabs((double)sunk->dsinks[h] - slopes[h]) <= 1e-6 + 1e-5 * sizes[h]))
-            lab_fail(sunk, "dsinks of head %d: %.8g, but %.8g is right", (int)h,
-                     (double)sunk->dsinks[h], slopes[h]);
+            fixture_fail(sunk, "dsinks of head %d: %.8g, but %.8g is right", (int)h,
+                         (double)sunk->dsinks[h], slopes[h]);
 }
 
 static void sinks_are_folded_once_in_every_ring(void **state)
@@ -248,46 +253,46 @@ static void sinks_are_folded_once_in_every_ring(void **state)
     ra_part partition, strategy;
     int turn = 0;
     for (int i = 0; i < TEST_COUNT(cases); i++) {
-        struct lab plain;
-        lab_open(&plain, "%s h=4/2 d=8 b=2 backward", cases[i]);
-        lab_run(&plain);
+        struct fixture plain;
+        fixture_open(&plain, "%s h=4/2 d=8 b=2 backward", cases[i]);
+        fixture_run(&plain);
         for (int p = 0; walk_usable("partition", p, &partition); p++)
             for (int s = 0; walk_usable("strategy", s, &strategy); s++)
                 for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
-                    struct lab sunk;
+                    struct fixture sunk;
                     if (++turn % 3 && !test_long()) continue;
-                    lab_open(&sunk, "%s h=4/2 d=8 b=2 sinks ring=%d %s %s backward", cases[i],
-                             walk_ranks[r], partition.name, strategy.name);
-                    lab_run(&sunk);
+                    fixture_open(&sunk, "%s h=4/2 d=8 b=2 sinks ring=%d %s %s backward", cases[i],
+                                 walk_ranks[r], partition.name, strategy.name);
+                    fixture_run(&sunk);
                     check_sinks(&plain, &sunk);
-                    lab_close(&sunk);
+                    fixture_close(&sunk);
                 }
-        lab_close(&plain);
+        fixture_close(&plain);
     }
 }
 
 /* ---- Bias ------------------------------------------------------------------------------------ */
 
-static void expect_alike(const struct lab *a, const struct lab *b)
+static void expect_alike(const struct fixture *a, const struct fixture *b)
 {
     for (enum tensor t = TENSOR_OUT; t < TENSOR_COUNT; t++)
-        for (int64_t i = 0; i < lab_count(a, t); i++) {
+        for (int64_t i = 0; i < fixture_count(a, t); i++) {
             double x = (double)floats(a, t)[i], y = (double)floats(b, t)[i];
             if (isinf(x) ? x != y : !(fabs(x - y) <= 1e-5 * (1.0 + fabs(x))))
-                lab_fail(b, "%s, element %lld: %.8g, but %.8g by \"%s\"", tensor_name(t),
-                         (long long)i, y, x, a->line);
+                fixture_fail(b, "%s, element %lld: %.8g, but %.8g by \"%s\"", tensor_name(t),
+                             (long long)i, y, x, a->line);
         }
 }
 
 /* A mask that says what a pattern says, in original positions. */
-static void write_mask(struct lab *lab, const char *pattern)
+static void write_mask(struct fixture *fixture, const char *pattern)
 {
     struct mask mask;
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     struct mask_setup setup = { pattern, t->order, t->q_heads, t->k_len };
-    unsigned char *at = lab->terms.bias;
+    unsigned char *at = fixture->terms.bias;
     assert_int_equal(mask_open(&mask, &setup), 0);
-    for (int64_t h = 0; h < lab->terms.bias_heads; h++)
+    for (int64_t h = 0; h < fixture->terms.bias_heads; h++)
         for (int64_t q = 0; q < t->q_len; q++)
             for (int64_t k = 0; k < t->k_len; k++)
                 *at++ = mask_count(&mask, h, q + t->k_len - t->q_len, k) > 0;
@@ -295,11 +300,11 @@ static void write_mask(struct lab *lab, const char *pattern)
 }
 
 /* A bias that says what ALiBi says. */
-static void write_alibi(struct lab *lab, const struct lab *like)
+static void write_alibi(struct fixture *fixture, const struct fixture *like)
 {
-    const struct trial *t = &lab->trial;
-    float *at = lab->terms.bias;
-    for (int64_t h = 0; h < lab->terms.bias_heads; h++)
+    const struct trial *t = &fixture->trial;
+    float *at = fixture->terms.bias;
+    for (int64_t h = 0; h < fixture->terms.bias_heads; h++)
         for (int64_t q = 0; q < t->q_len; q++)
             for (int64_t k = 0; k < t->k_len; k++)
                 *at++ = -like->trial.slopes[h] * fabsf((float)(q + t->k_len - t->q_len - k));
@@ -309,22 +314,22 @@ static void write_alibi(struct lab *lab, const struct lab *like)
 static void check_bias(const char *plain, const char *same, const char *pattern)
 {
     ra_part partition, strategy;
-    struct lab a;
-    lab_open(&a, "%s backward", plain);
-    lab_run(&a);
+    struct fixture a;
+    fixture_open(&a, "%s backward", plain);
+    fixture_run(&a);
     for (int p = 0; walk_usable("partition", p, &partition); p++)
         for (int s = 0; walk_usable("strategy", s, &strategy); s++)
             for (int r = (p + s) % 2; r < TEST_COUNT(walk_ranks); r += 2) {
-                struct lab b;
-                lab_open(&b, "%s ring=%d %s %s backward", same, walk_ranks[r], partition.name,
-                         walk_strategy(&strategy, same));
+                struct fixture b;
+                fixture_open(&b, "%s ring=%d %s %s backward", same, walk_ranks[r], partition.name,
+                             walk_strategy(&strategy, same));
                 if (pattern) write_mask(&b, pattern);
                 else write_alibi(&b, &a);
-                lab_run(&b);
+                fixture_run(&b);
                 expect_alike(&a, &b);
-                lab_close(&b);
+                fixture_close(&b);
             }
-    lab_close(&a);
+    fixture_close(&a);
 }
 
 static void a_mask_can_say_what_a_pattern_says(void **state)

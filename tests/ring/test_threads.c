@@ -7,26 +7,27 @@
 
 static const enum tensor results[] = { TENSOR_OUT, TENSOR_LSE, TENSOR_DQ, TENSOR_DK, TENSOR_DV };
 
-static void run(struct lab *lab, const char *problem, int threads)
+static void run(struct fixture *fixture, const char *problem, int threads)
 {
-    lab_open(lab, "%s backward threads=%d", problem, threads);
-    lab_run(lab);
+    fixture_open(fixture, "%s backward threads=%d", problem, threads);
+    fixture_run(fixture);
 }
 
 static void check_bits(const char *problem)
 {
     static const int threads[] = { 2, 3, 5 };
-    struct lab alone, many;
+    struct fixture alone, many;
     run(&alone, problem, 1);
     for (int t = 0; t < TEST_COUNT(threads); t++) {
         if (test_slow() && t > 0) break;
         run(&many, problem, threads[t]);
         for (int i = 0; i < TEST_COUNT(results); i++)
-            if (!lab_same(&alone, &many, results[i]))
-                lab_fail(&many, "%s has other bits than with one thread", tensor_name(results[i]));
-        lab_close(&many);
+            if (!fixture_same(&alone, &many, results[i]))
+                fixture_fail(&many, "%s has other bits than with one thread",
+                             tensor_name(results[i]));
+        fixture_close(&many);
     }
-    lab_close(&alone);
+    fixture_close(&alone);
 }
 
 /* Every pattern; shapes, rings, partitions and strategies in rotation. */
@@ -58,18 +59,18 @@ static void late_jobs_keep_their_keys(void **state)
 {
     (void)state;
     const int runs = test_slow() ? 10 : 60;
-    struct lab alone, many;
-    lab_open(&alone, "full n=3072 h=1 d=32 ring=4 contiguous ring threads=1");
-    lab_run(&alone);
-    lab_open(&many, "full n=3072 h=1 d=32 ring=4 contiguous ring threads=2");
-    lab_start(&many);
+    struct fixture alone, many;
+    fixture_open(&alone, "full n=3072 h=1 d=32 ring=4 contiguous ring threads=1");
+    fixture_run(&alone);
+    fixture_open(&many, "full n=3072 h=1 d=32 ring=4 contiguous ring threads=2");
+    fixture_start(&many);
     for (int i = 0; i < runs; i++) {
-        lab_forward(&many);
-        if (!lab_same(&alone, &many, TENSOR_OUT))
-            lab_fail(&many, "out has other bits in run %d", i);
+        fixture_forward(&many);
+        if (!fixture_same(&alone, &many, TENSOR_OUT))
+            fixture_fail(&many, "out has other bits in run %d", i);
     }
-    lab_close(&many);
-    lab_close(&alone);
+    fixture_close(&many);
+    fixture_close(&alone);
 }
 
 /* Rows that see many runs of keys, in one block, spread over all chunks. */
@@ -101,11 +102,11 @@ static void chunks_are_right(void **state)
         "causal n=1111 h=2/1 d=8 softcap=3 alibi sinks dropout=0.2",
     };
     for (int i = 0; i < TEST_COUNT(problems); i++) {
-        struct lab lab;
+        struct fixture fixture;
         if (test_slow() && i % 3) continue;
-        run(&lab, problems[i], 3);
-        expect_lab(&lab);
-        lab_close(&lab);
+        run(&fixture, problems[i], 3);
+        expect_lab(&fixture);
+        fixture_close(&fixture);
     }
     expect_forget();
 }

@@ -15,22 +15,22 @@ static const char *const dtypes[] = { "f32", "bf16", "f16" };
 
 /* ---- Rule 1: V = ones gives ones ------------------------------------------------------------- */
 
-static void check_ones(const struct lab *lab)
+static void check_ones(const struct fixture *fixture)
 {
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     double allowed = half_unit((ra_dtype)t->dtype) + 64.0 * 0x1p-24;
     int64_t blind = 0;
     for (int64_t row = 0; row < t->q_len * t->q_heads; row++) {
         int64_t query = row / t->q_heads, head = row % t->q_heads;
-        bool sees = !isinf(lab_number(lab, TENSOR_LSE, 0, query, head, 0));
+        bool sees = !isinf(fixture_number(fixture, TENSOR_LSE, 0, query, head, 0));
         blind += !sees;
         for (int64_t d = 0; d < t->value_dim; d++) {
-            double got = lab_number(lab, TENSOR_OUT, 0, query, head, d);
+            double got = fixture_number(fixture, TENSOR_OUT, 0, query, head, d);
             if (!(fabs(got - (sees ? 1.0 : 0.0)) <= (sees ? allowed : 0.0)))
-                lab_fail(lab, "V = ones gives %.9g for query %lld", got, (long long)query);
+                fixture_fail(fixture, "V = ones gives %.9g for query %lld", got, (long long)query);
         }
     }
-    if (t->q_len > t->k_len && !blind) lab_fail(lab, "no query sees nothing");
+    if (t->q_len > t->k_len && !blind) fixture_fail(fixture, "no query sees nothing");
 }
 
 /* Every how many-th case is run; shares no factor with the length of a list, but for kernels, of
@@ -40,13 +40,13 @@ static int stride(void) { return test_long() ? 1 : test_slow() ? 59 : 11; }
 static void run_ones(const char *pattern, const char *partition, const char *strategy, int turn)
 {
     for (int r = 0; r < TEST_COUNT(walk_ranks); r++) {
-        struct lab lab;
+        struct fixture fixture;
         if ((turn + r) % stride()) continue;
-        lab_open(&lab, "%s n=43 h=3 d=8 dv=3 %s ring=%d %s %s ones", pattern,
-                 dtypes[(turn + r) % 3], walk_ranks[r], partition, strategy);
-        lab_run(&lab);
-        check_ones(&lab);
-        lab_close(&lab);
+        fixture_open(&fixture, "%s n=43 h=3 d=8 dv=3 %s ring=%d %s %s ones", pattern,
+                     dtypes[(turn + r) % 3], walk_ranks[r], partition, strategy);
+        fixture_run(&fixture);
+        check_ones(&fixture);
+        fixture_close(&fixture);
     }
 }
 
@@ -106,27 +106,27 @@ static void ones_give_zeros_where_nothing_is_seen(void **state)
     (void)state;
     for (int r = 0; r < TEST_COUNT(walk_ranks); r++)
         for (int s = 0; s < 2; s++) {
-            struct lab lab;
-            lab_open(&lab, "causal n=43 nk=9 h=2 d=8 %s ring=%d %s ones", dtypes[r % 3],
-                     walk_ranks[r], s ? "allgather" : "ring");
-            lab_run(&lab);
-            check_ones(&lab);
-            lab_close(&lab);
+            struct fixture fixture;
+            fixture_open(&fixture, "causal n=43 nk=9 h=2 d=8 %s ring=%d %s ones", dtypes[r % 3],
+                         walk_ranks[r], s ? "allgather" : "ring");
+            fixture_run(&fixture);
+            check_ones(&fixture);
+            fixture_close(&fixture);
         }
 }
 
 /* ---- Rule 2: who can change whom ------------------------------------------------------------- */
 
 /* New numbers for one token of Q, K and V. */
-static void change_token(struct lab *lab, int64_t token)
+static void change_token(struct fixture *fixture, int64_t token)
 {
     static const enum tensor changed[] = { TENSOR_Q, TENSOR_K, TENSOR_V };
-    struct trial other = lab->trial;
-    other.seed = lab->trial.seed + 1;
+    struct trial other = fixture->trial;
+    other.seed = fixture->trial.seed + 1;
     float row[64];
     for (int i = 0; i < TEST_COUNT(changed); i++)
         for (int64_t h = 0; h < tensor_heads(&other, changed[i]); h++) {
-            const struct view *view = &lab->whole[changed[i]];
+            const struct view *view = &fixture->whole[changed[i]];
             data_row(&other, changed[i], 0, token, h, row);
             half_from_float(view->dtype, row, view->dim, view_row(view, 0, token, h));
         }
@@ -134,7 +134,7 @@ static void change_token(struct lab *lab, int64_t token)
 
 /* A head of a query changes, in its output or LSE, if the query is the token or sees it there; all
  * others keep their bits. */
-static void check_changes(const struct lab *a, const struct lab *b, int64_t token)
+static void check_changes(const struct fixture *a, const struct fixture *b, int64_t token)
 {
     const struct trial *t = &a->trial;
     struct mask mask;
@@ -143,34 +143,34 @@ static void check_changes(const struct lab *a, const struct lab *b, int64_t toke
     for (int64_t row = 0; row < t->q_len * t->q_heads; row++) {
         int64_t query = row / t->q_heads, h = row % t->q_heads;
         bool sees = mask_count(&mask, h, query, token) > 0;
-        bool blind = isinf(lab_number(a, TENSOR_LSE, 0, query, h, 0));
+        bool blind = isinf(fixture_number(a, TENSOR_LSE, 0, query, h, 0));
         bool same = !memcmp(view_row(&a->whole[TENSOR_OUT], 0, query, h),
                             view_row(&b->whole[TENSOR_OUT], 0, query, h),
                             (size_t)t->value_dim * sizeof(float)) &&
-                    (blind || lab_number(a, TENSOR_LSE, 0, query, h, 0) ==
-                                  lab_number(b, TENSOR_LSE, 0, query, h, 0));
+                    (blind || fixture_number(a, TENSOR_LSE, 0, query, h, 0) ==
+                                  fixture_number(b, TENSOR_LSE, 0, query, h, 0));
         if (same == (sees || (query == token && !blind)))
-            lab_fail(a, "token %lld changed: query %lld, head %lld is %s", (long long)token,
-                     (long long)query, (long long)h,
-                     same ? "the same, but sees it" : "not the same, but does not see it");
+            fixture_fail(a, "token %lld changed: query %lld, head %lld is %s", (long long)token,
+                         (long long)query, (long long)h,
+                         same ? "the same, but sees it" : "not the same, but does not see it");
         if (!same && query < token && strstr(t->pattern, "causal"))
-            lab_fail(a, "token %lld changed query %lld before it", (long long)token,
-                     (long long)query);
+            fixture_fail(a, "token %lld changed query %lld before it", (long long)token,
+                         (long long)query);
     }
     mask_close(&mask);
 }
 
 static void run_change(const char *pattern, const char *way, int64_t token)
 {
-    struct lab a, b;
-    lab_open(&a, "%s n=41 h=3/1 d=8 %s", pattern, way);
-    lab_open(&b, "%s n=41 h=3/1 d=8 %s", pattern, way);
+    struct fixture a, b;
+    fixture_open(&a, "%s n=41 h=3/1 d=8 %s", pattern, way);
+    fixture_open(&b, "%s n=41 h=3/1 d=8 %s", pattern, way);
     change_token(&b, token);
-    lab_run(&a);
-    lab_run(&b);
+    fixture_run(&a);
+    fixture_run(&b);
     check_changes(&a, &b, token);
-    lab_close(&a);
-    lab_close(&b);
+    fixture_close(&a);
+    fixture_close(&b);
 }
 
 static const char *const change_ways[] = { "ring=1", "ring=4", "ring=3 zigzag", "ring=5 striped",
@@ -212,11 +212,11 @@ static void a_token_changes_nothing_before_it_in_any_order(void **state)
 
 static void run_expected(const char *problem, const char *way)
 {
-    struct lab lab;
-    lab_open(&lab, "%s %s backward", problem, way);
-    lab_run(&lab);
-    expect_lab(&lab);
-    lab_close(&lab);
+    struct fixture fixture;
+    fixture_open(&fixture, "%s %s backward", problem, way);
+    fixture_run(&fixture);
+    expect_lab(&fixture);
+    fixture_close(&fixture);
 }
 
 static const char *const ring_ways[] = { "ring=1",           "ring=2",
@@ -264,22 +264,24 @@ static void error_is_flat_in_the_rank_count(void **state)
     for (int i = 0; i < 2 * TEST_COUNT(patterns); i++) {
         struct expect expect;
         for (int ranks = 1; ranks <= 8; ranks++) {
-            struct lab lab;
-            lab_open(&lab, "%s n=256 h=2/1 d=32 bf16 ring=%d %s backward", patterns[i / 2], ranks,
-                     i % 2 ? "zigzag" : "contiguous");
-            lab_run(&lab);
-            if (ranks == 1) expect_open(&expect, &lab);
+            struct fixture fixture;
+            fixture_open(&fixture, "%s n=256 h=2/1 d=32 bf16 ring=%d %s backward", patterns[i / 2],
+                         ranks, i % 2 ? "zigzag" : "contiguous");
+            fixture_run(&fixture);
+            if (ranks == 1) expect_open(&expect, &fixture);
             for (int t = TENSOR_OUT; t < TENSOR_COUNT; t++) {
-                expect_error(&expect, &lab, t, &most_here, &mean_here);
+                expect_error(&expect, &fixture, t, &most_here, &mean_here);
                 if (ranks == 1) most[t] = most_here, mean[t] = mean_here;
                 else if (t != TENSOR_LSE &&
                          (most_here > 1.2 * most[t] || mean_here > 1.02 * mean[t]))
-                    lab_fail(&lab, "%s: error %.3g (mean %.3g), but %.3g (%.3g) on one rank",
-                             tensor_name(t), most_here, mean_here, most[t], mean[t]);
+                    fixture_fail(&fixture,
+                                 "%s: error %.3g (mean %.3g), but %.3g (%.3g) on one rank",
+                                 tensor_name(t), most_here, mean_here, most[t], mean[t]);
                 else if (t == TENSOR_LSE && most_here > 4.0 * most[t] + 1e-6)
-                    lab_fail(&lab, "lse: error %.3g, but %.3g on one rank", most_here, most[t]);
+                    fixture_fail(&fixture, "lse: error %.3g, but %.3g on one rank", most_here,
+                                 most[t]);
             }
-            lab_close(&lab);
+            fixture_close(&fixture);
         }
         expect_close(&expect);
     }
@@ -345,18 +347,18 @@ static void empty_ranks(void **state)
     for (int q = 0; q < TEST_COUNT(counts); q++)
         for (int k = 0; k < TEST_COUNT(counts); k++)
             for (int i = 0; i < 2 * TEST_COUNT(patterns); i++) {
-                struct lab lab;
+                struct fixture fixture;
                 ra_layout *layouts[2];
-                lab_open(&lab, "%s n=23 h=2 d=4 ring=5 %s backward", patterns[i / 2],
-                         i % 2 ? "allgather" : "ring");
+                fixture_open(&fixture, "%s n=23 h=2 d=4 ring=5 %s backward", patterns[i / 2],
+                             i % 2 ? "allgather" : "ring");
                 assert_ok(ra_layout_create_custom(23, 5, q == 3 ? halves : whole, counts[q],
                                                   &layouts[0]));
                 assert_ok(ra_layout_create_custom(23, 5, k == 3 ? halves : whole, counts[k],
                                                   &layouts[1]));
-                lab_use_layouts(&lab, layouts[0], layouts[1]);
-                lab_run(&lab);
-                expect_lab(&lab);
-                lab_close(&lab);
+                fixture_use_layouts(&fixture, layouts[0], layouts[1]);
+                fixture_run(&fixture);
+                expect_lab(&fixture);
+                fixture_close(&fixture);
             }
     expect_forget();
 }
@@ -407,32 +409,32 @@ static void no_queries(void **state)
 /* ---- Rule 9: the same bits ------------------------------------------------------------------- */
 
 /* Fails unless what both computed is the same, bit by bit. */
-static void expect_same(const struct lab *a, const struct lab *b)
+static void expect_same(const struct fixture *a, const struct fixture *b)
 {
     for (int t = TENSOR_OUT; t < TENSOR_COUNT; t++)
-        if (a->whole[t].data && b->whole[t].data && !lab_same(a, b, t))
-            lab_fail(b, "%s: other bits than with \"%s\"", tensor_name(t), a->line);
+        if (a->whole[t].data && b->whole[t].data && !fixture_same(a, b, t))
+            fixture_fail(b, "%s: other bits than with \"%s\"", tensor_name(t), a->line);
     if (a->dsinks && memcmp(a->dsinks, b->dsinks, (size_t)a->trial.q_heads * sizeof *a->dsinks))
-        lab_fail(b, "dsinks: other bits than with \"%s\"", a->line);
+        fixture_fail(b, "dsinks: other bits than with \"%s\"", a->line);
 }
 
 /* Runs the problem one way and compares it with a run that was made another way. */
-static void compare_with(const struct lab *a, const char *problem, const char *way)
+static void compare_with(const struct fixture *a, const char *problem, const char *way)
 {
-    struct lab b;
-    lab_open(&b, "%s %s", problem, way);
-    lab_run(&b);
+    struct fixture b;
+    fixture_open(&b, "%s %s", problem, way);
+    fixture_run(&b);
     expect_same(a, &b);
-    lab_close(&b);
+    fixture_close(&b);
 }
 
 static void compare_bits(const char *problem, const char *one, const char *other)
 {
-    struct lab a;
-    lab_open(&a, "%s %s", problem, one);
-    lab_run(&a);
+    struct fixture a;
+    fixture_open(&a, "%s %s", problem, one);
+    fixture_run(&a);
     compare_with(&a, problem, other);
-    lab_close(&a);
+    fixture_close(&a);
 }
 
 /* A problem of 193 positions each; dense ones first. */
@@ -511,12 +513,12 @@ static void threads_do_not_change_bits_backward(void **state)
 static void compare_gathered(const char *pattern, const ra_part *kernel, int turn)
 {
     ra_part partition;
-    struct lab one;
+    struct fixture one;
     char problem[192], way[160];
     snprintf(problem, sizeof problem, "%s n=193 h=4/2 d=16 %s kernel=%s", pattern,
              walk_dtype(kernel, turn), kernel->name);
-    lab_open(&one, "%s ring=1 allgather threads=1", problem);
-    lab_run(&one);
+    fixture_open(&one, "%s ring=1 allgather threads=1", problem);
+    fixture_run(&one);
     for (int p = 0; walk_usable("partition", p, &partition); p++)
         for (int r = 1; r < TEST_COUNT(walk_ranks); r++) {
             if ((turn + p * 7 + r) % stride()) continue;
@@ -525,7 +527,7 @@ static void compare_gathered(const char *pattern, const ra_part *kernel, int tur
             compare_with(&one, problem, way);
         }
     compare_with(&one, problem, "ring=1");
-    lab_close(&one);
+    fixture_close(&one);
 }
 
 static void allgather_gives_the_same_bits_everywhere(void **state)

@@ -13,8 +13,8 @@
 static const float *row_of(void *context, enum tensor tensor, int64_t batch, int64_t position,
                            int64_t head, float *scratch)
 {
-    const struct lab *lab = context;
-    view_read(&lab->whole[tensor], batch, position, head, scratch);
+    const struct fixture *fixture = context;
+    view_read(&fixture->whole[tensor], batch, position, head, scratch);
     return scratch;
 }
 
@@ -26,7 +26,7 @@ struct tally {
 };
 
 struct evaluation {
-    const struct lab *lab;
+    const struct fixture *fixture;
     struct expect *expect;
     struct oracle oracle;
     struct oracle_row row;
@@ -58,7 +58,7 @@ static void keep(struct evaluation *e, enum tensor tensor, int64_t row, const st
 
 static void evaluate_query(struct evaluation *e, int64_t batch, int64_t query, int64_t head)
 {
-    const struct trial *t = &e->lab->trial;
+    const struct trial *t = &e->fixture->trial;
     int64_t row = (batch * t->q_len + query) * t->q_heads + head;
     oracle_compute(&e->oracle, batch, query, head, &e->row);
     keep(e, TENSOR_OUT, row, &e->row.out, 0, t->value_dim);
@@ -74,7 +74,7 @@ static void evaluate_query(struct evaluation *e, int64_t batch, int64_t query, i
 /* The queries of all heads that read one KV head, then the gradients of its keys. */
 static void evaluate_head(struct evaluation *e, int64_t batch, int64_t kv_head)
 {
-    const struct trial *t = &e->lab->trial;
+    const struct trial *t = &e->fixture->trial;
     int64_t group = t->q_heads / t->kv_heads;
     triple_clear(&e->dk, t->k_len * t->dim);
     triple_clear(&e->dv, t->k_len * t->value_dim);
@@ -94,16 +94,16 @@ static void evaluate_head(struct evaluation *e, int64_t batch, int64_t kv_head)
 
 static double bound_of(const struct evaluation *e, enum tensor tensor)
 {
-    ra_dtype dtype = tensor_dtype(&e->lab->trial, tensor);
+    ra_dtype dtype = tensor_dtype(&e->fixture->trial, tensor);
     double terms = tensor == TENSOR_LSE ? 1.0 + e->lse_most : e->tally[tensor].terms;
     return 2.0 * e->tally[tensor].naive_error + (half_unit(dtype) + 0x1p-22) * terms +
            e->tally[tensor].moved + half_tiny(dtype);
 }
 
 /* The problem string without kernel, ring, partition, strategy, threads and strides. */
-static char *key_of(const struct lab *lab)
+static char *key_of(const struct fixture *fixture)
 {
-    struct trial t = lab->trial;
+    struct trial t = fixture->trial;
     t.ranks = 1;
     t.threads = 0;
     t.strides = STRIDES_PACKED;
@@ -113,15 +113,15 @@ static char *key_of(const struct lab *lab)
     return trial_format(&t);
 }
 
-void expect_open(struct expect *expect, const struct lab *lab)
+void expect_open(struct expect *expect, const struct fixture *fixture)
 {
-    const struct trial *t = &lab->trial;
-    struct evaluation e = { .lab = lab, .expect = expect };
-    struct source source = { row_of, (void *)lab, &lab->terms };
-    *expect = (struct expect){ .key = key_of(lab) };
+    const struct trial *t = &fixture->trial;
+    struct evaluation e = { .fixture = fixture, .expect = expect };
+    struct source source = { row_of, (void *)fixture, &fixture->terms };
+    *expect = (struct expect){ .key = key_of(fixture) };
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) {
-        if (!lab->whole[i].data) continue;
-        expect->exact[i] = calloc((size_t)lab_count(lab, i), sizeof *expect->exact[i]);
+        if (!fixture->whole[i].data) continue;
+        expect->exact[i] = calloc((size_t)fixture_count(fixture, i), sizeof *expect->exact[i]);
         assert_non_null(expect->exact[i]);
     }
     assert_int_equal(oracle_open(&e.oracle, t, source), 0);
@@ -147,76 +147,80 @@ void expect_close(struct expect *expect)
 
 /* ---- Comparison ------------------------------------------------------------------------------ */
 
-static void match_tensor(const struct expect *expect, const struct lab *lab, enum tensor tensor)
+static void match_tensor(const struct expect *expect, const struct fixture *fixture,
+                         enum tensor tensor)
 {
-    const struct view *view = &lab->whole[tensor];
+    const struct view *view = &fixture->whole[tensor];
     double bound = expect->bound[tensor];
-    for (int64_t i = 0; i < lab_count(lab, tensor); i++) {
+    for (int64_t i = 0; i < fixture_count(fixture, tensor); i++) {
         double want = expect->exact[tensor][i];
         float got;
         half_to_float(view->dtype, view->data + (size_t)i * half_bytes(view->dtype), 1, &got);
         bool good = isinf(want) ? (double)got == want : fabs((double)got - want) <= bound;
         if (!good)
-            lab_fail(lab, "%s, element %lld: %.9g, but %.9g is right (allowed error %.3g)",
-                     tensor_name(tensor), (long long)i, (double)got, want, bound);
+            fixture_fail(fixture, "%s, element %lld: %.9g, but %.9g is right (allowed error %.3g)",
+                         tensor_name(tensor), (long long)i, (double)got, want, bound);
     }
 }
 
 /* A query that sees nothing: exactly 0. */
-static void match_blind(const struct expect *expect, const struct lab *lab)
+static void match_blind(const struct expect *expect, const struct fixture *fixture)
 {
-    const struct trial *t = &lab->trial;
+    const struct trial *t = &fixture->trial;
     for (int64_t row = 0; row < t->batch * t->q_len * t->q_heads; row++) {
         if (!isinf(expect->exact[TENSOR_LSE][row])) continue;
         int64_t head = row % t->q_heads, query = row / t->q_heads % t->q_len;
         int64_t batch = row / t->q_heads / t->q_len;
         for (int64_t d = 0; d < t->value_dim; d++)
-            if (lab_number(lab, TENSOR_OUT, batch, query, head, d) != 0.0)
-                lab_fail(lab, "query %lld sees nothing, but its output is not 0", (long long)query);
+            if (fixture_number(fixture, TENSOR_OUT, batch, query, head, d) != 0.0)
+                fixture_fail(fixture, "query %lld sees nothing, but its output is not 0",
+                             (long long)query);
         for (int64_t d = 0; t->backward && d < t->dim; d++)
-            if (lab_number(lab, TENSOR_DQ, batch, query, head, d) != 0.0)
-                lab_fail(lab, "query %lld sees nothing, but its gradient is not 0",
-                         (long long)query);
+            if (fixture_number(fixture, TENSOR_DQ, batch, query, head, d) != 0.0)
+                fixture_fail(fixture, "query %lld sees nothing, but its gradient is not 0",
+                             (long long)query);
     }
 }
 
 /* From the lab's own out and LSE, which are matched before. */
-static void match_sinks(const struct lab *lab)
+static void match_sinks(const struct fixture *fixture)
 {
-    struct source source = { row_of, (void *)lab, &lab->terms };
+    struct source source = { row_of, (void *)fixture, &fixture->terms };
     struct oracle oracle;
     struct oracle_row row;
-    if (!lab->dsinks) return;
-    assert_int_equal(oracle_open(&oracle, &lab->trial, source), 0);
-    assert_int_equal(oracle_row_open(&row, &lab->trial), 0);
-    for (int64_t h = 0; h < lab->trial.q_heads; h++) {
+    if (!fixture->dsinks) return;
+    assert_int_equal(oracle_open(&oracle, &fixture->trial, source), 0);
+    assert_int_equal(oracle_row_open(&row, &fixture->trial), 0);
+    for (int64_t h = 0; h < fixture->trial.q_heads; h++) {
         struct number want = { .exact = 0.0 };
-        for (int64_t i = 0; i < lab->trial.batch * lab->trial.q_len; i++)
-            oracle_add_sink(&oracle, i / lab->trial.q_len, i % lab->trial.q_len, h, &row, &want);
+        for (int64_t i = 0; i < fixture->trial.batch * fixture->trial.q_len; i++)
+            oracle_add_sink(&oracle, i / fixture->trial.q_len, i % fixture->trial.q_len, h, &row,
+                            &want);
         double bound = 2.0 * fabs((double)want.naive - want.exact) + 0x1p-24 * 5.0 * want.terms +
                        want.moved;
-        if (!(fabs((double)lab->dsinks[h] - want.exact) <= bound))
-            lab_fail(lab, "dsinks, head %lld: %.9g, but %.9g is right (allowed error %.3g)",
-                     (long long)h, (double)lab->dsinks[h], want.exact, bound);
+        if (!(fabs((double)fixture->dsinks[h] - want.exact) <= bound))
+            fixture_fail(fixture, "dsinks, head %lld: %.9g, but %.9g is right (allowed error %.3g)",
+                         (long long)h, (double)fixture->dsinks[h], want.exact, bound);
     }
     oracle_row_close(&row);
     oracle_close(&oracle);
 }
 
-void expect_match(const struct expect *expect, const struct lab *lab)
+void expect_match(const struct expect *expect, const struct fixture *fixture)
 {
     int64_t forward = 0, backward = 0;
     for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
-        if (lab->whole[i].data && !(i == TENSOR_LSE && lab->no_lse)) match_tensor(expect, lab, i);
-    match_blind(expect, lab);
-    match_sinks(lab);
-    for (int rank = 0; rank < lab->trial.ranks; rank++) {
-        forward += lab->rank[rank].forward.pairs;
-        backward += lab->rank[rank].backward.pairs;
+        if (fixture->whole[i].data && !(i == TENSOR_LSE && fixture->no_lse))
+            match_tensor(expect, fixture, i);
+    match_blind(expect, fixture);
+    match_sinks(fixture);
+    for (int rank = 0; rank < fixture->trial.ranks; rank++) {
+        forward += fixture->rank[rank].forward.pairs;
+        backward += fixture->rank[rank].backward.pairs;
     }
-    if (forward != expect->pairs || (lab->trial.backward && backward != expect->pairs))
-        lab_fail(lab, "%lld pairs forward, %lld backward; the oracle counts %lld",
-                 (long long)forward, (long long)backward, (long long)expect->pairs);
+    if (forward != expect->pairs || (fixture->trial.backward && backward != expect->pairs))
+        fixture_fail(fixture, "%lld pairs forward, %lld backward; the oracle counts %lld",
+                     (long long)forward, (long long)backward, (long long)expect->pairs);
 }
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
@@ -225,20 +229,20 @@ enum { REMEMBERED = 8 };
 static struct expect remembered[REMEMBERED];
 static int newest;
 
-void expect_lab(const struct lab *lab)
+void expect_lab(const struct fixture *fixture)
 {
-    char *key = key_of(lab);
+    char *key = key_of(fixture);
     for (int i = 0; i < REMEMBERED; i++) {
         if (!remembered[i].key || strcmp(remembered[i].key, key)) continue;
         free(key);
-        expect_match(&remembered[i], lab);
+        expect_match(&remembered[i], fixture);
         return;
     }
     free(key);
     newest = (newest + 1) % REMEMBERED;
     expect_close(&remembered[newest]);
-    expect_open(&remembered[newest], lab);
-    expect_match(&remembered[newest], lab);
+    expect_open(&remembered[newest], fixture);
+    expect_match(&remembered[newest], fixture);
 }
 
 void expect_forget(void)
@@ -246,11 +250,11 @@ void expect_forget(void)
     for (int i = 0; i < REMEMBERED; i++) expect_close(&remembered[i]);
 }
 
-void expect_error(const struct expect *expect, const struct lab *lab, enum tensor tensor,
+void expect_error(const struct expect *expect, const struct fixture *fixture, enum tensor tensor,
                   double *most, double *mean)
 {
-    const struct view *view = &lab->whole[tensor];
-    int64_t count = lab_count(lab, tensor);
+    const struct view *view = &fixture->whole[tensor];
+    int64_t count = fixture_count(fixture, tensor);
     double squares = 0.0;
     *most = 0.0;
     for (int64_t i = 0; i < count; i++) {

@@ -7,7 +7,7 @@
 #ifndef TESTS_SUPPORT_EXPECT_H
 #define TESTS_SUPPORT_EXPECT_H
 
-#include "support/lab.h"
+#include "support/fixture.h"
 
 struct expect {
     char *key;                   /* the problem, without what must not matter */
@@ -17,20 +17,20 @@ struct expect {
 };
 
 /* Evaluates the oracle on the lab's inputs. */
-void expect_open(struct expect *expect, const struct lab *lab);
+void expect_open(struct expect *expect, const struct fixture *fixture);
 void expect_close(struct expect *expect);
 
 /* Fails with the problem string unless every output of the lab is within its bound, 0 and -inf for
  * queries that see nothing, and the pairs are right. Gradients of sinks are compared with the lab's
  * own out and LSE. */
-void expect_match(const struct expect *expect, const struct lab *lab);
+void expect_match(const struct expect *expect, const struct fixture *fixture);
 
 /* The two above, for a lab whose inputs are its trial's own; remembers the last few problems. */
-void expect_lab(const struct lab *lab);
+void expect_lab(const struct fixture *fixture);
 void expect_forget(void);
 
 /* Largest and root-mean-square error of a tensor. */
-void expect_error(const struct expect *expect, const struct lab *lab, enum tensor tensor,
+void expect_error(const struct expect *expect, const struct fixture *fixture, enum tensor tensor,
                   double *most, double *mean);
 
 #endif

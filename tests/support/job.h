@@ -36,11 +36,11 @@ enum { JOB_FIRST_HEAD = 3, JOB_MOST_HEADS = 1100, JOB_BATCH = 5 };
 /* Bands of key runs. */
 #define JOB_FULL                                                                                   \
     {                                                                                              \
-        RA__FAR, RA__FAR                                                                           \
+        RA__UNBOUNDED, RA__UNBOUNDED                                                               \
     }
 #define JOB_CAUSAL                                                                                 \
     {                                                                                              \
-        RA__FAR, 0                                                                                 \
+        RA__UNBOUNDED, 0                                                                           \
     }
 
 extern const ra_dtype job_dtypes[3];

@@ -147,7 +147,7 @@ static void *queue_main(void *argument)
 
 static ra_status late_open(const struct ra__device_options *options, void **device)
 {
-    const struct ra__device_options one = { .threads = 1, .crowded = options->crowded };
+    const struct ra__device_options one = { .threads = 1, .smt = options->smt };
     struct late *late = calloc(1, sizeof *late);
     if (!late) return ra__fail(RA_ERR_MEMORY, "late: no memory");
     pthread_mutex_init(&late->lock, NULL);

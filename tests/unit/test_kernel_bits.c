@@ -52,7 +52,7 @@ static void bits_do_not_depend_on_a_crowd(void **state)
                                                           .run_count = 1 });
         struct job_bits bits = job_keep_bits(&w);
         struct ra__forward_job job = job_forward_of(&w);
-        job.view.crowded = true;
+        job.view.smt = true;
         on->kernel->forward(&job, w.workspace);
         job_expect_bits(&w, &bits, "in a crowd");
         job_free_bits(&bits);

@@ -34,7 +34,7 @@ static void kernels_are_chosen_by_name(void **state)
 
 /* The last usable one that is not slow here and takes the dtype; for few rows, that can take all
  * heads at once, and for one row also rounds no weights, or else the first. */
-static const struct ra__kernel *expected_kernel(ra_dtype dtype, enum ra__breadth rows)
+static const struct ra__kernel *expected_kernel(ra_dtype dtype, enum ra__query_rows rows)
 {
     const struct ra__kernel *last = NULL;
     for (int i = 0; ra__kernel_at(i); i++) {
@@ -54,7 +54,7 @@ static void kernels_are_chosen_by_dtype(void **state)
     unsetenv("RINGATTN_KERNEL");
     for (int t = 0; t < RA__COUNT(job_dtypes); t++) {
         const struct ra__kernel *got = NULL;
-        for (enum ra__breadth rows = RA__MANY_ROWS; rows <= RA__ONE_ROW; rows++) {
+        for (enum ra__query_rows rows = RA__MANY_ROWS; rows <= RA__ONE_ROW; rows++) {
             assert_ok(ra__kernel_choose(NULL, job_dtypes[t], rows, &got));
             assert_ptr_equal(got, expected_kernel(job_dtypes[t], rows));
             assert_true(ra__kernel_chosen(got));

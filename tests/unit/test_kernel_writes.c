@@ -91,7 +91,9 @@ static void count_breath(void *context) { ++*(int *)context; }
 static void jobs_breathe(void **state)
 {
     (void)state;
-    static const struct ra__key_run long_run[] = { { 0, 1, 0, 1, 4096, { RA__FAR, RA__FAR } } };
+    static const struct ra__key_run long_run[] = {
+        { 0, 1, 0, 1, 4096, { RA__UNBOUNDED, RA__UNBOUNDED } }
+    };
     for (const struct job_kind *on = job_kinds; on->kernel; on++) {
         int breaths[2] = { 0, 0 };
         struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
@@ -105,11 +107,11 @@ static void jobs_breathe(void **state)
                                                           .run_count = 1,
                                                           .magnitude = 1.0f });
         struct ra__forward_job forward = job_forward_of(&w);
-        forward.view.breathe = count_breath;
+        forward.view.kernel_poll = count_breath;
         forward.view.context = &breaths[0];
         w.plan.kernel->forward(&forward, w.workspace);
         struct ra__backward_job backward = job_backward_of(&w);
-        backward.view.breathe = count_breath;
+        backward.view.kernel_poll = count_breath;
         backward.view.context = &breaths[1];
         w.plan.kernel->backward(&backward, w.workspace);
         assert_true(breaths[0] >= 8);

@@ -75,7 +75,7 @@ static void world_open(struct world *w, ra_pattern *pattern, const char *partiti
                                                  .plan = &w->plan[rank],
                                                  .ranks = w->ranks,
                                                  .rank = rank,
-                                                 .straight = true,
+                                                 .direct = true,
                                                  .split_heads = by_head };
         assert_ok(ra__find_owners(&w->builder[rank]));
         assert_ok(ra__find_needs(&w->builder[rank]));
@@ -117,17 +117,17 @@ static void find_needed(const struct world *w)
 }
 
 /* Pieces are stored one after the other, by KV head and by first token, and no token is in two;
- * expands them to marks. `reach` is the key of a search. */
+ * expands them to marks. `max_last` is the key of a search. */
 static void expand(const struct world *w, const struct ra__needs *needs, bool by_head,
                    bool marks[MOST_HEADS][MOST_N])
 {
-    int64_t at = 0, first = -1, reach = 0;
+    int64_t at = 0, first = -1, max_last = 0;
     int head = RA__ALL_HEADS - 1;
     for (int i = 0; i < needs->count; i++) {
         const struct ra__needed *piece = &needs->pieces[i];
         assert_int_equal(piece->kv_head == RA__ALL_HEADS, !by_head);
         assert_true(piece->kv_head >= head && piece->kv_head < w->kv_heads);
-        if (piece->kv_head > head) first = -1, reach = 0;
+        if (piece->kv_head > head) first = -1, max_last = 0;
         head = piece->kv_head;
         assert_int_equal(piece->at, at);
         assert_true(piece->rows.count > 0 && piece->rows.step > 0 && piece->rows.start > first);
@@ -136,9 +136,9 @@ static void expand(const struct world *w, const struct ra__needs *needs, bool by
             int64_t row = first + k * piece->rows.step;
             assert_true(row < MOST_N && !marks[by_head ? head : 0][row]);
             marks[by_head ? head : 0][row] = true;
-            if (row > reach) reach = row;
+            if (row > max_last) max_last = row;
         }
-        assert_int_equal(piece->reach, reach);
+        assert_int_equal(piece->max_last, max_last);
         at += piece->rows.count;
     }
     assert_int_equal(needs->rows, at);

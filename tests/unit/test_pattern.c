@@ -609,20 +609,20 @@ static ra_status collect(void *context, const struct ra__row *row)
     assert_true(row->q.count > 0 && row->q.step > 0);
     assert_true(row->heads.count > 0 && row->heads.step > 0);
     collect_queries(c, row);
-    for (int i = 0; i < row->sight_count; i++) {
-        const struct ra__sight *sight = &row->sights[i];
-        assert_true(sight->keys.count > 0 && sight->keys.start >= 0 && sight->keys.step > 0);
-        assert_true(ra__run_last(sight->keys) < c->k_len);
-        ra_run seen = ra__row_keys(row, sight);
-        assert_true(sight->whole || seen.count == sight->keys.count);
-        assert_true(seen.count == 0 || seen.start >= row->q.start - sight->band.left);
+    for (int i = 0; i < row->tile_count; i++) {
+        const struct ra__tile *tile = &row->tiles[i];
+        assert_true(tile->keys.count > 0 && tile->keys.start >= 0 && tile->keys.step > 0);
+        assert_true(ra__run_last(tile->keys) < c->k_len);
+        ra_run seen = ra__row_keys(row, tile);
+        assert_true(tile->whole || seen.count == tile->keys.count);
+        assert_true(seen.count == 0 || seen.start >= row->q.start - tile->band.left);
         assert_true(seen.count == 0 ||
-                    ra__run_last(seen) <= ra__run_last(row->q) + sight->band.right);
+                    ra__run_last(seen) <= ra__run_last(row->q) + tile->band.right);
         for (int64_t q = 0; q < row->q.count; q++)
-            for (int64_t k = 0; k < sight->keys.count; k++) {
-                int64_t key = sight->keys.start + k * sight->keys.step;
+            for (int64_t k = 0; k < tile->keys.count; k++) {
+                int64_t key = tile->keys.start + k * tile->keys.step;
                 int64_t position = row->q.start + q * row->q.step, distance = key - position;
-                if (distance < -sight->band.left || distance > sight->band.right) continue;
+                if (distance < -tile->band.left || distance > tile->band.right) continue;
                 collect_pair(c, row, (position - c->q.start) / c->q.step, key);
             }
     }

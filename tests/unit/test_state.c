@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_state.c - attention in parts: any order and any split give what one call gives, within
  * rounding; halves merge; nothing folded is safe; states and partials can be copied elsewhere. */
-#include "support/lab.h"
+#include "support/fixture.h"
 #include "support/walk.h"
 
 #include <math.h>
@@ -13,7 +13,7 @@
 
 /* A lab whose trial is also run by the state API. */
 struct pieces {
-    struct lab lab; /* run in one call, for comparison */
+    struct fixture fixture; /* run in one call, for comparison */
     ra_problem problem;
     float *out, *lse; /* of the state, f32 whatever the dtype */
     void *raw;        /* out in the trial's dtype */
@@ -21,13 +21,13 @@ struct pieces {
 
 static void pieces_open(struct pieces *p, const char *problem)
 {
-    lab_open(&p->lab, "%s", problem);
-    lab_run(&p->lab);
-    p->problem = trial_problem(&p->lab.trial);
-    p->problem.pattern = p->lab.pattern;
-    p->out = calloc((size_t)lab_count(&p->lab, TENSOR_OUT), sizeof *p->out);
-    p->lse = calloc((size_t)lab_count(&p->lab, TENSOR_LSE), sizeof *p->lse);
-    p->raw = calloc(1, lab_bytes(&p->lab, TENSOR_OUT));
+    fixture_open(&p->fixture, "%s", problem);
+    fixture_run(&p->fixture);
+    p->problem = trial_problem(&p->fixture.trial);
+    p->problem.pattern = p->fixture.pattern;
+    p->out = calloc((size_t)fixture_count(&p->fixture, TENSOR_OUT), sizeof *p->out);
+    p->lse = calloc((size_t)fixture_count(&p->fixture, TENSOR_LSE), sizeof *p->lse);
+    p->raw = calloc(1, fixture_bytes(&p->fixture, TENSOR_OUT));
     assert_true(p->out && p->lse && p->raw);
 }
 
@@ -36,13 +36,13 @@ static void pieces_close(struct pieces *p)
     free(p->out);
     free(p->lse);
     free(p->raw);
-    lab_close(&p->lab);
+    fixture_close(&p->fixture);
 }
 
 static ra_state *make_state(const struct pieces *p)
 {
     ra_state *state;
-    const char *kernel = *p->lab.trial.kernel ? p->lab.trial.kernel : NULL;
+    const char *kernel = *p->fixture.trial.kernel ? p->fixture.trial.kernel : NULL;
     assert_ok(ra_state_create(&p->problem, kernel, &state));
     return state;
 }
@@ -50,8 +50,8 @@ static ra_state *make_state(const struct pieces *p)
 /* Keys [first, first + keys), from the lab's own arrays. */
 static ra_status fold(const struct pieces *p, ra_state *state, int64_t first, int64_t keys)
 {
-    const struct view *k = &p->lab.whole[TENSOR_K], *v = &p->lab.whole[TENSOR_V];
-    ra_const_tensor q = view_input(&p->lab.whole[TENSOR_Q]);
+    const struct view *k = &p->fixture.whole[TENSOR_K], *v = &p->fixture.whole[TENSOR_V];
+    ra_const_tensor q = view_input(&p->fixture.whole[TENSOR_Q]);
     ra_const_tensor kt = view_input(k), vt = view_input(v);
     kt.data = view_row(k, 0, first, 0);
     vt.data = view_row(v, 0, first, 0);
@@ -60,34 +60,35 @@ static ra_status fold(const struct pieces *p, ra_state *state, int64_t first, in
 
 static void finish(struct pieces *p, const ra_state *state)
 {
-    struct view view = p->lab.whole[TENSOR_OUT];
+    struct view view = p->fixture.whole[TENSOR_OUT];
     ra_tensor out = view_tensor(&view);
     out.data = p->raw;
-    memset(p->raw, 0xff, lab_bytes(&p->lab, TENSOR_OUT));
+    memset(p->raw, 0xff, fixture_bytes(&p->fixture, TENSOR_OUT));
     assert_ok(ra_state_finish(state, &out, p->lse));
-    half_to_float(view.dtype, p->raw, lab_count(&p->lab, TENSOR_OUT), p->out);
+    half_to_float(view.dtype, p->raw, fixture_count(&p->fixture, TENSOR_OUT), p->out);
 }
 
 /* Within rounding of what one call gave. */
 static void expect_same(struct pieces *p, const ra_state *state)
 {
     finish(p, state);
-    double unit = half_unit((ra_dtype)p->lab.trial.dtype);
-    int64_t width = p->lab.trial.value_dim;
-    for (int64_t i = 0; i < lab_count(&p->lab, TENSOR_OUT); i++) {
+    double unit = half_unit((ra_dtype)p->fixture.trial.dtype);
+    int64_t width = p->fixture.trial.value_dim;
+    for (int64_t i = 0; i < fixture_count(&p->fixture, TENSOR_OUT); i++) {
         float want,
-            want_lse = ((const float *)(const void *)p->lab.whole[TENSOR_LSE].data)[i / width];
-        half_to_float((ra_dtype)p->lab.trial.dtype,
-                      p->lab.whole[TENSOR_OUT].data +
-                          (size_t)i * half_bytes((ra_dtype)p->lab.trial.dtype),
+            want_lse = ((const float *)(const void *)p->fixture.whole[TENSOR_LSE].data)[i / width];
+        half_to_float((ra_dtype)p->fixture.trial.dtype,
+                      p->fixture.whole[TENSOR_OUT].data +
+                          (size_t)i * half_bytes((ra_dtype)p->fixture.trial.dtype),
                       1, &want);
         if (!(fabs((double)p->out[i] - (double)want) <= 4.0 * unit + 2e-6))
-            lab_fail(&p->lab, "state: element %lld is %g, not %g", (long long)i, (double)p->out[i],
-                     (double)want);
+            fixture_fail(&p->fixture, "state: element %lld is %g, not %g", (long long)i,
+                         (double)p->out[i], (double)want);
         float lse = p->lse[i / width];
         bool good = isinf(want_lse) ? lse == want_lse
                                     : fabs((double)lse - (double)want_lse) <= 1e-5;
-        if (!good) lab_fail(&p->lab, "state: LSE %g, not %g", (double)lse, (double)want_lse);
+        if (!good)
+            fixture_fail(&p->fixture, "state: LSE %g, not %g", (double)lse, (double)want_lse);
     }
 }
 
@@ -97,7 +98,7 @@ static void check_cuts(const char *problem)
 {
     struct pieces p;
     pieces_open(&p, problem);
-    int64_t n = p.lab.trial.k_len;
+    int64_t n = p.fixture.trial.k_len;
     for (int64_t size = 1; size <= n; size = size * 3 + 1) {
         ra_state *state = make_state(&p);
         for (int64_t first = 0; first < n; first += size) /* forwards */
@@ -195,8 +196,9 @@ static void an_empty_state_is_zeros_and_minus_infinity(void **state)
     ra_state *empty = make_state(&p), *other = make_state(&p);
     assert_ok(ra_state_merge(empty, other)); /* -inf with -inf */
     finish(&p, empty);
-    for (int64_t i = 0; i < lab_count(&p.lab, TENSOR_OUT); i++) assert_true(p.out[i] == 0.0f);
-    for (int64_t i = 0; i < lab_count(&p.lab, TENSOR_LSE); i++)
+    for (int64_t i = 0; i < fixture_count(&p.fixture, TENSOR_OUT); i++)
+        assert_true(p.out[i] == 0.0f);
+    for (int64_t i = 0; i < fixture_count(&p.fixture, TENSOR_LSE); i++)
         assert_true(isinf(p.lse[i]) && p.lse[i] < 0);
     ra_state_destroy(empty);
     ra_state_destroy(other);
@@ -211,7 +213,7 @@ static void check_halves(const char *problem, int64_t cut, bool swap)
     pieces_open(&p, problem);
     ra_state *a = make_state(&p), *b = make_state(&p);
     assert_ok(fold(&p, a, 0, cut));
-    assert_ok(fold(&p, b, cut, p.lab.trial.k_len - cut));
+    assert_ok(fold(&p, b, cut, p.fixture.trial.k_len - cut));
     assert_ok(ra_state_merge(swap ? b : a, swap ? a : b));
     expect_same(&p, swap ? b : a);
     ra_state_destroy(a);
@@ -301,11 +303,11 @@ static void partials_merge(void **state)
     assert_true(isinf(p.lse[0]));
     assert_ok(ra_partial_merge(rows, 8, out, lse, p.out, p.lse));
     for (int i = 0; i < 80; i++) {
-        double want = lab_number(&p.lab, TENSOR_LSE, 0, i / 2, i % 2, 0);
+        double want = fixture_number(&p.fixture, TENSOR_LSE, 0, i / 2, i % 2, 0);
         assert_true(fabs((double)lse[i] - want) <= 1e-6 * (1 + fabs(want)));
         for (int d = 0; d < 8; d++)
             assert_true(fabs((double)out[i * 8 + d] -
-                             lab_number(&p.lab, TENSOR_OUT, 0, i / 2, i % 2, d)) <= 2e-6);
+                             fixture_number(&p.fixture, TENSOR_OUT, 0, i / 2, i % 2, d)) <= 2e-6);
     }
     ra_state_destroy(a);
     free(out);

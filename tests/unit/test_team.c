@@ -60,7 +60,7 @@ static void check_units(const struct ra__team *team, const ra_layout *home, int 
     int64_t rows = 0;
     for (int m = 0; m < team->size; m++)
         for (int i = team->q.first[m]; i < team->q.first[m + 1]; i++) {
-            const struct ra__unit *unit = &team->q.units[i];
+            const struct ra__team_run *unit = &team->q.units[i];
             for (int64_t k = 0; k < unit->count; k++, rows++) {
                 assert_false(taken[unit->row + k]);
                 taken[unit->row + k] = true;
@@ -74,11 +74,11 @@ static void check_units(const struct ra__team *team, const ra_layout *home, int 
 /* Keys are found in a layout whose runs interleave: all keys of a tile, each once. */
 static void check_search(const ra_layout *layout, int owner, int64_t n, ra_run keys)
 {
-    struct ra__sight sight = { keys, { RA__FAR, RA__FAR }, false };
+    struct ra__tile tile = { keys, { RA__UNBOUNDED, RA__UNBOUNDED }, false };
     bool found[MOST_N] = { false };
     struct ra__key_run run;
     int64_t cursor = 0, owned = 0, count = 0;
-    while (ra__layout_next_keys(layout, owner, &sight, &cursor, &run))
+    while (ra__layout_next_keys(layout, owner, &tile, &cursor, &run))
         for (int64_t i = 0; i < run.count; i++, count++) {
             int64_t position = run.pos + i * run.pos_step;
             assert_in_range(position, 0, n - 1);

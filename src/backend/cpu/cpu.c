@@ -11,7 +11,7 @@ static ra_status cpu_open(const struct ra__device_options *options, void **devic
                                                  .spin = options->spin,
                                                  .pin = options->pin,
                                                  .first_core = options->first_core };
-    cpu->crowded = options->crowded;
+    cpu->smt = options->smt;
     ra_status status = ra__workers_create(&workers, &cpu->workers);
     if (status == RA_OK) *device = cpu;
     else ra__free(cpu);
@@ -46,7 +46,7 @@ static void cpu_free(void *device, void *memory, size_t bytes)
 static ra_status cpu_choose(const char *name, const struct ra__shape *shape, bool backward,
                             const struct ra__kernel **out)
 {
-    const enum ra__breadth rows = backward ? RA__MANY_ROWS : ra__breadth_of(shape);
+    const enum ra__query_rows rows = backward ? RA__MANY_ROWS : ra__query_rows_of(shape);
     return ra__kernel_choose(name, shape->dtype, rows, out);
 }
 

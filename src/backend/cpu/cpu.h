@@ -17,7 +17,7 @@ extern const struct ra__backend ra__backend_cpu;
 
 struct ra__cpu {
     struct ra__workers *workers;
-    bool crowded;
+    bool smt;
 };
 
 /* A row of an ATTEND step in the order of its schedule: those with the largest jobs come first. */

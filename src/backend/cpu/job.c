@@ -164,8 +164,8 @@ static struct ra__view make_view(const struct ra__running *run, const struct ra_
         .run_count = job->run_count,
         .terms = call->has_terms ? &call->terms : NULL,
         .bias = bias_of(run, job),
-        .crowded = run->cpu->crowded,
-        .breathe = job->thread == 0 ? poll : NULL, /* only the calling thread uses the link */
+        .smt = run->cpu->smt,
+        .kernel_poll = job->thread == 0 ? poll : NULL, /* only the calling thread uses the link */
         .context = run->cpu->workers,
     };
 }

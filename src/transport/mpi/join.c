@@ -88,7 +88,7 @@ static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
 static ra_status wait_for_all(struct link *link, MPI_Request *request, const char *what)
 {
     int done = 0;
-    for (double since = ra__now(); !done; mpi_nap(since)) {
+    for (double since = ra__now(); !done; mpi_backoff(since)) {
         RA__TRY(mpi_check(link, MPI_Test(request, &done, MPI_STATUS_IGNORE), what));
         if (!done && ra__now() - since > link->timeout)
             return mpi_fail(RA_ERR_TIMEOUT,
@@ -102,7 +102,7 @@ static ra_status wait_for_all(struct link *link, MPI_Request *request, const cha
  * with fragments. */
 static ra_status make_comms(struct link *link, MPI_Comm comm)
 {
-    MPI_Comm *const made[] = { &link->data, &link->words };
+    MPI_Comm *const made[] = { &link->data, &link->control };
     for (int i = 0; i < RA__COUNT(made); i++) {
         MPI_Request request;
         RA__TRY(mpi_check(link, MPI_Comm_idup(comm, made[i], &request), "MPI_Comm_idup"));
@@ -116,7 +116,7 @@ static ra_status make_comms(struct link *link, MPI_Comm comm)
 static void free_comms(struct link *link)
 {
     MPI_Comm_free(&link->data);
-    MPI_Comm_free(&link->words);
+    MPI_Comm_free(&link->control);
 }
 
 /* ---- Who is who ------------------------------------------------------------------------------ */
@@ -125,7 +125,7 @@ static void free_comms(struct link *link)
 struct card {
     char version[32];
     char host[96];
-    uint64_t piece_bytes, checksum;
+    uint64_t fragment_bytes, checksum;
     cpu_set_t cores;
 };
 
@@ -133,7 +133,7 @@ static struct card my_card(const struct link *link)
 {
     struct card card;
     memset(&card, 0, sizeof card);
-    card.piece_bytes = link->piece_bytes;
+    card.fragment_bytes = link->fragment_bytes;
     card.checksum = link->checksum;
     snprintf(card.version, sizeof card.version, "%s", RA__VERSION);
     gethostname(card.host, sizeof card.host - 1);
@@ -158,11 +158,12 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
                             "rank %d, hop 0: rank %d has another library version (%.20s here, "
                             "%.20s there)",
                             link->rank, i, mine->version, cards[i].version);
-        if (cards[i].piece_bytes != mine->piece_bytes)
+        if (cards[i].fragment_bytes != mine->fragment_bytes)
             return mpi_fail(RA_ERR_MISMATCH,
                             "rank %d, hop 0: rank %d has another RINGATTN_MPI_PIECE (%zu here, %zu "
                             "there)",
-                            link->rank, i, (size_t)mine->piece_bytes, (size_t)cards[i].piece_bytes);
+                            link->rank, i, (size_t)mine->fragment_bytes,
+                            (size_t)cards[i].fragment_bytes);
         if (cards[i].checksum != mine->checksum)
             return mpi_fail(
                 RA_ERR_MISMATCH,
@@ -182,7 +183,7 @@ static ra_status show_cards(struct link *link, struct card *cards)
     *mine = my_card(link);
     RA__TRY(mpi_check(link,
                       MPI_Iallgather(mine, sizeof *mine, MPI_BYTE, cards, sizeof *mine, MPI_BYTE,
-                                     link->words, &request),
+                                     link->control, &request),
                       "MPI_Iallgather"));
     return wait_for_all(link, &request, "join the group");
 }
@@ -227,8 +228,8 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
                            struct link **out)
 {
     int is_inter = 0;
-    size_t piece_bytes;
-    RA__TRY(find_piece_bytes(&piece_bytes));
+    size_t fragment_bytes;
+    RA__TRY(find_piece_bytes(&fragment_bytes));
     RA__TRY(mpi_check(NULL, MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter)
         return mpi_fail(RA_ERR_ARGUMENT, "mpi transport: an intercommunicator has two groups");
@@ -236,10 +237,10 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
     if (!link) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %zu bytes", sizeof *link);
     MPI_Comm_rank(comm, &link->rank);
     MPI_Comm_size(comm, &link->ranks);
-    link->data = link->words = MPI_COMM_NULL;
+    link->data = link->control = MPI_COMM_NULL;
     link->timeout = options->timeout;
     link->checksum = options->checksum;
-    link->piece_bytes = piece_bytes;
+    link->fragment_bytes = fragment_bytes;
     link->funneled = funneled;
     atomic_store(&link->owner, pthread_self());
     pthread_mutex_init(&link->lock, NULL);
@@ -253,8 +254,8 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
 static void free_link(struct link *link)
 {
     pthread_mutex_destroy(&link->lock);
-    if (link->stuck) return;
-    mpi_host->free(link->flights);
+    if (link->retained) return;
+    mpi_host->free(link->transfers);
     mpi_host->free(link->peers);
     mpi_host->free(link);
 }
@@ -269,14 +270,14 @@ ra_status mpi_join(const void *where, const struct ra__link_options *options, vo
     RA__TRY(begin_mpi(&level));
     ra_status status = make_link(comm, options, level == MPI_THREAD_FUNNELED, &link);
     if (status == RA_OK) status = meet(link, comm, place);
-    if (status == RA_OK) status = life_open(link);
+    if (status == RA_OK) status = control_open(link);
     if (status == RA_OK) {
         *out = link;
         return RA_OK;
     }
     if (status == RA_ERR_MISMATCH) free_comms(link); /* all ranks have received all cards */
     had_failure = had_failure || status == RA_ERR_TIMEOUT;
-    if (link) link->stuck = status == RA_ERR_TIMEOUT; /* MPI still works on the communicators */
+    if (link) link->retained = status == RA_ERR_TIMEOUT; /* MPI still works on the communicators */
     if (link) free_link(link);
     return status;
 }
@@ -297,10 +298,10 @@ void mpi_close(void *opaque)
     if (!link) return;
     MPI_Finalized(&ended);
     if (!ended) {
-        bool clean = !atomic_load(&link->failed) && life_farewell(link);
-        if (!clean) life_look(link); /* reports an abort that the others have not heard of */
-        life_close(link);
-        clean = clean && !link->stuck;
+        bool clean = !atomic_load(&link->failed) && control_goodbye(link);
+        if (!clean) control_poll(link); /* reports an abort that the others have not heard of */
+        control_close(link);
+        clean = clean && !link->retained;
         if (clean) free_comms(link);
         note_end(link, clean);
     }

@@ -33,10 +33,10 @@ static const struct ra__transport transport = {
     .reserve = mpi_reserve,
     .post = mpi_post,
     .wait = mpi_wait,
-    .holds = mpi_holds,
+    .retains = mpi_retains,
     .poll = mpi_poll,
-    .rest = life_rest,
-    .abort = life_abort,
+    .idle = control_idle,
+    .abort = control_abort,
     .close = mpi_close,
 };
 
@@ -44,7 +44,7 @@ static const struct ra__transport *const transports[] = { &transport, NULL };
 
 extern RA_API const struct ra__plugin ra_plugin;
 const struct ra__plugin ra_plugin = {
-    .shape = RA__PLUGIN_SHAPE,
+    .shape = RA__PLUGIN_VERSION,
     .version = RA__VERSION,
     .start = start,
     .about = about,

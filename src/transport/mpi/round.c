@@ -23,12 +23,12 @@
 
 /* Often enough to keep a network busy, seldom enough to cost nothing: a poll takes about a
  * microsecond. */
-#define LOOK_EVERY 50e-6
+#define POLL_EVERY 50e-6
 
 /* How long a failed rank waits for MPI to release its buffers. */
 #define WITHDRAW_LIMIT 0.05
 
-void mpi_nap(double since)
+void mpi_backoff(double since)
 {
     /* Most waits are short; a longer wait leaves the core to others. */
     if (ra__now() - since < 200e-6) return;
@@ -39,99 +39,100 @@ bool mpi_withdraw(MPI_Request *request, double until)
 {
     int done = *request == MPI_REQUEST_NULL;
     if (!done) MPI_Cancel(request);
-    for (double since = ra__now(); !done; mpi_nap(since)) {
+    for (double since = ra__now(); !done; mpi_backoff(since)) {
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (!done && ra__now() > until) return false;
     }
     return true;
 }
 
-bool mpi_holds(void *opaque) { return ((struct link *)opaque)->stuck; }
+bool mpi_retains(void *opaque) { return ((struct link *)opaque)->retained; }
 
 ra_status mpi_reserve(void *opaque, int messages)
 {
     struct link *link = opaque;
     /* MPI may still access the flights */
-    if (atomic_load(&link->failed)) return life_failure(link);
+    if (atomic_load(&link->failed)) return control_failure(link);
     if (messages <= link->capacity) return RA_OK;
-    struct flight *flights = mpi_host->alloc((size_t)messages * sizeof *flights);
-    if (!flights) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d messages", messages);
-    mpi_host->free(link->flights);
-    link->flights = flights;
+    struct transfer *transfers = mpi_host->alloc((size_t)messages * sizeof *transfers);
+    if (!transfers) return mpi_fail(RA_ERR_MEMORY, "mpi transport: %d messages", messages);
+    mpi_host->free(link->transfers);
+    link->transfers = transfers;
     link->capacity = messages;
     return RA_OK;
 }
 
 /* ---- One message ----------------------------------------------------------------------------- */
 
-static bool is_done(const struct flight *flight)
+static bool is_done(const struct transfer *transfer)
 {
-    return flight->has_word && flight->moved == flight->message->bytes;
+    return transfer->has_header && transfer->moved == transfer->message->bytes;
 }
 
 /* The length of the fragment that starts at byte `at`. */
-static size_t piece_bytes(const struct link *link, const struct ra__message *message, size_t at)
+static size_t fragment_bytes(const struct link *link, const struct ra__message *message, size_t at)
 {
     size_t left = message->bytes - at;
-    return left < link->piece_bytes ? left : link->piece_bytes;
+    return left < link->fragment_bytes ? left : link->fragment_bytes;
 }
 
-static MPI_Request *piece_request(const struct link *link, struct flight *flight, size_t at)
+static MPI_Request *piece_request(const struct link *link, struct transfer *transfer, size_t at)
 {
-    return &flight->pieces[at / link->piece_bytes % PIECES];
+    return &transfer->fragments[at / link->fragment_bytes % FRAGMENTS];
 }
 
-static ra_status start_piece(struct link *link, struct flight *flight)
+static ra_status start_piece(struct link *link, struct transfer *transfer)
 {
-    const struct ra__message *m = flight->message;
-    int count = (int)piece_bytes(link, m, flight->started), tag = m->tag & TAG_BITS;
-    char *data = (char *)m->data + flight->started;
-    MPI_Request *request = piece_request(link, flight, flight->started);
-    flight->started += (size_t)count;
+    const struct ra__message *m = transfer->message;
+    int count = (int)fragment_bytes(link, m, transfer->started), tag = m->tag & TAG_BITS;
+    char *data = (char *)m->data + transfer->started;
+    MPI_Request *request = piece_request(link, transfer, transfer->started);
+    transfer->started += (size_t)count;
     return mpi_check(link,
-                     flight->is_send
+                     transfer->is_send
                          ? MPI_Isend(data, count, MPI_BYTE, m->peer, tag, link->data, request)
                          : MPI_Irecv(data, count, MPI_BYTE, m->peer, tag, link->data, request),
-                     flight->is_send ? "a send" : "a receive");
+                     transfer->is_send ? "a send" : "a receive");
 }
 
 /* As many as may be under way at once. */
-static ra_status start_pieces(struct link *link, struct flight *flight)
+static ra_status start_pieces(struct link *link, struct transfer *transfer)
 {
-    while (flight->started < flight->message->bytes &&
-           flight->started - flight->moved < PIECES * link->piece_bytes)
-        RA__TRY(start_piece(link, flight));
+    while (transfer->started < transfer->message->bytes &&
+           transfer->started - transfer->moved < FRAGMENTS * link->fragment_bytes)
+        RA__TRY(start_piece(link, transfer));
     return RA_OK;
 }
 
-static ra_status start_word(struct link *link, struct flight *flight)
+static ra_status start_word(struct link *link, struct transfer *transfer)
 {
-    const struct ra__message *m = flight->message;
-    struct word *word = &flight->word;
+    const struct ra__message *m = transfer->message;
+    struct header *header = &transfer->header;
     int tag = m->tag & TAG_BITS;
     return mpi_check(link,
-                     flight->is_send ? MPI_Isend(word, sizeof *word, MPI_BYTE, m->peer, tag,
-                                                 link->words, &flight->word_request)
-                                     : MPI_Irecv(word, sizeof *word, MPI_BYTE, m->peer, tag,
-                                                 link->words, &flight->word_request),
-                     flight->is_send ? "a send" : "a receive");
+                     transfer->is_send ? MPI_Isend(header, sizeof *header, MPI_BYTE, m->peer, tag,
+                                                   link->control, &transfer->header_request)
+                                       : MPI_Irecv(header, sizeof *header, MPI_BYTE, m->peer, tag,
+                                                   link->control, &transfer->header_request),
+                     transfer->is_send ? "a send" : "a receive");
 }
 
 /* Starts the fragments as soon as that is allowed. */
-static ra_status begin(struct link *link, struct flight *flight)
+static ra_status begin(struct link *link, struct transfer *transfer)
 {
-    const struct flight *twin = flight->twin;
-    bool its_turn = !twin || (twin->begun && twin->started == twin->message->bytes);
-    if (flight->begun || !its_turn || !(flight->is_send || flight->has_word)) return RA_OK;
-    flight->begun = true;
-    return start_pieces(link, flight);
+    const struct transfer *same_tag = transfer->same_tag;
+    bool its_turn = !same_tag || (same_tag->begun && same_tag->started == same_tag->message->bytes);
+    if (transfer->begun || !its_turn || !(transfer->is_send || transfer->has_header)) return RA_OK;
+    transfer->begun = true;
+    return start_pieces(link, transfer);
 }
 
 /* Between two ranks a round has few tags, so this search is short. */
-static const struct flight *find_twin(const struct flight *flight)
+static const struct transfer *find_twin(const struct transfer *transfer)
 {
-    const struct flight *other = flight->earlier;
-    while (other && (other->message->tag ^ flight->message->tag) & TAG_BITS) other = other->earlier;
+    const struct transfer *other = transfer->previous;
+    while (other && (other->message->tag ^ transfer->message->tag) & TAG_BITS)
+        other = other->previous;
     return other;
 }
 
@@ -140,93 +141,96 @@ static const struct flight *find_twin(const struct flight *flight)
 static uint64_t sum_of(const struct link *link, const struct ra__message *message)
 {
     uint64_t sum = RA__SUM_START;
-    for (size_t at = 0; link->checksum && at < message->bytes; at += link->piece_bytes)
-        sum = ra__sum(sum, (const char *)message->data + at, piece_bytes(link, message, at));
+    for (size_t at = 0; link->checksum && at < message->bytes; at += link->fragment_bytes)
+        sum = ra__sum(sum, (const char *)message->data + at, fragment_bytes(link, message, at));
     return sum;
 }
 
 static ra_status add(struct link *link, struct ra__message *message, bool is_send)
 {
-    struct flight *flight = &link->flights[link->flying++];
+    struct transfer *transfer = &link->transfers[link->transfer_count++];
     uint64_t sum = is_send ? sum_of(link, message) : 0;
-    *flight = (struct flight){ .message = message,
-                               .is_send = is_send,
-                               .word = { message->tag, message->hop, message->bytes, sum },
-                               .sum = RA__SUM_START,
-                               .word_request = MPI_REQUEST_NULL };
-    for (int i = 0; i < PIECES; i++) flight->pieces[i] = MPI_REQUEST_NULL;
-    const struct flight **newest = &link->peers[message->peer].newest[is_send];
+    *transfer = (struct transfer){ .message = message,
+                                   .is_send = is_send,
+                                   .header = { message->tag, message->hop, message->bytes, sum },
+                                   .sum = RA__SUM_START,
+                                   .header_request = MPI_REQUEST_NULL };
+    for (int i = 0; i < FRAGMENTS; i++) transfer->fragments[i] = MPI_REQUEST_NULL;
+    const struct transfer **newest = &link->peers[message->peer].newest[is_send];
     message->from = link->rank;
-    flight->earlier = *newest;
-    flight->twin = find_twin(flight);
-    *newest = flight;
-    RA__TRY(start_word(link, flight));
-    return begin(link, flight);
+    transfer->previous = *newest;
+    transfer->same_tag = find_twin(transfer);
+    *newest = transfer;
+    RA__TRY(start_word(link, transfer));
+    return begin(link, transfer);
 }
 
 /* Do sender and receiver expect the same message? */
-static ra_status compare(struct link *link, const struct flight *flight)
+static ra_status compare(struct link *link, const struct transfer *transfer)
 {
-    const struct ra__message *m = flight->message;
-    const struct word *word = &flight->word;
+    const struct ra__message *m = transfer->message;
+    const struct header *header = &transfer->header;
     char reason[240];
-    if (word->tag == m->tag && word->bytes == m->bytes) return RA_OK;
-    if (word->bytes != m->bytes)
+    if (header->tag == m->tag && header->bytes == m->bytes) return RA_OK;
+    if (header->bytes != m->bytes)
         snprintf(reason, sizeof reason, "hop %d: rank %d sends %zu bytes where rank %d expects %zu",
-                 m->hop, m->peer, (size_t)word->bytes, link->rank, m->bytes);
+                 m->hop, m->peer, (size_t)header->bytes, link->rank, m->bytes);
     else
         snprintf(reason, sizeof reason,
                  "hop %d: rank %d sends a message of tag %#x where rank %d expects %#x; do all "
                  "ranks run the same plan?",
-                 m->hop, m->peer, (unsigned)word->tag, link->rank, (unsigned)m->tag);
-    life_fail(link, RA_ERR_MISMATCH, reason);
+                 m->hop, m->peer, (unsigned)header->tag, link->rank, (unsigned)m->tag);
+    control_fail(link, RA_ERR_MISMATCH, reason);
     return mpi_fail(RA_ERR_MISMATCH, "rank %d, %s", link->rank, reason);
 }
 
-static ra_status look_at_word(struct link *link, struct flight *flight)
+static ra_status poll_header(struct link *link, struct transfer *transfer)
 {
     int done;
-    if (flight->has_word || (flight->twin && !flight->twin->has_word)) return RA_OK;
-    RA__TRY(mpi_check(link, MPI_Test(&flight->word_request, &done, MPI_STATUS_IGNORE), "a test"));
+    if (transfer->has_header || (transfer->same_tag && !transfer->same_tag->has_header))
+        return RA_OK;
+    RA__TRY(
+        mpi_check(link, MPI_Test(&transfer->header_request, &done, MPI_STATUS_IGNORE), "a test"));
     if (!done) return RA_OK;
     link->waits_since = ra__now();
     /* otherwise an empty message would be done */
-    if (!flight->is_send) RA__TRY(compare(link, flight));
-    flight->has_word = true;
+    if (!transfer->is_send) RA__TRY(compare(link, transfer));
+    transfer->has_header = true;
     return RA_OK;
 }
 
 /* Before a fragment counts as done: a corrupt message never does. */
-static ra_status check_piece(struct link *link, struct flight *flight, size_t bytes)
+static ra_status check_piece(struct link *link, struct transfer *transfer, size_t bytes)
 {
-    const struct ra__message *m = flight->message;
+    const struct ra__message *m = transfer->message;
     char reason[200];
-    if (flight->is_send || !link->checksum) return RA_OK;
-    flight->sum = ra__sum(flight->sum, (const char *)m->data + flight->moved, bytes);
-    if (flight->moved + bytes < m->bytes || flight->sum == flight->word.sum) return RA_OK;
+    if (transfer->is_send || !link->checksum) return RA_OK;
+    transfer->sum = ra__sum(transfer->sum, (const char *)m->data + transfer->moved, bytes);
+    if (transfer->moved + bytes < m->bytes || transfer->sum == transfer->header.sum) return RA_OK;
     snprintf(reason, sizeof reason, RA__CORRUPT_TEXT, m->hop, m->bytes, m->peer, link->rank,
-             flight->word.sum, flight->sum);
-    life_fail(link, RA_ERR_CORRUPT, reason);
+             transfer->header.sum, transfer->sum);
+    control_fail(link, RA_ERR_CORRUPT, reason);
     return mpi_fail(RA_ERR_CORRUPT, "rank %d, %s", link->rank, reason);
 }
 
 /* The first of the fragments under way; the others are not done earlier. */
-static ra_status look_at_piece(struct link *link, struct flight *flight, int *done)
+static ra_status poll_fragment(struct link *link, struct transfer *transfer, int *done)
 {
-    size_t bytes = piece_bytes(link, flight->message, flight->moved);
-    MPI_Request *request = piece_request(link, flight, flight->moved);
+    size_t bytes = fragment_bytes(link, transfer->message, transfer->moved);
+    MPI_Request *request = piece_request(link, transfer, transfer->moved);
     RA__TRY(mpi_check(link, MPI_Test(request, done, MPI_STATUS_IGNORE), "a test"));
     if (!*done) return RA_OK;
     link->waits_since = ra__now(); /* a sender is alive, however slow */
-    RA__TRY(check_piece(link, flight, bytes));
-    flight->moved += bytes;
-    return start_pieces(link, flight);
+    RA__TRY(check_piece(link, transfer, bytes));
+    transfer->moved += bytes;
+    return start_pieces(link, transfer);
 }
 
-static ra_status look_at_pieces(struct link *link, struct flight *flight)
+static ra_status poll_fragments(struct link *link, struct transfer *transfer)
 {
-    int done = !flight->twin || is_done(flight->twin);
-    while (done && flight->moved < flight->started) RA__TRY(look_at_piece(link, flight, &done));
+    int done = !transfer->same_tag || is_done(transfer->same_tag);
+    while (done && transfer->moved < transfer->started)
+        RA__TRY(poll_fragment(link, transfer, &done));
     return RA_OK;
 }
 
@@ -235,33 +239,34 @@ static ra_status look_at_pieces(struct link *link, struct flight *flight)
 /* The first message that is not done; NULL if all are. */
 static const struct ra__message *pending(struct link *link)
 {
-    while (link->undone < link->flying && is_done(&link->flights[link->undone])) link->undone++;
-    return link->undone < link->flying ? link->flights[link->undone].message : NULL;
+    while (link->undone < link->transfer_count && is_done(&link->transfers[link->undone]))
+        link->undone++;
+    return link->undone < link->transfer_count ? link->transfers[link->undone].message : NULL;
 }
 
 static void withdraw(struct link *link)
 {
     double until = ra__now() + WITHDRAW_LIMIT;
-    for (int i = 0; i < link->flying; i++) {
-        struct flight *flight = &link->flights[i];
-        bool back = mpi_withdraw(&flight->word_request, until);
-        for (int n = 0; n < PIECES; n++) back &= mpi_withdraw(&flight->pieces[n], until);
-        if (!back) link->stuck = true;
+    for (int i = 0; i < link->transfer_count; i++) {
+        struct transfer *transfer = &link->transfers[i];
+        bool back = mpi_withdraw(&transfer->header_request, until);
+        for (int n = 0; n < FRAGMENTS; n++) back &= mpi_withdraw(&transfer->fragments[n], until);
+        if (!back) link->retained = true;
     }
-    link->flying = 0;
+    link->transfer_count = 0;
 }
 
 /* Handles everything that has arrived. */
 static ra_status look(struct link *link)
 {
-    for (int i = link->undone; i < link->flying; i++) {
-        struct flight *flight = &link->flights[i];
-        if (is_done(flight)) continue;
-        RA__TRY(look_at_word(link, flight));
-        RA__TRY(begin(link, flight));
-        RA__TRY(look_at_pieces(link, flight));
+    for (int i = link->undone; i < link->transfer_count; i++) {
+        struct transfer *transfer = &link->transfers[i];
+        if (is_done(transfer)) continue;
+        RA__TRY(poll_header(link, transfer));
+        RA__TRY(begin(link, transfer));
+        RA__TRY(poll_fragments(link, transfer));
     }
-    return life_look(link);
+    return control_poll(link);
 }
 
 /* The calling thread must be allowed to call MPI. */
@@ -282,7 +287,7 @@ ra_status mpi_poll(void *opaque)
 {
     struct link *link = opaque;
     if (link->ranks == 1 && !atomic_load(&link->failed)) return RA_OK;
-    if (!atomic_load(&link->failed) && ra__now() - link->last_look < LOOK_EVERY) return RA_OK;
+    if (!atomic_load(&link->failed) && ra__now() - link->last_poll < POLL_EVERY) return RA_OK;
     RA__TRY(own_thread(link));
     link->waits_for = -1;
     return look(link);
@@ -323,14 +328,14 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
         if (message != newest) link->waits_since = ra__now();
         newest = message;
         link->waits_for = message->peer;
-        mpi_nap(since);
+        mpi_backoff(since);
         status = look(link);
         if (status == RA_OK && pending(link) == message)
-            status = life_check(link, message->peer, message->hop);
+            status = control_check(link, message->peer, message->hop);
     }
     link->waits_for = -1;
     if (!pending(link)) status = RA_OK; /* what happened since then is reported by the next call */
-    if (status == RA_OK) link->flying = 0;
+    if (status == RA_OK) link->transfer_count = 0;
     else withdraw(link);
     return status;
 }

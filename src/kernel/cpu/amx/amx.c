@@ -3,7 +3,7 @@
  * contract is in kernel.h. */
 #include "kernel/cpu/avx512/vec.h"
 
-#include "kernel/cpu/vector/grain_bf16.h"
+#include "kernel/cpu/vector/operand_bf16.h"
 
 #include "kernel/cpu/amx/gemm.h"
 

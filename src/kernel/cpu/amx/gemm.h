@@ -8,13 +8,13 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS = 512,
-    PARTS = 2,
+    ROW_BLOCK = 512,
+    ROW_BLOCKS = 2,
     BACKWARD_ROWS = 1024,
     BACKWARD_FEW = 512,
-    STRIP = TILE_SIDE,         /* a tile of B is contiguous */
+    NR = TILE_SIDE,            /* a tile of B is contiguous */
     GEMM_ROWS = 4 * TILE_SIDE, /* scores go through the L2 cache: 13% faster alone, */
-    GEMM_CROWDED = TILE_SIDE,  /* and 10% slower where two threads share a core */
+    GEMM_ROWS_SMT = TILE_SIDE, /* and 10% slower where two threads share a core */
     GEMM_PAD = TILE_SIDE,
     GEMM_DEPTH = TILE_SIDE,
     THIN_ROWS = 0,
@@ -30,9 +30,9 @@ static inline __attribute__((always_inline)) void piece(const struct product *p,
                                                         float *c, int64_t c_row, const int down,
                                                         const int across)
 {
-    const grain *a = p->a.at + i * p->a.row, *b = p->b.at + j / STRIP * p->b.strip;
+    const operand *a = p->a.at + i * p->a.row, *b = p->b.at + j / NR * p->b.micro_panel;
     const int64_t a_bytes = p->a.row * 4, b_bytes = p->b.row * 4, c_bytes = c_row * 4;
-    const int64_t a_down = TILE_SIDE * p->a.row, strip = p->b.strip;
+    const int64_t a_down = TILE_SIDE * p->a.row, micro_panel = p->b.micro_panel;
     float *below = c + TILE_SIDE * c_row;
 
     if (p->add) {
@@ -51,7 +51,7 @@ static inline __attribute__((always_inline)) void piece(const struct product *p,
         tile_load(4, a, a_bytes);
         tile_dot(0, 4, 6);
         if (across > 1) {
-            tile_load(7, b + strip, b_bytes);
+            tile_load(7, b + micro_panel, b_bytes);
             tile_dot(1, 4, 7);
         }
         if (down > 1) {

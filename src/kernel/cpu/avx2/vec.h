@@ -9,9 +9,9 @@
 
 typedef __m256 vec;
 
-/* A matrix product keeps TILE_ROWS x TILE_VECS sums in registers: 12 of the 16, beside 2 vectors of
+/* A matrix product keeps MR x TILE_VECS sums in registers: 12 of the 16, beside 2 vectors of
  * B and one of A. */
-enum { LANES = 8, TILE_ROWS = 6, TILE_VECS = 2 };
+enum { LANES = 8, MR = 6, TILE_VECS = 2 };
 
 static inline vec vec_zero(void) { return _mm256_setzero_ps(); }
 static inline vec vec_all(float x) { return _mm256_set1_ps(x); }

@@ -3,7 +3,7 @@
 #include "kernel/cpu/avx512/vec.h"
 
 #include "core/cpu.h"
-#include "kernel/cpu/vector/grain_f32.h"
+#include "kernel/cpu/vector/operand_f32.h"
 #include "kernel/cpu/vector/gemm.h"
 #include "kernel/cpu/vector/backward.h"
 #include "kernel/cpu/vector/forward.h"

@@ -9,9 +9,9 @@
 
 typedef __m512 vec;
 
-/* A matrix product keeps TILE_ROWS x TILE_VECS sums in registers: 24 of the 32, beside 4 vectors of
+/* A matrix product keeps MR x TILE_VECS sums in registers: 24 of the 32, beside 4 vectors of
  * B and one of A. */
-enum { LANES = 16, TILE_ROWS = 6, TILE_VECS = 4 };
+enum { LANES = 16, MR = 6, TILE_VECS = 4 };
 
 static inline vec vec_zero(void) { return _mm512_setzero_ps(); }
 static inline vec vec_all(float x) { return _mm512_set1_ps(x); }

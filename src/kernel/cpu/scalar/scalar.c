@@ -136,7 +136,7 @@ static void fold_run(struct row *row, const struct ra__view *view, const struct 
     for (int64_t from = lo, to; from < hi; from = to) {
         to = ra__min(ra__block_first(run, from, BLOCK) + BLOCK, hi);
         fold(row, view, run, from, to);
-        ra__breathe(view);
+        ra__kernel_poll(view);
     }
 }
 
@@ -236,7 +236,7 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
         if (ra__lse_weightless(row->lse)) continue;
         for (int64_t j = lo; j < hi; j++) {
             differentiate(job, row, &view->runs[n], j);
-            if (j % BLOCK == 0) ra__breathe(view);
+            if (j % BLOCK == 0) ra__kernel_poll(view);
         }
     }
 }

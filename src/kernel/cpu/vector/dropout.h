@@ -23,10 +23,10 @@ struct dropout {
 
 static struct dropout dropout_carve(struct arena *arena)
 {
-    struct dropout drop = { .word = carve(arena, 4 * BLOCK, sizeof(uint32_t)) };
-    drop.group = carve(arena, BLOCK, sizeof(uint32_t));
-    drop.place = carve(arena, BLOCK, sizeof(int32_t));
-    drop.drawn = carve(arena, BLOCK, sizeof(uint32_t));
+    struct dropout drop = { .word = reserve(arena, 4 * BLOCK, sizeof(uint32_t)) };
+    drop.group = reserve(arena, BLOCK, sizeof(uint32_t));
+    drop.place = reserve(arena, BLOCK, sizeof(int32_t));
+    drop.drawn = reserve(arena, BLOCK, sizeof(uint32_t));
     return drop;
 }
 
@@ -58,7 +58,7 @@ static void draw(const struct dropout *drop, struct dropout_row row, int count)
 /* Four consecutive keys share a counter. Up to three elements before and after the columns are
  * written too. */
 static void keep_consecutive(const struct dropout *drop, struct dropout_row row, int64_t first,
-                             struct lanes own, float *kept)
+                             struct columns own, float *kept)
 {
     const int skew = (int)(first & 3), count = (own.to - own.from + skew + 3) / 4;
     for (int n = 0; n < count; n++) drop->word[n] = (uint32_t)(first >> 2) + (uint32_t)n;
@@ -77,25 +77,25 @@ static void keep_consecutive(const struct dropout *drop, struct dropout_row row,
 
 /* Finds the counters of keys at any positions, once for all rows: neighbours on a curve often share
  * one. */
-static void group_keys(struct dropout *drop, const int64_t *at, struct lanes seen)
+static void group_keys(struct dropout *drop, const int64_t *at, struct columns seen)
 {
     enum { SLOTS = 2 * BLOCK };
     int32_t table[SLOTS]; /* the number of a group + 1, by a hash of it; 0 = free */
     memset(table, 0, sizeof table);
     drop->groups = 0;
-    for (int lane = seen.from; lane < seen.to; lane++) {
-        uint32_t group = (uint32_t)(at[lane] >> 2), slot = (group * 0x9E3779B1u >> 16) % SLOTS;
+    for (int column = seen.from; column < seen.to; column++) {
+        uint32_t group = (uint32_t)(at[column] >> 2), slot = (group * 0x9E3779B1u >> 16) % SLOTS;
         while (table[slot] && drop->group[table[slot] - 1] != group) slot = (slot + 1) % SLOTS;
         if (!table[slot]) {
             drop->group[drop->groups] = group;
             table[slot] = ++drop->groups;
         }
-        drop->place[lane] = (int32_t)(at[lane] & 3) * BLOCK + table[slot] - 1;
+        drop->place[column] = (int32_t)(at[column] & 3) * BLOCK + table[slot] - 1;
     }
 }
 
 /* Keys that group_keys() has processed. */
-static void keep_scattered(const struct dropout *drop, struct dropout_row row, struct lanes own,
+static void keep_scattered(const struct dropout *drop, struct dropout_row row, struct columns own,
                            float *kept)
 {
     memcpy(drop->word, drop->group, sizeof(uint32_t) * (size_t)drop->groups);

@@ -16,7 +16,7 @@ static inline vec vec_exp2_up(vec y)
     p = vec_fma(p, g, vec_all(0x1.5bc5b4p-3f));
     p = vec_fma(p, g, vec_all(0x1.f5e5acp-2f));
     p = vec_fma(p, g, vec_all(0x1.6a09e4p-1f));
-    return grain_scale2(p, y);
+    return operand_scale2(p, y);
 }
 
 /* 2^x. Rounding the sum costs up to 0.7 (|x| + 1/2) 2^-24 more, as rounding x itself would. */

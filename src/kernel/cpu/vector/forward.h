@@ -23,33 +23,33 @@
 #include "kernel/state.h"
 
 enum {
-    WINDOW = 4,                  /* blocks that stay packed until all row blocks have used them */
-    FORWARD_ROWS = PARTS * ROWS, /* most rows of a job */
+    PANELS = 4, /* blocks that stay packed until all row blocks have used them */
+    FORWARD_ROWS = ROW_BLOCKS * ROW_BLOCK, /* most rows of a job */
 };
 
 /* A packed key block, with the columns that any row of the job sees. */
 struct panel {
     struct key_block block; /* run is NULL if nothing is packed */
     bool finite;            /* all values that were packed are finite */
-    grain *kt;              /* transposed, in micro-panels */
-    grain *v;               /* interleaved, in micro-panels */
+    operand *kt;            /* transposed, in micro-panels */
+    operand *v;             /* interleaved, in micro-panels */
 };
 
 struct forward {
     struct ra__forward_job *job;
     int rows, value_dim; /* value_dim padded */
-    int abreast;         /* rows of a row group */
-    grain *q;            /* rows: [rows][grains(dim)] */
+    int group_rows;      /* rows of a row group */
+    operand *q;          /* rows: [rows][grains(dim)] */
     float *m, *l;        /* [rows] */
     float *acc;          /* [rows][value_dim] */
     float *sums;         /* of several KV heads in a block: [WIDE_ROWS][value_dim] */
     float *scores;       /* [GEMM_ROWS, or as many][LINE] */
-    grain *p;            /* rows: [GEMM_ROWS, or as many][GRAIN_LINE]; the same memory if it fits */
-    struct span *spans;  /* [rows]: the keys of the run that each row sees */
-    struct lanes *seen;  /* [rows]: the columns of the block that each row sees */
-    struct panel panels[WINDOW];
+    operand *p; /* rows: [GEMM_ROWS, or as many][OPERAND_LINE]; the same memory if it fits */
+    struct span *spans;   /* [rows]: the keys of the run that each row sees */
+    struct columns *seen; /* [rows]: the columns of the block that each row sees */
+    struct panel panels[PANELS];
     struct panel *panel; /* the one in use */
-    struct ahead ahead;
+    struct prefetch prefetch;
     struct terms terms;
 };
 
@@ -57,7 +57,7 @@ struct forward {
  * allows, wherever it starts. */
 static inline int64_t panels_for(struct ra__extent most)
 {
-    return most.rows > ROWS ? ra__min(WINDOW, (most.keys + BLOCK - 2) / BLOCK + 1) : 1;
+    return most.rows > ROW_BLOCK ? ra__min(PANELS, (most.keys + BLOCK - 2) / BLOCK + 1) : 1;
 }
 
 static struct forward forward_make(const struct ra__shape *shape, struct ra__extent most,
@@ -68,19 +68,21 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
                                          : 0; /* rows of several KV heads */
     const int64_t lines = ra__max(GEMM_ROWS, together);
     struct forward f = { .value_dim = padded(shape->value_dim) };
-    f.q = carve(arena, (rows + GEMM_PAD) * grains(shape->dim), sizeof(grain));
-    f.m = carve(arena, rows, sizeof(float));
-    f.l = carve(arena, rows, sizeof(float));
-    f.acc = carve(arena, rows * f.value_dim, sizeof(float));
-    f.sums = carve(arena, together * f.value_dim, sizeof(float));
+    f.q = reserve(arena, (rows + GEMM_PAD) * operands(shape->dim), sizeof(operand));
+    f.m = reserve(arena, rows, sizeof(float));
+    f.l = reserve(arena, rows, sizeof(float));
+    f.acc = reserve(arena, rows * f.value_dim, sizeof(float));
+    f.sums = reserve(arena, together * f.value_dim, sizeof(float));
     for (int n = 0; n < panels_for(most); n++) {
-        f.panels[n].kt = carve(arena, BLOCK * grains(shape->dim), sizeof(grain));
-        f.panels[n].v = carve(arena, BLOCK / PER_GRAIN * in_strips(f.value_dim), sizeof(grain));
+        f.panels[n].kt = reserve(arena, BLOCK * operands(shape->dim), sizeof(operand));
+        f.panels[n].v = reserve(arena, BLOCK / PER_OPERAND * in_micro_panels(f.value_dim),
+                                sizeof(operand));
     }
-    f.scores = carve(arena, lines * LINE, sizeof(float));
-    f.p = PER_GRAIN == 1 ? (void *)f.scores : carve(arena, lines * GRAIN_LINE, sizeof(grain));
-    f.spans = carve(arena, rows, sizeof(struct span));
-    f.seen = carve(arena, rows, sizeof(struct lanes));
+    f.scores = reserve(arena, lines * LINE, sizeof(float));
+    f.p = PER_OPERAND == 1 ? (void *)f.scores
+                           : reserve(arena, lines * OPERAND_LINE, sizeof(operand));
+    f.spans = reserve(arena, rows, sizeof(struct span));
+    f.seen = reserve(arena, rows, sizeof(struct columns));
     f.terms = terms_make(arena, rows, false);
     return f;
 }
@@ -92,7 +94,7 @@ static struct forward forward_make(const struct ra__shape *shape, struct ra__ext
  * need m exact: then the largest weight, often the one that matters, is exactly 1. */
 static inline float reference(float largest)
 {
-    return PER_GRAIN == 1 ? vec_first(vec_ceil(vec_all(largest))) : largest;
+    return PER_OPERAND == 1 ? vec_first(vec_ceil(vec_all(largest))) : largest;
 }
 
 /* Raises m and rescales the sums so far. */
@@ -106,7 +108,7 @@ static void raise_maximum(struct forward *f, int row, float m)
 
 /* The largest of the columns `all`, whole vectors, or -inf. In four chains, because the latency of
  * a maximum is four times its throughput. */
-static inline float largest_of(const float *x, struct lanes all)
+static inline float largest_of(const float *x, struct columns all)
 {
     vec most[4];
     for (int n = 0; n < 4; n++) most[n] = vec_all(-INFINITY);
@@ -119,10 +121,10 @@ static inline float largest_of(const float *x, struct lanes all)
 
 /* Sets the hidden scores of a row to -inf, among the columns `all`, and raises its maximum to the
  * largest of the others. NaN does not raise it; it enters through its weight. */
-static void raise_row(struct forward *f, int row, float *x, struct lanes all)
+static void raise_row(struct forward *f, int row, float *x, struct columns all)
 {
-    fill(x, (struct lanes){ all.from, f->seen[row].from }, -INFINITY);
-    fill(x, (struct lanes){ f->seen[row].to, all.to }, -INFINITY);
+    fill(x, (struct columns){ all.from, f->seen[row].from }, -INFINITY);
+    fill(x, (struct columns){ f->seen[row].to, all.to }, -INFINITY);
     float m = reference(largest_of(x, all) * f->terms.rest);
     if (m > f->m[row]) raise_maximum(f, row, m);
 }
@@ -136,9 +138,9 @@ static inline float shift_of(float m)
 }
 
 /* The weights of SPAN scores, added to one sum for even and one for odd vectors: two chains. */
-static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN], vec *sum)
+static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_OPERAND], vec *sum)
 {
-    for (int g = 0; g < PER_GRAIN; g++) {
+    for (int g = 0; g < PER_OPERAND; g++) {
         p[g] = vec_exp2_up(vec_fma(vec_load(x + g * LANES), factor, shift));
         sum[g] = vec_add(sum[g], p[g]);
     }
@@ -147,35 +149,35 @@ static inline void weigh(const float *x, vec factor, vec shift, vec p[PER_GRAIN]
 /* The factor that scores still need. m is rounded to f32, and beyond 2^26 its neighbours are 8 or
  * more apart. There a score times its factor must be rounded like m before m is subtracted;
  * otherwise weights would be off by powers of two, and end as inf or all 0. */
-static inline float settle_factor(const struct forward *f, int row, float *x, struct lanes all)
+static inline float apply_factor(const struct forward *f, int row, float *x, struct columns all)
 {
     if (fabsf(f->m[row]) < 0x1p26f) return f->terms.rest;
-    scale_row(x + all.from, f->terms.rest, lanes_count(all));
+    scale_row(x + all.from, f->terms.rest, columns_count(all));
     return 1.0f;
 }
 
 /* Replaces the scores of a row by weights relative to its maximum. */
-static void weigh_row(struct forward *f, int row, float *x, grain *to, struct lanes all)
+static void weigh_row(struct forward *f, int row, float *x, operand *to, struct columns all)
 {
-    const vec factor = vec_all(settle_factor(f, row, x, all));
+    const vec factor = vec_all(apply_factor(f, row, x, all));
     const vec shift = vec_all(shift_of(f->m[row]));
-    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
+    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_OPERAND];
     for (int i = all.from; i < all.to; i += SPAN) {
         weigh(x + i, factor, shift, p, sum);
-        grain_store(to + i / PER_GRAIN, grain_line(p));
+        operand_store(to + i / PER_OPERAND, operand_row(p));
     }
     f->l[row] += vec_sum(vec_add(sum[0], sum[1]));
 }
 
 /* The same, with dropout. */
-static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, struct lanes all)
+static void weigh_and_drop(struct forward *f, int row, float *x, operand *to, struct columns all)
 {
-    const vec factor = vec_all(settle_factor(f, row, x, all));
+    const vec factor = vec_all(apply_factor(f, row, x, all));
     const vec shift = vec_all(shift_of(f->m[row]));
-    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_GRAIN];
+    vec sum[2] = { vec_zero(), vec_zero() }, p[PER_OPERAND];
     for (int i = all.from; i < all.to; i += SPAN) {
         weigh(x + i, factor, shift, p, sum);
-        for (int g = 0; g < PER_GRAIN; g++) vec_store(x + i + g * LANES, p[g]);
+        for (int g = 0; g < PER_OPERAND; g++) vec_store(x + i + g * LANES, p[g]);
     }
     f->l[row] += vec_sum(vec_add(sum[0], sum[1]));
     drop_row(&f->terms, row, f->seen[row], x);
@@ -185,33 +187,33 @@ static void weigh_and_drop(struct forward *f, int row, float *x, grain *to, stru
 /* ---- Blocks ---------------------------------------------------------------------------------- */
 
 /* A row group and the columns that any of its rows sees. */
-struct group {
+struct row_group {
     int row, count;
-    struct lanes hull, all; /* all: extended to whole vectors */
+    struct columns hull, all; /* all: extended to whole vectors */
 };
 
-static struct group group_at(const struct forward *f, int row, int count)
+static struct row_group row_group_at(const struct forward *f, int row, int count)
 {
-    struct group g = { row, count, lanes_hull(f->seen + row, count), { 0, 0 } };
-    if (!lanes_none(g.hull)) g.all = lanes_strips(g.hull);
+    struct row_group g = { row, count, columns_hull(f->seen + row, count), { 0, 0 } };
+    if (!columns_none(g.hull)) g.all = columns_micro_panels(g.hull);
     return g;
 }
 
 /* scores = q kt */
-static void score_group(const struct forward *f, const struct group *g)
+static void score_group(const struct forward *f, const struct row_group *g)
 {
     const int dim = f->job->view.shape->dim;
     gemm(&(struct product){
         .m = g->count,
-        .n = lanes_count(g->all),
+        .n = columns_count(g->all),
         .depth = depth_of(dim),
-        .a = { f->q + (int64_t)g->row * grains(dim), grains(dim) },
-        .b = { f->panel->kt + turned_at(g->all.from, dim), STRIP, turned_strip(dim) },
+        .a = { f->q + (int64_t)g->row * operands(dim), operands(dim) },
+        .b = { f->panel->kt + transposed_at(g->all.from, dim), NR, transposed_panel(dim) },
         .c = { f->scores + g->all.from, LINE } });
 }
 
 /* Scores to weights, in two passes: the maxima of several rows overlap, and so do their weights. */
-static void soften_group(struct forward *f, const struct group *g)
+static void weigh_group(struct forward *f, const struct row_group *g)
 {
     for (int r = 0; r < g->count; r++) {
         const int row = g->row + r;
@@ -221,59 +223,60 @@ static void soften_group(struct forward *f, const struct group *g)
     }
     for (int r = 0; r < g->count; r++) {
         float *x = f->scores + r * LINE;
-        grain *p = f->p + r * GRAIN_LINE;
+        operand *p = f->p + r * OPERAND_LINE;
         if (f->terms.dropout) weigh_and_drop(f, g->row + r, x, p, g->all);
         else weigh_row(f, g->row + r, x, p, g->all);
     }
 }
 
 /* acc += p v */
-static void gather_group(const struct forward *f, const struct group *g)
+static void gather_group(const struct forward *f, const struct row_group *g)
 {
-    const struct lanes hull = GEMM_DEPTH > 1 ? g->all : g->hull;
-    const int from = hull.from / PER_GRAIN, to = (hull.to + PER_GRAIN - 1) / PER_GRAIN;
+    const struct columns hull = GEMM_DEPTH > 1 ? g->all : g->hull;
+    const int from = hull.from / PER_OPERAND, to = (hull.to + PER_OPERAND - 1) / PER_OPERAND;
     gemm(&(struct product){ .m = g->count,
                             .n = f->value_dim,
                             .depth = to - from,
-                            .a = { f->p + from, GRAIN_LINE },
-                            .b = { f->panel->v + from * STRIP, STRIP, STACKED_STRIP },
+                            .a = { f->p + from, OPERAND_LINE },
+                            .b = { f->panel->v + from * NR, NR, INTERLEAVED_PANEL },
                             .c = { row_of(f->acc, g->row, f->value_dim), f->value_dim },
                             .add = true });
 }
 
 /* An infinite or NaN value must not be multiplied by the weight 0 of a row that does not see it:
  * then rows are folded one by one, each with its own values, zeros in place of the hidden ones. */
-static void fold_apart(struct forward *f, struct part part)
+static void fold_row_by_row(struct forward *f, struct row_block row_block)
 {
     const struct ra__view *view = &f->job->view;
     const struct panel *panel = f->panel;
-    for (int row = part.row; row < part.end; row++) {
-        struct group g = group_at(f, row, 1);
-        if (lanes_none(g.hull)) continue;
+    for (int row = row_block.row; row < row_block.end; row++) {
+        struct row_group g = row_group_at(f, row, 1);
+        if (columns_none(g.hull)) continue;
         score_group(f, &g);
-        soften_group(f, &g);
-        stack_shown(&f->terms, &view->v, &panel->block, f->seen[row], view->shape->value_dim,
-                    panel->v);
+        weigh_group(f, &g);
+        interleave_visible(&f->terms, &view->v, &panel->block, f->seen[row], view->shape->value_dim,
+                           panel->v);
         gather_group(f, &g);
     }
 }
 
-static void fold_groups(struct forward *f, struct part part)
+static void fold_groups(struct forward *f, struct row_block row_block)
 {
-    for (int row = part.row; row < part.end; row += f->abreast) {
-        struct group g = group_at(f, row, (int)ra__min(f->abreast, part.end - row));
-        look_ahead(&f->ahead, row + f->abreast - part.row, part.end - part.row);
-        if (lanes_none(g.hull)) continue;
+    for (int row = row_block.row; row < row_block.end; row += f->group_rows) {
+        struct row_group g = row_group_at(f, row, (int)ra__min(f->group_rows, row_block.end - row));
+        prefetch_keys(&f->prefetch, row + f->group_rows - row_block.row,
+                      row_block.end - row_block.row);
+        if (columns_none(g.hull)) continue;
         score_group(f, &g);
-        soften_group(f, &g);
+        weigh_group(f, &g);
         gather_group(f, &g);
     }
 }
 
 /* The row block that starts at `row`. */
-static inline struct part part_at(int row, int rows)
+static inline struct row_block row_block_at(int row, int rows)
 {
-    return (struct part){ row, (int)ra__min(row + ROWS, rows) };
+    return (struct row_block){ row, (int)ra__min(row + ROW_BLOCK, rows) };
 }
 
 static inline bool panel_holds(const struct panel *panel, const struct ra__key_run *run,
@@ -288,19 +291,20 @@ static void pack_panel(const struct forward *f, const struct key_block *block, s
     const struct ra__view *view = &f->job->view;
     const struct ra__shape *shape = view->shape;
     panel->block = *block;
-    panel->block.seen = (struct lanes){ BLOCK, 0 };
+    panel->block.seen = (struct columns){ BLOCK, 0 };
     for (int row = 0; row < f->rows; row++)
-        panel->block.seen = lanes_join(panel->block.seen, lanes_of(f->spans[row], block->first));
-    turn_block(shape->dtype, &view->k, &panel->block, shape->dim, panel->kt);
+        panel->block.seen = columns_join(panel->block.seen,
+                                         columns_of(f->spans[row], block->first));
+    transpose_block(shape->dtype, &view->k, &panel->block, shape->dim, panel->kt);
     panel->finite = all_finite(
-        stack_block(shape->dtype, &view->v, &panel->block, shape->value_dim, panel->v));
+        interleave_block(shape->dtype, &view->v, &panel->block, shape->value_dim, panel->v));
 }
 
-static void fold_block(struct forward *f, const struct key_block *block, struct part part)
+static void fold_block(struct forward *f, const struct key_block *block, struct row_block row_block)
 {
     if (!panel_holds(f->panel, block->run, block->first)) pack_panel(f, block, f->panel);
-    if (f->panel->finite) fold_groups(f, part);
-    else fold_apart(f, part);
+    if (f->panel->finite) fold_groups(f, row_block);
+    else fold_row_by_row(f, row_block);
 }
 
 /* Can the job run without panels? Keys that terms hide need their own values. */
@@ -315,15 +319,15 @@ static void fold_thin(struct forward *f, const struct key_block *block)
 {
     _Static_assert((int)THIN_ROWS <= (int)GEMM_ROWS, "there are no more rows of scores");
     const struct ra__view *view = &f->job->view;
-    const struct group g = { 0, f->rows, block->seen, lanes_whole(block->seen) };
+    const struct row_group g = { 0, f->rows, block->seen, columns_whole(block->seen) };
     thin_score(view, block, f->q, f->rows, f->scores);
-    soften_group(f, &g);
+    weigh_group(f, &g);
     for (int row = 0, count; row < f->rows; row += count) {
-        const struct lanes own = f->seen[row];
+        const struct columns own = f->seen[row];
         for (count = 1; row + count < f->rows; count++)
             if (f->seen[row + count].from != own.from || f->seen[row + count].to != own.to) break;
-        if (!lanes_none(own))
-            thin_gather(view, block, own, f->p + row * GRAIN_LINE, count,
+        if (!columns_none(own))
+            thin_gather(view, block, own, f->p + row * OPERAND_LINE, count,
                         row_of(f->acc, row, f->value_dim));
     }
 }
@@ -332,34 +336,34 @@ static void fold_thin(struct forward *f, const struct key_block *block)
 static void fold_wide(struct forward *f, const struct key_block *block)
 {
     const struct ra__view *view = &f->job->view;
-    const struct group g = { 0, f->rows, block->seen, lanes_whole(block->seen) };
+    const struct row_group g = { 0, f->rows, block->seen, columns_whole(block->seen) };
     wide_score(view, block, f->q, f->scores);
-    soften_group(f, &g);
+    weigh_group(f, &g);
     wide_gather(view, block, f->p, f->sums, f->acc);
 }
 
 /* Blocks [first, end), one panel each, for one row block after the other. While a row block works
  * on one, the keys of the next are prefetched if they are to be packed then. */
-static void fold_window(struct forward *f, const struct ra__key_run *run, struct span keys,
+static void fold_panels(struct forward *f, const struct ra__key_run *run, struct span keys,
                         int64_t end)
 {
     const struct ra__view *view = &f->job->view;
-    for (struct part part = part_at(0, f->rows); part.row < f->rows;
-         part = part_at(part.end, f->rows)) {
+    for (struct row_block row_block = row_block_at(0, f->rows); row_block.row < f->rows;
+         row_block = row_block_at(row_block.end, f->rows)) {
         f->panel = f->panels;
         for (int64_t at = keys.from; at < keys.to; at += BLOCK, f->panel++) {
-            struct key_block block = see_block(run, at, f->spans, part, f->seen);
-            if (f->terms.any) terms_see(&f->terms, &block, f->seen, part, &f->job->pairs);
+            struct key_block block = see_block(run, at, f->spans, row_block, f->seen);
+            if (f->terms.any) terms_see(&f->terms, &block, f->seen, row_block, &f->job->pairs);
             const bool packs = at + BLOCK < keys.to ? !panel_holds(f->panel + 1, run, at + BLOCK)
-                                                    : part.end == f->rows;
-            f->ahead = ahead_of(view, run, at + BLOCK, packs ? end : 0);
-            if (lanes_none(block.seen)) continue;
-            const unsigned mode = grain_begin();
+                                                    : row_block.end == f->rows;
+            f->prefetch = prefetch_from(view, run, at + BLOCK, packs ? end : 0);
+            if (columns_none(block.seen)) continue;
+            const unsigned mode = operand_begin();
             if (view->kv_heads > 1) fold_wide(f, &block);
             else if (is_thin(f)) fold_thin(f, &block);
-            else fold_block(f, &block, part);
-            grain_end(mode);
-            breathe(view);
+            else fold_block(f, &block, row_block);
+            operand_end(mode);
+            kernel_poll(view);
         }
     }
 }
@@ -367,10 +371,10 @@ static void fold_window(struct forward *f, const struct ra__key_run *run, struct
 static void fold_run(struct forward *f, const struct ra__key_run *run)
 {
     /* one row block needs one panel */
-    const int64_t window = f->rows > ROWS ? WINDOW * BLOCK : BLOCK;
+    const int64_t panel_keys = f->rows > ROW_BLOCK ? PANELS * BLOCK : BLOCK;
     struct span hull = clip_rows(&f->job->view, run, f->spans, &f->job->pairs);
-    for (int64_t at = ra__block_first(run, hull.from, BLOCK); at < hull.to; at += window)
-        fold_window(f, run, (struct span){ at, ra__min(at + window, hull.to) }, hull.to);
+    for (int64_t at = ra__block_first(run, hull.from, BLOCK); at < hull.to; at += panel_keys)
+        fold_panels(f, run, (struct span){ at, ra__min(at + panel_keys, hull.to) }, hull.to);
 }
 
 static void load_state(struct forward *f, int row, int64_t i, int h)
@@ -421,7 +425,7 @@ static void forward(struct ra__forward_job *job, void *workspace)
                                     &(struct arena){ .base = workspace });
     f.job = job;
     f.rows = (int)view->q_count * view->heads;
-    f.abreast = view->crowded ? GEMM_CROWDED : GEMM_ROWS;
+    f.group_rows = view->smt ? GEMM_ROWS_SMT : GEMM_ROWS;
     terms_begin(&f.terms, view);
     pack_rows(view, &view->q, shape->dim, GEMM_PAD, f.q);
     for (int row = 0; row < f.rows; row++)

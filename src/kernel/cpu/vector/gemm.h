@@ -7,13 +7,13 @@
 #include "kernel/cpu/vector/product.h"
 
 enum {
-    ROWS = 256,
-    PARTS = 4,
+    ROW_BLOCK = 256,
+    ROW_BLOCKS = 4,
     BACKWARD_ROWS = 1024,
     BACKWARD_FEW = 256,
-    STRIP = TILE_VECS * LANES,
-    GEMM_ROWS = 4 * TILE_ROWS, /* a micro-panel of B stays in the L1 cache for this many rows */
-    GEMM_CROWDED = GEMM_ROWS,
+    NR = TILE_VECS * LANES,
+    GEMM_ROWS = 4 * MR, /* a micro-panel of B stays in the L1 cache for this many rows */
+    GEMM_ROWS_SMT = GEMM_ROWS,
     GEMM_PAD = 1,
     GEMM_DEPTH = 1,
     THIN_ROWS = 16, /* on Zen 4 */
@@ -24,16 +24,16 @@ static inline void gemm_leave(void) {}
 static inline void gemm_return(void) {}
 
 /* One step of a micro-tile: a row of B times a column of A. */
-static inline __attribute__((always_inline)) void tile_step(vec sum[TILE_ROWS][TILE_VECS],
-                                                            const grain *a, int64_t a_row,
-                                                            const grain *b, const int rows,
+static inline __attribute__((always_inline)) void tile_step(vec sum[MR][TILE_VECS],
+                                                            const operand *a, int64_t a_row,
+                                                            const operand *b, const int rows,
                                                             const int vecs)
 {
     vec line[TILE_VECS];
-    for (int v = 0; v < vecs; v++) line[v] = grain_load(b + v * LANES);
+    for (int v = 0; v < vecs; v++) line[v] = operand_load(b + v * LANES);
     for (int r = 0; r < rows; r++) {
-        vec left = grain_all(a + r * a_row);
-        for (int v = 0; v < vecs; v++) sum[r][v] = grain_dot(left, line[v], sum[r][v]);
+        vec left = operand_broadcast(a + r * a_row);
+        for (int v = 0; v < vecs; v++) sum[r][v] = operand_dot(left, line[v], sum[r][v]);
     }
 }
 
@@ -44,11 +44,11 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
 {
     /* Copies: the compiler must assume that the stores below change *p. */
     const int64_t a_row = p->a.row, b_row = p->b.row, c_row = p->c.row;
-    const grain *a = p->a.at + i * a_row, *b = p->b.at + j / STRIP * p->b.strip;
+    const operand *a = p->a.at + i * a_row, *b = p->b.at + j / NR * p->b.micro_panel;
     float *c = p->c.at + i * c_row + j;
     const bool add = p->add;
 
-    vec sum[TILE_ROWS][TILE_VECS];
+    vec sum[MR][TILE_VECS];
     for (int r = 0; r < rows; r++)
         for (int v = 0; v < vecs; v++) sum[r][v] = vec_zero();
 
@@ -63,11 +63,11 @@ static inline __attribute__((always_inline)) void tile(const struct product *p, 
 }
 
 /* A column of micro-tiles, `vecs` wide: whole ones, then the remaining rows. */
-static inline __attribute__((always_inline)) void strip(const struct product *p, int j,
-                                                        const int vecs)
+static inline __attribute__((always_inline)) void micro_panel(const struct product *p, int j,
+                                                              const int vecs)
 {
     int i = 0;
-    for (; i + TILE_ROWS <= p->m; i += TILE_ROWS) tile(p, i, j, TILE_ROWS, vecs);
+    for (; i + MR <= p->m; i += MR) tile(p, i, j, MR, vecs);
     switch (p->m - i) {
     case 5: tile(p, i, j, 5, vecs); break;
     case 4: tile(p, i, j, 4, vecs); break;
@@ -81,13 +81,13 @@ static inline __attribute__((always_inline)) void strip(const struct product *p,
 /* A micro-panel wider than an ISA's micro-tile has no remainder; its case only has to compile. */
 static void gemm(const struct product *p)
 {
-    _Static_assert(TILE_ROWS == 6 && TILE_VECS <= 4, "strip() and gemm() name every tail");
+    _Static_assert(MR == 6 && TILE_VECS <= 4, "strip() and gemm() name every tail");
     int j = 0;
-    for (; j + TILE_VECS * LANES <= p->n; j += TILE_VECS * LANES) strip(p, j, TILE_VECS);
+    for (; j + TILE_VECS * LANES <= p->n; j += TILE_VECS * LANES) micro_panel(p, j, TILE_VECS);
     switch ((p->n - j) / LANES) {
-    case 3: strip(p, j, TILE_VECS < 3 ? TILE_VECS : 3); break;
-    case 2: strip(p, j, TILE_VECS < 2 ? TILE_VECS : 2); break;
-    case 1: strip(p, j, 1); break;
+    case 3: micro_panel(p, j, TILE_VECS < 3 ? TILE_VECS : 3); break;
+    case 2: micro_panel(p, j, TILE_VECS < 2 ? TILE_VECS : 2); break;
+    case 1: micro_panel(p, j, 1); break;
     default: break;
     }
 }

@@ -14,20 +14,20 @@ enum {
     /* stride of the rows of scores: not a power of two, or rows would alias in caches and store
      * buffers */
     LINE = BLOCK + 16,
-    GRAIN_LINE = BLOCK / PER_GRAIN + 16, /* the same in operands, and whole cache lines */
-    SPAN = LANES * PER_GRAIN,            /* columns that become one vector of operands */
+    OPERAND_LINE = BLOCK / PER_OPERAND + 16, /* the same in operands, and whole cache lines */
+    SPAN = LANES * PER_OPERAND,              /* columns that become one vector of operands */
 };
 
 struct span { /* key indices [from, to) of a run */
     int64_t from, to;
 };
 
-struct lanes { /* columns [from, to) of a block; none if from >= to */
+struct columns { /* columns [from, to) of a block; none if from >= to */
     int from, to;
 };
 
-static inline bool lanes_none(struct lanes lanes) { return lanes.from >= lanes.to; }
-static inline int lanes_count(struct lanes lanes) { return lanes.to - lanes.from; }
+static inline bool columns_none(struct columns columns) { return columns.from >= columns.to; }
+static inline int columns_count(struct columns columns) { return columns.to - columns.from; }
 
 /* Writes the keys of `run` that each row sees to spans[row] and adds their number to *pairs.
  * Returns the smallest span that holds all of them. */
@@ -48,66 +48,68 @@ static struct span clip_rows(const struct ra__view *view, const struct ra__key_r
 }
 
 /* The smallest interval that holds both. */
-static inline struct lanes lanes_join(struct lanes a, struct lanes b)
+static inline struct columns columns_join(struct columns a, struct columns b)
 {
-    if (lanes_none(b)) return a;
-    return (struct lanes){ a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to };
+    if (columns_none(b)) return a;
+    return (struct columns){ a.from < b.from ? a.from : b.from, a.to > b.to ? a.to : b.to };
 }
 
 /* The smallest interval that holds the visible columns of all `rows` rows. */
-static struct lanes lanes_hull(const struct lanes *seen, int rows)
+static struct columns columns_hull(const struct columns *seen, int rows)
 {
-    struct lanes hull = { BLOCK, 0 };
-    for (int r = 0; r < rows; r++) hull = lanes_join(hull, seen[r]);
+    struct columns hull = { BLOCK, 0 };
+    for (int r = 0; r < rows; r++) hull = columns_join(hull, seen[r]);
     return hull;
 }
 
 /* A block of a run. */
 struct key_block {
     const struct ra__key_run *run;
-    int64_t first;     /* index in the run of column 0; may be negative */
-    struct lanes seen; /* by any row of the job; all of these columns have keys */
+    int64_t first;       /* index in the run of column 0; may be negative */
+    struct columns seen; /* by any row of the job; all of these columns have keys */
 };
 
 /* A row block of a job: rows [row, end). */
-struct part {
+struct row_block {
     int row, end;
 };
 
-static inline struct lanes lanes_of(struct span span, int64_t first)
+static inline struct columns columns_of(struct span span, int64_t first)
 {
-    return (struct lanes){ (int)ra__min(ra__max(span.from - first, 0), BLOCK),
-                           (int)ra__min(ra__max(span.to - first, 0), BLOCK) };
+    return (struct columns){ (int)ra__min(ra__max(span.from - first, 0), BLOCK),
+                             (int)ra__min(ra__max(span.to - first, 0), BLOCK) };
 }
 
 /* Writes the columns that each row of a row block sees to seen[row], and finds those that any of
  * them sees. */
 static struct key_block see_block(const struct ra__key_run *run, int64_t first,
-                                  const struct span *spans, struct part part, struct lanes *seen)
+                                  const struct span *spans, struct row_block row_block,
+                                  struct columns *seen)
 {
-    for (int r = part.row; r < part.end; r++) seen[r] = lanes_of(spans[r], first);
-    return (struct key_block){ run, first, lanes_hull(seen + part.row, part.end - part.row) };
+    for (int r = row_block.row; r < row_block.end; r++) seen[r] = columns_of(spans[r], first);
+    return (struct key_block){ run, first,
+                               columns_hull(seen + row_block.row, row_block.end - row_block.row) };
 }
 
 /* Extended to start at a micro-panel, and to whole vectors of operands. */
-static inline struct lanes lanes_strips(struct lanes lanes)
+static inline struct columns columns_micro_panels(struct columns columns)
 {
-    enum { FIRST = (int)STRIP > (int)SPAN ? (int)STRIP : (int)SPAN };
-    return (struct lanes){ lanes.from / FIRST * FIRST, (lanes.to + SPAN - 1) / SPAN * SPAN };
+    enum { FIRST = (int)NR > (int)SPAN ? (int)NR : (int)SPAN };
+    return (struct columns){ columns.from / FIRST * FIRST, (columns.to + SPAN - 1) / SPAN * SPAN };
 }
 
 /* Extended to whole vectors of operands. */
-static inline struct lanes lanes_whole(struct lanes lanes)
+static inline struct columns columns_whole(struct columns columns)
 {
-    return (struct lanes){ lanes.from / SPAN * SPAN, (lanes.to + SPAN - 1) / SPAN * SPAN };
+    return (struct columns){ columns.from / SPAN * SPAN, (columns.to + SPAN - 1) / SPAN * SPAN };
 }
 
 /* Polls, between blocks. The callback may be foreign code that uses the AMX tiles itself. */
-static inline void breathe(const struct ra__view *view)
+static inline void kernel_poll(const struct ra__view *view)
 {
-    if (!view->breathe) return;
+    if (!view->kernel_poll) return;
     gemm_leave();
-    ra__breathe(view);
+    ra__kernel_poll(view);
     gemm_return();
 }
 

@@ -45,11 +45,11 @@ struct terms {
 /* Reserves what any problem may need; terms_begin() finds what a job does need. */
 static struct terms terms_make(struct arena *arena, int64_t rows, bool backward)
 {
-    struct terms t = { .at = carve(arena, BLOCK, sizeof(int64_t)) };
-    t.partly = carve(arena, rows, sizeof(bool));
-    t.addend = carve(arena, BLOCK, sizeof(float));
-    if (backward) t.slope = carve(arena, BLOCK, sizeof(float));
-    float *kept = carve(arena, BLOCK + 2 * LANES, sizeof(float));
+    struct terms t = { .at = reserve(arena, BLOCK, sizeof(int64_t)) };
+    t.partly = reserve(arena, rows, sizeof(bool));
+    t.addend = reserve(arena, BLOCK, sizeof(float));
+    if (backward) t.slope = reserve(arena, BLOCK, sizeof(float));
+    float *kept = reserve(arena, BLOCK + 2 * LANES, sizeof(float));
     if (kept) t.kept = kept + LANES; /* keep_consecutive() writes a few elements on either side */
     t.draws = dropout_carve(arena);
     return t;
@@ -88,9 +88,9 @@ static void place_block(struct terms *t, const struct key_block *block)
     t->consecutive = run->pos_step == 1 && !(terms && terms->origin);
     t->least = INT64_MAX;
     t->most = INT64_MIN;
-    for (int lane = block->seen.from; lane < block->seen.to; lane++) {
-        int64_t at = ra__origin(terms, run->pos + (block->first + lane) * run->pos_step);
-        t->at[lane] = at;
+    for (int column = block->seen.from; column < block->seen.to; column++) {
+        int64_t at = ra__origin(terms, run->pos + (block->first + column) * run->pos_step);
+        t->at[column] = at;
         t->least = ra__min(t->least, at);
         t->most = ra__max(t->most, at);
     }
@@ -98,7 +98,7 @@ static void place_block(struct terms *t, const struct key_block *block)
 
 /* How many of the columns `own` are hidden by a mask that shows positions [from, to). If all of the
  * block is on one side of each end, nothing is counted. */
-static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, int64_t to)
+static int masked_lanes(const struct terms *t, struct columns own, int64_t from, int64_t to)
 {
     if (from <= t->least && t->most < to) return 0;
     if (t->most < from || to <= t->least) return own.to - own.from;
@@ -108,39 +108,39 @@ static int masked_lanes(const struct terms *t, struct lanes own, int64_t from, i
 }
 
 /* Removes the block from the rows that see none of its keys, and masked pairs from *pairs. */
-static void mask_block(struct terms *t, struct key_block *block, struct lanes *seen,
-                       struct part part, int64_t *pairs)
+static void mask_block(struct terms *t, struct key_block *block, struct columns *seen,
+                       struct row_block row_block, int64_t *pairs)
 {
     const struct ra__view *view = t->view;
-    for (int row = part.row, heads; row < part.end; row += heads) {
-        struct lanes own = seen[row];
-        heads = (int)ra__min(view->heads - row % view->heads, part.end - row); /* of a query */
-        if (lanes_none(own)) continue;
+    for (int row = row_block.row, heads; row < row_block.end; row += heads) {
+        struct columns own = seen[row];
+        heads = (int)ra__min(view->heads - row % view->heads, row_block.end - row); /* of a query */
+        if (columns_none(own)) continue;
         int64_t index = query_index(t, row);
         int hidden = masked_lanes(t, own, view->terms->see_from[index], view->terms->see_to[index]);
         bool all = hidden == own.to - own.from;
         *pairs -= (int64_t)heads * hidden;
         for (int h = 0; h < heads; h++) {
             t->partly[row + h] = hidden && !all;
-            if (all) seen[row + h] = (struct lanes){ 0, 0 };
+            if (all) seen[row + h] = (struct columns){ 0, 0 };
         }
     }
-    block->seen = lanes_hull(seen + part.row, part.end - part.row);
+    block->seen = columns_hull(seen + row_block.row, row_block.end - row_block.row);
 }
 
 /* Called for each block that see_block() found. */
-static void terms_see(struct terms *t, struct key_block *block, struct lanes *seen,
-                      struct part part, int64_t *pairs)
+static void terms_see(struct terms *t, struct key_block *block, struct columns *seen,
+                      struct row_block row_block, int64_t *pairs)
 {
     place_block(t, block);
-    if (t->masks) mask_block(t, block, seen, part, pairs);
+    if (t->masks) mask_block(t, block, seen, row_block, pairs);
     if (t->dropout && !t->consecutive) group_keys(&t->draws, t->at, block->seen);
 }
 
 /* ---- Scores ---------------------------------------------------------------------------------- */
 
 /* The bias of the columns a row sees. */
-static void copy_bias(struct terms *t, int row, struct lanes own)
+static void copy_bias(struct terms *t, int row, struct columns own)
 {
     const struct ra__bias *bias = &t->view->bias;
     const int64_t *at = t->at + own.from;
@@ -160,7 +160,7 @@ static void copy_bias(struct terms *t, int row, struct lanes own)
 
 /* Minus slope |p - j|. The difference is taken in integers: of 32 bits if the block is near enough,
  * which every CPU can vectorise. */
-static void lean_addend(struct terms *t, int row, struct lanes own)
+static void lean_addend(struct terms *t, int row, struct columns own)
 {
     const float slope = t->view->terms->alibi[t->view->head + row % t->view->heads];
     const int64_t *at = t->at, p = ra__origin(t->view->terms, query_index(t, row));
@@ -172,7 +172,7 @@ static void lean_addend(struct terms *t, int row, struct lanes own)
         for (int i = own.from; i < own.to; i++) to[i] -= slope * fabsf((float)(p - at[i]));
 }
 
-static void mask_addend(struct terms *t, int row, struct lanes own)
+static void mask_addend(struct terms *t, int row, struct columns own)
 {
     const int64_t index = query_index(t, row);
     const int64_t from = t->view->terms->see_from[index], to = t->view->terms->see_to[index];
@@ -180,11 +180,11 @@ static void mask_addend(struct terms *t, int row, struct lanes own)
         t->addend[i] = ((t->at[i] < from) | (t->at[i] >= to)) ? -INFINITY : t->addend[i];
 }
 
-static void add_row(struct terms *t, int row, struct lanes own, float *x)
+static void add_row(struct terms *t, int row, struct columns own, float *x)
 {
-    const struct lanes busy = lanes_whole(own);
-    fill(t->addend, (struct lanes){ busy.from, own.from }, -INFINITY);
-    fill(t->addend, (struct lanes){ own.to, busy.to }, -INFINITY);
+    const struct columns busy = columns_whole(own);
+    fill(t->addend, (struct columns){ busy.from, own.from }, -INFINITY);
+    fill(t->addend, (struct columns){ own.to, busy.to }, -INFINITY);
     if (t->view->bias.data) copy_bias(t, row, own);
     else fill(t->addend, own, 0.0f);
     if (t->view->terms && t->view->terms->alibi) lean_addend(t, row, own);
@@ -198,9 +198,9 @@ static void add_row(struct terms *t, int row, struct lanes own, float *x)
     }
 }
 
-static void cap_row(const struct terms *t, struct lanes own, float *x)
+static void cap_row(const struct terms *t, struct columns own, float *x)
 {
-    const struct lanes busy = lanes_whole(own);
+    const struct columns busy = columns_whole(own);
     const vec cap = vec_all(t->cap * (float)RA__LOG2_E), factor = vec_all(t->factor);
     for (int i = busy.from; i < busy.to; i += LANES) {
         vec slope;
@@ -211,29 +211,29 @@ static void cap_row(const struct terms *t, struct lanes own, float *x)
 
 /* Replaces the products q.k of a row by scores, over the columns `own` that it sees, extended to
  * whole vectors. */
-static void term_scores(struct terms *t, int row, struct lanes own, float *x)
+static void term_scores(struct terms *t, int row, struct columns own, float *x)
 {
     t->added = t->adds || t->partly[row];
-    if (lanes_none(own)) return;
+    if (columns_none(own)) return;
     if (t->cap != 0.0f) cap_row(t, own, x);
-    else scale_row(x + lanes_whole(own).from, t->factor, lanes_count(lanes_whole(own)));
+    else scale_row(x + columns_whole(own).from, t->factor, columns_count(columns_whole(own)));
     if (t->added) add_row(t, row, own, x);
 }
 
 /* Is a column that the row of the last term_scores() sees hidden by a mask or a bias? */
-static inline bool lane_hidden(const struct terms *t, int lane)
+static inline bool column_hidden(const struct terms *t, int column)
 {
-    return t->added && t->addend[lane] == -INFINITY;
+    return t->added && t->addend[column] == -INFINITY;
 }
 
 /* ---- Weights --------------------------------------------------------------------------------- */
 
 /* Draws the dropout factors of a row's weights to t->kept: over the columns it sees, and 0 up to
  * whole vectors around them. */
-static void draw_row(struct terms *t, int row, struct lanes own)
+static void draw_row(struct terms *t, int row, struct columns own)
 {
     const struct ra__view *view = t->view;
-    const struct lanes busy = lanes_whole(own);
+    const struct columns busy = columns_whole(own);
     const struct dropout_row draws = {
         (uint32_t)ra__origin(view->terms, query_index(t, row)),
         (uint32_t)(view->head + row % view->heads),
@@ -241,30 +241,30 @@ static void draw_row(struct terms *t, int row, struct lanes own)
     };
     if (t->consecutive) keep_consecutive(&t->draws, draws, t->at[own.from], own, t->kept);
     else keep_scattered(&t->draws, draws, own, t->kept);
-    fill(t->kept, (struct lanes){ busy.from, own.from }, 0.0f);
-    fill(t->kept, (struct lanes){ own.to, busy.to }, 0.0f);
+    fill(t->kept, (struct columns){ busy.from, own.from }, 0.0f);
+    fill(t->kept, (struct columns){ own.to, busy.to }, 0.0f);
 }
 
 /* x *= factor over the columns `own`, extended to whole vectors. */
-static void multiply_row(struct lanes own, const float *factor, float *x)
+static void multiply_row(struct columns own, const float *factor, float *x)
 {
-    const struct lanes busy = lanes_whole(own);
+    const struct columns busy = columns_whole(own);
     for (int i = busy.from; i < busy.to; i += LANES)
         vec_store(x + i, vec_mul(vec_load(x + i), vec_load(factor + i)));
 }
 
 /* Applies dropout to the weights of a row. */
-static void drop_row(struct terms *t, int row, struct lanes own, float *p)
+static void drop_row(struct terms *t, int row, struct columns own, float *p)
 {
-    if (lanes_none(own)) return;
+    if (columns_none(own)) return;
     draw_row(t, row, own);
     multiply_row(own, t->kept, p);
 }
 
 /* Sets the hidden columns to 0, whatever they held. */
-static void clear_hidden(const struct terms *t, struct lanes own, float *x)
+static void clear_hidden(const struct terms *t, struct columns own, float *x)
 {
-    const struct lanes busy = lanes_whole(own);
+    const struct columns busy = columns_whole(own);
     for (int i = busy.from; i < busy.to; i += LANES) {
         vec addend = vec_load(t->addend + i);
         vec_store(x + i, vec_below(addend, vec_all(-FLT_MAX), vec_zero(), vec_load(x + i)));
@@ -273,19 +273,21 @@ static void clear_hidden(const struct terms *t, struct lanes own, float *x)
 
 /* ---- Hidden keys that are not finite --------------------------------------------------------- */
 
-/* stack_block() for one row: zeros in place of the keys hidden from it, so that no weight of 0 is
- * multiplied by NaN. Slow, and as rare as a NaN. */
-static void stack_shown(const struct terms *t, const struct ra__matrix *from,
-                        const struct key_block *block, struct lanes own, int n, grain *to)
+/* interleave_block() for one row: zeros in place of the keys hidden from it, so that no weight of 0
+ * is multiplied by NaN. Slow, and as rare as a NaN. */
+static void interleave_visible(const struct terms *t, const struct ra__matrix *from,
+                               const struct key_block *block, struct columns own, int n,
+                               operand *to)
 {
     const ra_dtype dtype = t->view->shape->dtype;
-    const struct lanes all = lanes_strips(block->seen);
+    const struct columns all = columns_micro_panels(block->seen);
     const void *rows[BLOCK];
-    for (int lane = all.from; lane < all.to; lane++) {
-        bool shown = lane >= own.from && lane < own.to && !lane_hidden(t, lane);
-        rows[lane - all.from] = shown ? key_row(dtype, from, block, lane) : NULL;
+    for (int column = all.from; column < all.to; column++) {
+        bool shown = column >= own.from && column < own.to && !column_hidden(t, column);
+        rows[column - all.from] = shown ? key_row(dtype, from, block, column) : NULL;
     }
-    stack_rows(dtype, rows, lanes_count(all), n, to + all.from / PER_GRAIN * STRIP, STACKED_STRIP);
+    interleave_rows(dtype, rows, columns_count(all), n, to + all.from / PER_OPERAND * NR,
+                    INTERLEAVED_PANEL);
 }
 
 #endif

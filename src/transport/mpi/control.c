@@ -18,7 +18,7 @@
 
 #include "core/clock.h"
 
-enum { SIGNS_PER_TIMEOUT = 4, CHECKS_PER_TIMEOUT = 16 };
+enum { HEARTBEATS_PER_TIMEOUT = 4, CHECKS_PER_TIMEOUT = 16 };
 
 /* ---- Telling --------------------------------------------------------------------------------- */
 
@@ -32,74 +32,77 @@ static bool has_left(struct sending *sending)
 
 /* A peer that has not received the last message of the kind yet gets no new one, and false is
  * returned. */
-static bool tell(struct link *link, int to, const struct note *note)
+static bool send_control(struct link *link, int to, const struct control_message *control_message)
 {
     struct peer *peer = &link->peers[to];
-    struct sending *sending = note->kind == NOTE_LIFE ? &peer->life_note : &peer->other_note;
-    size_t bytes = note->kind == NOTE_FAILURE ? sizeof *note : offsetof(struct note, reason);
+    struct sending *sending = control_message->kind == CONTROL_HEARTBEAT ? &peer->heartbeat_message
+                                                                         : &peer->other_message;
+    size_t bytes = control_message->kind == CONTROL_FAILURE
+                       ? sizeof *control_message
+                       : offsetof(struct control_message, reason);
     if (to == link->rank) return true;
     if (!has_left(sending)) return false;
-    sending->note = *note;
-    if (MPI_Isend(&sending->note, (int)bytes, MPI_BYTE, to, TAG_NOTE, link->words,
+    sending->control_message = *control_message;
+    if (MPI_Isend(&sending->control_message, (int)bytes, MPI_BYTE, to, TAG_CONTROL, link->control,
                   &sending->request) != MPI_SUCCESS)
         sending->request = MPI_REQUEST_NULL; /* a peer that cannot be reached will time out */
     return true;
 }
 
 /* True if every peer got one. */
-static bool tell_all(struct link *link, const struct note *note)
+static bool send_control_to_all(struct link *link, const struct control_message *control_message)
 {
     bool all = true;
-    for (int i = 0; i < link->ranks; i++) all = tell(link, i, note) && all;
+    for (int i = 0; i < link->ranks; i++) all = send_control(link, i, control_message) && all;
     return all;
 }
 
 /* Until all control messages are sent, or at most this long. */
 static bool drain(struct link *link, double until)
 {
-    for (double since = ra__now();; mpi_nap(since)) {
+    for (double since = ra__now();; mpi_backoff(since)) {
         bool all = true;
         for (int i = 0; i < link->ranks; i++)
-            all = has_left(&link->peers[i].life_note) && has_left(&link->peers[i].other_note) &&
-                  all;
+            all = has_left(&link->peers[i].heartbeat_message) &&
+                  has_left(&link->peers[i].other_message) && all;
         if (all || ra__now() > until) return all;
     }
 }
 
 /* The latest heartbeat of the rank that this one waits for. */
-static double life_awaited(const struct link *link)
+static double heartbeat_awaited(const struct link *link)
 {
-    double life = link->peers[link->waits_for].life;
+    double heartbeat = link->peers[link->waits_for].heartbeat;
     double floor = link->waits_since > link->back ? link->waits_since : link->back;
-    return life > floor ? life : floor;
+    return heartbeat > floor ? heartbeat : floor;
 }
 
-static void show_life(struct link *link)
+static void send_heartbeat(struct link *link)
 {
     double now = ra__now();
-    if (now - link->last_shown < link->timeout / SIGNS_PER_TIMEOUT) return;
-    link->last_shown = now;
-    struct note note = { .kind = NOTE_LIFE, .culprit = link->rank };
+    if (now - link->last_heartbeat < link->timeout / HEARTBEATS_PER_TIMEOUT) return;
+    link->last_heartbeat = now;
+    struct control_message control_message = { .kind = CONTROL_HEARTBEAT, .waits_on = link->rank };
     if (link->waits_for >= 0) {
         const struct peer *peer = &link->peers[link->waits_for];
-        note.culprit = peer->culprit;
-        note.circle = peer->circle || peer->culprit == link->rank;
-        note.age = now - life_awaited(link);
+        control_message.waits_on = peer->waits_on;
+        control_message.cycle = peer->cycle || peer->waits_on == link->rank;
+        control_message.age = now - heartbeat_awaited(link);
     }
-    tell_all(link, &note);
-    link->resting = false;
+    send_control_to_all(link, &control_message);
+    link->is_idle = false;
 }
 
-void life_rest(void *opaque)
+void control_idle(void *opaque)
 {
     struct link *link = opaque;
-    if (link->resting || atomic_load(&link->failed)) return;
-    const struct note note = { .kind = NOTE_REST };
-    link->resting = tell_all(link, &note);
-    if (link->resting) return;
+    if (link->is_idle || atomic_load(&link->failed)) return;
+    const struct control_message control_message = { .kind = CONTROL_IDLE };
+    link->is_idle = send_control_to_all(link, &control_message);
+    if (link->is_idle) return;
     /* Some peer has not received the last one yet. It gets the next. */
-    drain(link, ra__now() + link->timeout / SIGNS_PER_TIMEOUT);
-    link->resting = tell_all(link, &note);
+    drain(link, ra__now() + link->timeout / HEARTBEATS_PER_TIMEOUT);
+    link->is_idle = send_control_to_all(link, &control_message);
 }
 
 static ra_status lost(struct link *link, int rank, int hop)
@@ -107,20 +110,20 @@ static ra_status lost(struct link *link, int rank, int hop)
     char reason[200];
     snprintf(reason, sizeof reason, "hop %d: no heartbeat from rank %d for %.3g seconds", hop, rank,
              link->timeout);
-    life_fail(link, RA_ERR_TIMEOUT, reason);
+    control_fail(link, RA_ERR_TIMEOUT, reason);
     return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
 }
 
 /* Fails if a rank that was in a call has stopped sending heartbeats. */
-static ra_status look_out(struct link *link)
+static ra_status check_peers(struct link *link)
 {
     double now = ra__now();
     if (now - link->last_check < link->timeout / CHECKS_PER_TIMEOUT) return RA_OK;
     link->last_check = now;
     for (int i = 0; i < link->ranks; i++) {
         const struct peer *peer = &link->peers[i];
-        double heard = peer->heard > link->back ? peer->heard : link->back;
-        if (peer->active && now - heard > link->timeout) return lost(link, i, link->hop);
+        double received = peer->received > link->back ? peer->received : link->back;
+        if (peer->active && now - received > link->timeout) return lost(link, i, link->hop);
     }
     return RA_OK;
 }
@@ -130,20 +133,21 @@ static ra_status look_out(struct link *link)
 static ra_status listen(struct link *link)
 {
     return mpi_check(link,
-                     MPI_Irecv(&link->heard, sizeof link->heard, MPI_BYTE, MPI_ANY_SOURCE, TAG_NOTE,
-                               link->words, &link->listening),
+                     MPI_Irecv(&link->received, sizeof link->received, MPI_BYTE, MPI_ANY_SOURCE,
+                               TAG_CONTROL, link->control, &link->listening),
                      "a receive");
 }
 
-ra_status life_open(struct link *link)
+ra_status control_open(struct link *link)
 {
     for (int i = 0; i < link->ranks; i++) {
-        link->peers[i].life_note.request = link->peers[i].other_note.request = MPI_REQUEST_NULL;
-        link->peers[i].culprit = i;
+        link->peers[i].heartbeat_message.request = link->peers[i].other_message.request =
+            MPI_REQUEST_NULL;
+        link->peers[i].waits_on = i;
     }
     link->listening = MPI_REQUEST_NULL;
-    link->last_shown = link->last_look = ra__now();
-    link->resting = true;
+    link->last_heartbeat = link->last_poll = ra__now();
+    link->is_idle = true;
     link->waits_for = -1;
     return listen(link);
 }
@@ -163,43 +167,45 @@ static void set_failure(struct link *link, int rank, ra_status status, const cha
 static void hear(struct link *link, int from)
 {
     struct peer *peer = &link->peers[from];
-    struct note *note = &link->heard;
-    peer->heard = ra__now();
-    peer->active = note->kind == NOTE_LIFE;
-    switch (note->kind) {
-    case NOTE_LIFE:
-        peer->life = ra__now() - note->age;
-        peer->culprit = note->culprit;
-        peer->circle = note->circle != 0;
+    struct control_message *control_message = &link->received;
+    peer->received = ra__now();
+    peer->active = control_message->kind == CONTROL_HEARTBEAT;
+    switch (control_message->kind) {
+    case CONTROL_HEARTBEAT:
+        peer->heartbeat = ra__now() - control_message->age;
+        peer->waits_on = control_message->waits_on;
+        peer->cycle = control_message->cycle != 0;
         break;
-    case NOTE_FAILURE:
-        note->reason[sizeof note->reason - 1] = '\0';
-        set_failure(link, from, (ra_status)note->status, note->reason);
+    case CONTROL_FAILURE:
+        control_message->reason[sizeof control_message->reason - 1] = '\0';
+        set_failure(link, from, (ra_status)control_message->status, control_message->reason);
         break;
-    case NOTE_FAREWELL: peer->left = true; break;
+    case CONTROL_GOODBYE: peer->left = true; break;
     default: break;
     }
 }
 
 /* Reports a failure of this rank to the others, also one that another of its threads requested. */
-static void tell_failure(struct link *link)
+static void send_failure(struct link *link)
 {
-    if (link->told || !atomic_load(&link->failed)) return;
-    link->told = true;
-    struct note note = { .kind = NOTE_FAILURE, .status = (int32_t)link->failure };
-    snprintf(note.reason, sizeof note.reason, "%.*s", (int)sizeof note.reason - 1, link->reason);
+    if (link->reported || !atomic_load(&link->failed)) return;
+    link->reported = true;
+    struct control_message control_message = { .kind = CONTROL_FAILURE,
+                                               .status = (int32_t)link->failure };
+    snprintf(control_message.reason, sizeof control_message.reason, "%.*s",
+             (int)sizeof control_message.reason - 1, link->reason);
     if (link->failed_rank != link->rank) return; /* they hear it from that rank */
     double limit = link->timeout / 2 < 0.5 ? link->timeout / 2 : 0.5;
     drain(link, ra__now() + limit); /* heartbeats that are still under way */
-    tell_all(link, &note);
+    send_control_to_all(link, &control_message);
     drain(link, ra__now() + limit);
 }
 
-ra_status life_look(struct link *link)
+ra_status control_poll(struct link *link)
 {
     double now = ra__now();
-    if (now - link->last_look > link->timeout / SIGNS_PER_TIMEOUT) link->back = now;
-    link->last_look = now;
+    if (now - link->last_poll > link->timeout / HEARTBEATS_PER_TIMEOUT) link->back = now;
+    link->last_poll = now;
     for (int arrived = 1; arrived && link->listening != MPI_REQUEST_NULL;) {
         MPI_Status status;
         ra_status result = mpi_check(link, MPI_Test(&link->listening, &arrived, &status),
@@ -211,16 +217,16 @@ ra_status life_look(struct link *link)
         if (result != RA_OK) return result;
     }
     if (atomic_load(&link->failed)) {
-        tell_failure(link);
-        return life_failure(link);
+        send_failure(link);
+        return control_failure(link);
     }
-    show_life(link);
-    return look_out(link);
+    send_heartbeat(link);
+    return check_peers(link);
 }
 
 /* ---- Failing --------------------------------------------------------------------------------- */
 
-ra_status life_failure(struct link *link)
+ra_status control_failure(struct link *link)
 {
     pthread_mutex_lock(&link->lock);
     ra_status status = link->failure;
@@ -236,23 +242,23 @@ ra_status life_failure(struct link *link)
     return status;
 }
 
-void life_fail(struct link *link, ra_status status, const char *reason)
+void control_fail(struct link *link, ra_status status, const char *reason)
 {
     set_failure(link, link->rank, status, reason);
-    if (pthread_equal(pthread_self(), atomic_load(&link->owner))) tell_failure(link);
+    if (pthread_equal(pthread_self(), atomic_load(&link->owner))) send_failure(link);
 }
 
-void life_abort(void *opaque, ra_status status, const char *reason)
+void control_abort(void *opaque, ra_status status, const char *reason)
 {
-    life_fail(opaque, status, reason);
+    control_fail(opaque, status, reason);
 }
 
-ra_status life_check(struct link *link, int rank, int hop)
+ra_status control_check(struct link *link, int rank, int hop)
 {
     const struct peer *peer = &link->peers[rank];
-    bool circle = peer->circle || peer->culprit == link->rank;
-    if (ra__now() - life_awaited(link) < link->timeout) return RA_OK;
-    if (!peer->left && !circle) return lost(link, peer->culprit, hop);
+    bool cycle = peer->cycle || peer->waits_on == link->rank;
+    if (ra__now() - heartbeat_awaited(link) < link->timeout) return RA_OK;
+    if (!peer->left && !cycle) return lost(link, peer->waits_on, hop);
     char reason[200];
     if (peer->left)
         snprintf(reason, sizeof reason, "hop %d: rank %d has left the group", hop, rank);
@@ -262,7 +268,7 @@ ra_status life_check(struct link *link, int rank, int hop)
             "hop %d: ranks %d and %d have waited for one another for %.3g seconds; do all ranks "
             "run the same plan?",
             hop, link->rank, rank, link->timeout);
-    life_fail(link, RA_ERR_TIMEOUT, reason);
+    control_fail(link, RA_ERR_TIMEOUT, reason);
     return mpi_fail(RA_ERR_TIMEOUT, "rank %d, %s", link->rank, reason);
 }
 
@@ -276,31 +282,31 @@ static int still_there(const struct link *link)
     return -1;
 }
 
-bool life_farewell(struct link *link)
+bool control_goodbye(struct link *link)
 {
     int peer;
-    const struct note note = { .kind = NOTE_FAREWELL };
+    const struct control_message control_message = { .kind = CONTROL_GOODBYE };
     if (!drain(link, ra__now() + link->timeout)) return false;
-    tell_all(link, &note);
-    link->last_shown = 1e300; /* nothing follows a goodbye */
+    send_control_to_all(link, &control_message);
+    link->last_heartbeat = 1e300; /* nothing follows a goodbye */
     link->waits_since = ra__now();
-    for (double since = link->waits_since; (peer = still_there(link)) >= 0; mpi_nap(since)) {
+    for (double since = link->waits_since; (peer = still_there(link)) >= 0; mpi_backoff(since)) {
         link->waits_for = peer;
-        if (life_look(link) != RA_OK) return false;
-        if (still_there(link) == peer && ra__now() - life_awaited(link) > link->timeout)
+        if (control_poll(link) != RA_OK) return false;
+        if (still_there(link) == peer && ra__now() - heartbeat_awaited(link) > link->timeout)
             return false;
     }
     return drain(link, ra__now() + link->timeout);
 }
 
-void life_close(struct link *link)
+void control_close(struct link *link)
 {
     double until = ra__now() + 0.05;
-    if (!mpi_withdraw(&link->listening, until)) link->stuck = true;
+    if (!mpi_withdraw(&link->listening, until)) link->retained = true;
     for (int i = 0; i < link->ranks; i++) {
         struct peer *peer = &link->peers[i];
-        bool life = mpi_withdraw(&peer->life_note.request, until);
-        bool other = mpi_withdraw(&peer->other_note.request, until);
-        if (!life || !other) link->stuck = true;
+        bool heartbeat = mpi_withdraw(&peer->heartbeat_message.request, until);
+        bool other = mpi_withdraw(&peer->other_message.request, until);
+        if (!heartbeat || !other) link->retained = true;
     }
 }

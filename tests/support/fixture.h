@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lab.h - runs one trial through the public API over a group in this process.
+/* fixture.h - runs one trial through the public API over a group in this process.
  *
- *     lab_open()      reads a problem string, makes synthetic inputs in global order
- *     lab_start()     cuts shards, makes the group and its plans
- *     lab_forward()   fills out and lse in global order
- *     lab_backward()  fills dq, dk, dv likewise
- *     lab_stop()      destroys plans and group; the numbers stay
- *     lab_close()
+ *     fixture_open()      reads a problem string, makes synthetic inputs in global order
+ *     fixture_start()     cuts shards, makes the group and its plans
+ *     fixture_forward()   fills out and lse in global order
+ *     fixture_backward()  fills dq, dk, dv likewise
+ *     fixture_stop()      destroys plans and group; the numbers stay
+ *     fixture_close()
  *
  * Any failure prints the problem string, to be pasted after `ringattn verify`. Every run is
  * compared with its forecast, outputs are poisoned before, and gaps between strides must stay
  * untouched. */
-#ifndef TESTS_SUPPORT_LAB_H
-#define TESTS_SUPPORT_LAB_H
+#ifndef TESTS_SUPPORT_FIXTURE_H
+#define TESTS_SUPPORT_FIXTURE_H
 
 #include "support/test.h"
 
@@ -20,7 +20,7 @@
 #include "harness/data/terms.h"
 #include "harness/problem/trial.h"
 
-struct lab_rank {
+struct fixture_rank {
     ra_plan *plan;
     int64_t counts[2];     /* positions: queries, keys */
     int64_t *positions[2]; /* where the tokens of the shards are in original order */
@@ -32,7 +32,7 @@ struct lab_rank {
     ra_memory memory;
 };
 
-struct lab {
+struct fixture {
     struct trial trial;
     char *line; /* the problem string */
     ra_pattern *pattern;
@@ -46,40 +46,42 @@ struct lab {
     struct view
         whole[TENSOR_COUNT]; /* packed, in global order; inputs may be changed before start */
     ra_group **groups;
-    struct lab_rank *rank;
+    struct fixture_rank *rank;
     size_t pool_threshold;                         /* of the group; 0 = the library's */
     void (*regroup)(ra_group **groups, int ranks); /* changes the group once it is made; NULL */
-    const struct lab *host; /* a started lab whose group this one joins; NULL: one of its own */
+    const struct fixture *host; /* a started lab whose group this one joins; NULL: one of its own */
 };
 
-void lab_open(struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fixture_open(struct fixture *fixture, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* Instead of the trial's partition; takes over both (keys may be NULL where as long as queries). */
-void lab_use_layouts(struct lab *lab, ra_layout *queries, ra_layout *keys);
+void fixture_use_layouts(struct fixture *fixture, ra_layout *queries, ra_layout *keys);
 
-void lab_start(struct lab *lab);
-void lab_forward(struct lab *lab);
-void lab_backward(struct lab *lab);
+void fixture_start(struct fixture *fixture);
+void fixture_forward(struct fixture *fixture);
+void fixture_backward(struct fixture *fixture);
 /* Both, where some rank may fail: the status of the first that did. */
-ra_status lab_try(struct lab *lab);
-void lab_stop(struct lab *lab);
-void lab_close(struct lab *lab); /* also of a started one */
+ra_status lab_try(struct fixture *fixture);
+void fixture_stop(struct fixture *fixture);
+void fixture_close(struct fixture *fixture); /* also of a started one */
 
 /* All of it: start, forward, backward if the trial is one, stop. */
-void lab_run(struct lab *lab);
+void fixture_run(struct fixture *fixture);
 
 /* Fails the test with the problem string and a sentence. */
-void lab_fail(const struct lab *lab, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void fixture_fail(const struct fixture *fixture, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
 
 /* One number of a tensor in global order. */
-double lab_number(const struct lab *lab, enum tensor tensor, int64_t batch, int64_t position,
-                  int64_t head, int64_t d);
+double fixture_number(const struct fixture *fixture, enum tensor tensor, int64_t batch,
+                      int64_t position, int64_t head, int64_t d);
 
 /* Numbers and bytes of a whole tensor. */
-int64_t lab_count(const struct lab *lab, enum tensor tensor);
-size_t lab_bytes(const struct lab *lab, enum tensor tensor);
+int64_t fixture_count(const struct fixture *fixture, enum tensor tensor);
+size_t fixture_bytes(const struct fixture *fixture, enum tensor tensor);
 
 /* Do both hold the same bits? */
-bool lab_same(const struct lab *a, const struct lab *b, enum tensor tensor);
+bool fixture_same(const struct fixture *a, const struct fixture *b, enum tensor tensor);
 
 #endif

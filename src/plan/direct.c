@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* straight.c - the ring of a sparse pattern: what a rank sees of a block comes directly from its
+/* direct.c - the ring of a sparse pattern: what a rank sees of a block comes directly from its
  * owner, packed, and nothing else is sent. Hop h: rank p works on what rank p - h sent it while the
  * tokens of rank p - h - 1 arrive; a hop in which no rank needs anything has no messages.
  *
@@ -27,7 +27,7 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
     return ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_buffer(hop), &b->incoming[owner]);
 }
 
-ra_status ra__straight_forward(struct ra__builder *b)
+ra_status ra__direct_forward(struct ra__builder *b)
 {
     for (int hop = 0; hop < b->ranks; hop++) {
         enum ra__buffer from = hop == 0 ? RA__OWN_KV : ra__key_buffer(hop);
@@ -47,8 +47,9 @@ static ra_status exchange_sums(struct ra__builder *b, int hop)
     if (hop < 2) return RA_OK;
     int owner = ra__peer(b, 1 - hop), reader = ra__peer(b, hop - 1);
     ra__use_buffer(b, RA__SUM_ARRIVED, b->outgoing[reader].rows);
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_HOME, ra__sum_buffer(hop - 1), &b->incoming[owner]));
-    return ra__recv_needs(b, reader, RA__TOPIC_HOME, RA__SUM_ARRIVED, &b->outgoing[reader]);
+    RA__TRY(
+        ra__send_needs(b, owner, RA__TOPIC_RETURN, ra__sum_buffer(hop - 1), &b->incoming[owner]));
+    return ra__recv_needs(b, reader, RA__TOPIC_RETURN, RA__SUM_ARRIVED, &b->outgoing[reader]);
 }
 
 static ra_status attend_keys(struct ra__builder *b, int hop)
@@ -71,7 +72,7 @@ static ra_status add_sums(struct ra__builder *b, int hop)
                          needs);
 }
 
-ra_status ra__straight_backward(struct ra__builder *b)
+ra_status ra__direct_backward(struct ra__builder *b)
 {
     RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
