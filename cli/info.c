@@ -41,6 +41,7 @@ static void print_people(int threads)
     printf("threads      %d for a rank alone; RINGATTN_THREADS or --threads changes it\n", threads);
     printf("dtype auto   the files' dtype; f32 for synthetic data: %s\n", dtype_why);
     printf("\n* the default, + usable, - not usable here\n");
+    print_parts("device");
     for (int i = 0; i < COUNT(kinds); i++) print_parts(kinds[i]);
     printf("\nsystems by name: ringattn info --systems\n");
 }

@@ -48,8 +48,8 @@ struct trial {
     double flops;     /* per second and rank */
     const ra_machine *measured; /* borrowed; NULL = nothing was */
     double gap;                 /* scores of neighbouring quarters of the keys are this far apart */
-    char partition[24], strategy[24], transport[24],
-        kernel[24]; /* kernel "" = the library's choice */
+    char partition[24], strategy[24], transport[24], kernel[24],
+        device[24]; /* "" = the library's choice */
     enum trial_strides strides;
     bool backward;
     bool ones; /* V = 1 everywhere */

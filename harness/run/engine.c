@@ -84,6 +84,7 @@ static int open_groups(struct engine *engine)
 {
     ra_group_options options = wire_options(engine->setup.wire);
     options.threads = (int)engine->trial->threads;
+    options.device = *engine->trial->device ? engine->trial->device : NULL;
     options.context = engine;
     if (engine->setup.trace) options.trace = on_trace;
     ra_status status = engine->joined ? ra_group_join(engine->trial->transport, NULL, &options,

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Follows the three recipes of docs/ADDING.md to the letter, in a copy of the tree: one file and one
-# line of a .list each for a pattern, a kernel and a transport, and the pattern's formula for the
-# oracle. Then builds, and sees that each is listed, used and right. Exits with 77 without a compiler.
+# Follows the four recipes of docs/ADDING.md to the letter, in a copy of the tree: one file and one
+# line of a .list each for a pattern, a kernel, a transport and a backend, and the pattern's formula
+# for the oracle. Then builds, and sees that each is listed, used and right. Exits with 77 without a compiler.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/tests/adding
@@ -55,6 +55,10 @@ sed -i 's/^RA__KERNEL(scalar)$/RA__KERNEL(tiny)\n&/' "$tree/src/kernel/kernel.li
 cp "$here/transport_example.c" "$tree/src/transport/paced.c"
 echo 'RA__TRANSPORT(paced)' >>"$tree/src/transport/transport.list"
 
+mkdir "$tree/src/backend/serial"
+cp "$here/backend_example.c" "$tree/src/backend/serial/serial.c"
+echo 'RA__BACKEND(serial)' >>"$tree/src/backend/backend.list"
+
 # ---- Built, listed, used, right ----
 
 generator=
@@ -72,6 +76,7 @@ listed() { "$build/ringattn" info | grep -Eq "^  [*+] $1( |$)"; }
 expect 'info lists the pattern' listed 'distances:A,B,...'
 expect 'info lists the kernel' listed tiny
 expect 'info lists the transport' listed paced
+expect 'info lists the backend' listed serial
 
 expect 'the pattern is right' "$work/check" distances:4,9 - -
 expect 'the pattern is right with documents' "$work/check" 'distances:4,9;causal;docs=0,20,53' - -
@@ -79,6 +84,8 @@ expect 'the kernel is right' "$work/check" - tiny -
 expect 'the transport is right' "$work/check" - - paced
 expect 'all three are right together' "$work/check" distances:4,9 tiny paced
 
+expect 'verify runs the backend' \
+    "$build/ringattn" verify 'causal n=67 h=4/2 d=16 ring=3 zigzag backward threads=2 device=serial'
 expect 'verify runs the kernel' "$build/ringattn" verify 'causal n=67 h=4/2 d=16 ring=3 zigzag backward kernel=tiny'
 
 expect 'verify runs the pattern' "$build/ringattn" verify 'distances:4,9 n=67 h=4/2 d=16 ring=3 striped backward'
@@ -123,7 +130,7 @@ quoted() {
         code && /^```$/ { exit } code' "$root/docs/ADDING.md" >"$work/quote"
     [ -s "$work/quote" ] && ! diff "$work/quote" "$root/$1" | grep '^<'
 }
-for name in pattern_example.c oracle_example.inc kernel_example.c transport_example.c; do
+for name in pattern_example.c oracle_example.inc kernel_example.c transport_example.c backend_example.c; do
     expect "docs/ADDING.md quotes $name" quoted "tests/adding/$name"
 done
 
