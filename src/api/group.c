@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "backend/cpu/workers.h"
+#include "core/cpu.h"
 #include "exec/share.h"
 
 /* Smaller buffers are cheap to allocate and come in many sizes. Older systems use the same

@@ -2,7 +2,6 @@
 /* arena.c - see arena.h. */
 #include "core/arena.h"
 
-#include <assert.h>
 #include <string.h>
 
 enum { ALIGNMENT = 64 }; /* threads write to different arrays */
@@ -22,7 +21,8 @@ ra_status ra__arena_array(struct ra__arena *arena, int64_t number, size_t bytes,
         count(arena, RA__FOR_BOOKKEEPING, room);
         return RA_OK;
     }
-    assert(room <= arena->room - arena->used); /* the two walks are the same */
+    if (room > arena->room - arena->used) /* never: the two walks are the same */
+        return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes were not counted", room);
     *out = memset(arena->block + arena->used, 0, bytes);
     arena->used += room;
     return RA_OK;

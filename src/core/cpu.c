@@ -2,11 +2,13 @@
 /* cpu.c - CPU features by the compiler's own query, which also asks the operating system. */
 #include "core/cpu.h"
 
+#include <sched.h>
+#include <unistd.h>
+
 #if defined(__x86_64__) || defined(__i386__)
 
 #include <cpuid.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 /* Queried by hand, because some compilers do not know it. It needs nothing of the system beyond
  * what AVX2 needs. */
@@ -67,3 +69,11 @@ bool ra__cpu_bf16_is_slow(void) { return false; }
 bool ra__cpu_has_amx(void) { return false; }
 
 #endif
+
+int ra__cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores > 0 ? (int)cores : 1;
+}

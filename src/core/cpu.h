@@ -13,4 +13,7 @@ bool ra__cpu_has_avx512bf16(void); /* AVX-512 BF16, and all of the above */
 bool ra__cpu_bf16_is_slow(void);   /* are products of bf16 pairs slower than FMA of f32? */
 bool ra__cpu_has_amx(void);        /* AMX-BF16, allowed by the system, and all of the above */
 
+/* The cores this process may use. */
+int ra__cores(void);
+
 #endif

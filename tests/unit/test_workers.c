@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "backend/cpu/workers.h"
+#include "core/cpu.h"
 #include "core/clock.h"
 
 enum { MOST_ITEMS = 5000, MOST_THREADS = 64 };

@@ -262,11 +262,3 @@ void ra__workers_destroy(struct ra__workers *workers)
 }
 
 int ra__workers_threads(const struct ra__workers *workers) { return workers->threads; }
-
-int ra__cores(void)
-{
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 ? (int)cores : 1;
-}

@@ -39,7 +39,4 @@ ra_status ra__workers_run(struct ra__workers *workers, const struct ra__work *wo
  * calling one, and returns whether to continue. */
 bool ra__workers_continue(struct ra__workers *workers, int thread);
 
-/* The cores this process may use. */
-int ra__cores(void);
-
 #endif
