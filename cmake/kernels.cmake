@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-# The CPU kernels: one folder of src/kernel/cpu each, as in folders.cmake. RA__HAVE_<FOLDER> is how
+# The CPU kernels: one folder of src/backend/cpu/kernel each, as in folders.cmake. RA__HAVE_<FOLDER> is how
 # kernel.list knows its rows.
 #
 # Sets RINGATTN_KERNEL_SOURCES and RINGATTN_KERNEL_DEFINITIONS.
 
-ringattn_folders(RINGATTN_KERNEL ${PROJECT_SOURCE_DIR}/src/kernel/cpu RA__HAVE_ "kernel")
+ringattn_folders(RINGATTN_KERNEL ${PROJECT_SOURCE_DIR}/src/backend/cpu/kernel RA__HAVE_ "kernel")

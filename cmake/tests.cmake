@@ -39,7 +39,7 @@ endif()
 
 # The amx kernel once more, on tiles in plain C.
 if("RA__HAVE_AMX=1" IN_LIST RINGATTN_KERNEL_DEFINITIONS)
-    include(${PROJECT_SOURCE_DIR}/src/kernel/cpu/amx/flags.cmake)
+    include(${PROJECT_SOURCE_DIR}/src/backend/cpu/kernel/amx/flags.cmake)
     set_source_files_properties(${PROJECT_SOURCE_DIR}/tests/support/amx_emulated.c
         PROPERTIES COMPILE_OPTIONS "${flags}")
 endif()

@@ -6,7 +6,8 @@
 #          check_layers.sh --self-test   checks that good includes pass and each kind of bad one does not
 #
 # A file of src/ names others as "layer/file.h" (seen from src/), or by bare name in its own folder;
-# the public headers are open to all. A folder inside src/transport is a plug-in with its own rules.
+# the public headers are open to all. A folder inside src/transport is a plug-in with its own rules. The
+# insides of a backend are its own, and its kernels know only core.
 # Outside src/ only the public headers are seen: cli/ works with bench/ and harness/, bench/ with
 # harness/, examples/ with nothing. A file of harness/ names others as "harness/folder/file.h", and
 # the folders have an order of their own. Tests may look everywhere.
@@ -17,11 +18,10 @@ rules='
 core
 pattern     core
 plan        pattern core
-kernel      core
-backend     kernel core
+backend     core
 transport   core
-exec        plan pattern backend transport kernel core
-api         exec plan pattern backend transport kernel core
+exec        plan pattern backend transport core
+api         exec plan pattern backend transport core
 harness/base
 harness/text     base
 harness/files    text base
@@ -74,6 +74,12 @@ check()
         target = name
         sub(/\/.*/, "", target)
         if (!((layer, target) in allowed)) refuse("src/" layer " may include only: " may[layer])
+        else if (folder ~ /^src\/backend\/[^\/]+\/kernel/ && target != "core" &&
+                 name !~ /^backend\/[^\/]+\/kernel\//)
+            refuse("a kernel may include only: kernel core")
+        else if (match(name, /^backend\/[^\/]+\//) &&
+                 index(folder "/", "src/" substr(name, 1, RLENGTH)) != 1)
+            refuse("the insides of a backend are its own")
         else if (match(name, /^transport\/[^\/]+\//) &&
                  index(folder "/", "src/" substr(name, 1, RLENGTH)) != 1)
             refuse("a plug-in is opened at run time and its headers are its own")
@@ -124,11 +130,11 @@ check()
 try()
 {
     rm -rf "$tree"
-    for layer in core pattern plan kernel backend transport exec api; do
+    for layer in core pattern plan backend transport exec api; do
         mkdir -p "$tree/src/$layer"
         echo "/* nothing */" >"$tree/src/$layer/$layer.h"
     done
-    mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/kernel/cpu/isa" \
+    mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/backend/cpu/kernel/isa" \
         "$tree/src/backend/cpu" "$tree/src/device" \
         "$tree/src/transport/plug" "$tree/harness/base" "$tree/harness/text" "$tree/harness/run"
     for header in include/ringattn.h cli/cli.h bench/bench.h harness/base/base.h harness/run/run.h; do
@@ -160,8 +166,8 @@ self_test()
     try 0 src/core/x.c '<sys/types.h>'
     try 0 src/plan/x.c '"pattern/pattern.h"'
     try 0 src/plan/x.c '"plan.h"'
-    try 0 src/kernel/cpu/isa/x.c '"kernel/kernel.h"'
-    try 0 src/backend/cpu/x.c '"kernel/kernel.h"'
+    try 0 src/backend/cpu/kernel/isa/x.c '"backend/cpu/kernel/kernel.h"'
+    try 0 src/backend/cpu/x.c '"backend/cpu/kernel/kernel.h"'
     try 0 src/backend/cpu/x.c '"backend/backend.h"'
     try 0 src/exec/x.c '"transport/transport.h"'
     try 0 src/exec/x.c '"backend/backend.h"'
@@ -178,11 +184,14 @@ self_test()
     try 0 examples/x.c '<ringattn.h>'
     try 1 src/core/x.c '"plan/plan.h"'
     try 1 src/pattern/x.c '"plan/plan.h"'
-    try 1 src/plan/x.c '"kernel/kernel.h"'
+    try 1 src/plan/x.c '"backend/cpu/kernel/kernel.h"'
     try 1 src/plan/x.h '"exec/exec.h"'
-    try 1 src/kernel/x.c '"transport/transport.h"'
-    try 1 src/kernel/cpu/isa/x.c '"pattern/pattern.h"'
-    try 1 src/kernel/cpu/isa/x.c '"backend/backend.h"'
+    try 1 src/backend/cpu/kernel/x.c '"transport/transport.h"'
+    try 1 src/backend/cpu/kernel/isa/x.c '"pattern/pattern.h"'
+    try 1 src/backend/cpu/kernel/isa/x.c '"backend/backend.h"'
+    try 1 src/backend/cpu/kernel/isa/x.c '"backend/cpu/cpu.h"'
+    try 1 src/api/x.c '"backend/cpu/kernel/kernel.h"'
+    try 1 src/backend/x.c '"backend/cpu/cpu.h"'
     try 1 src/backend/cpu/x.c '"plan/plan.h"'
     try 1 src/backend/cpu/x.c '"pattern/pattern.h"'
     try 1 src/backend/cpu/x.c '"transport/transport.h"'

@@ -2,9 +2,9 @@
 /* ceiling.h - the most a machine can do, one unit at a time: multiply-adds of an instruction set,
  * exponentials, bytes read. Kernels are compared with these and are never faster.
  *
- * A folder here is an instruction set with the compiler flags it needs, as in src/kernel/cpu; each
- * file ends in `const struct ceiling` entries that ceiling.list names. They know nothing of
- * attention, clocks and threads. */
+ * A folder here is an instruction set with the compiler flags it needs, as in
+ * src/backend/cpu/kernel; each file ends in `const struct ceiling` entries that ceiling.list names.
+ * They know nothing of attention, clocks and threads. */
 #ifndef BENCH_CEILINGS_CEILING_H
 #define BENCH_CEILINGS_CEILING_H
 

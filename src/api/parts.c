@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "api/handles.h"
-#include "kernel/kernel.h"
 #include "core/version.h"
 #include "pattern/order.h"
 
@@ -21,14 +20,27 @@ static ra_part plain(const char *name, const char *summary, bool chosen)
     return part;
 }
 
+/* The kernels of the first backend, then those of the next. */
+static bool kernel_facts(int index, struct ra__kernel_facts *facts)
+{
+    const struct ra__backend *backend;
+    for (int b = 0; (backend = ra__backend_at(b)); b++) {
+        int count = 0;
+        while (backend->kernel_at && backend->kernel_at(count, facts))
+            if (count++ == index) return true;
+        index -= count;
+    }
+    return false;
+}
+
 static bool kernel_at(int index, ra_part *part)
 {
-    const struct ra__kernel *kernel = ra__kernel_at(index);
-    if (!kernel) return false;
-    *part = plain(kernel->name, kernel->summary, ra__kernel_chosen(kernel));
-    part->usable = kernel->usable();
-    part->dtypes = kernel->dtypes;
-    part->why = ra__kernel_why(kernel);
+    struct ra__kernel_facts facts;
+    if (!kernel_facts(index, &facts)) return false;
+    *part = plain(facts.name, facts.summary, facts.chosen);
+    part->usable = facts.usable;
+    part->dtypes = facts.dtypes;
+    part->why = facts.why;
     return true;
 }
 

@@ -25,7 +25,8 @@ struct ra_state {
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
-    return ra__state_memory_row(&state->sums, state->sums.data, row);
+    return ra__state_row_at(state->sums.data, state->sums.rows, (int)state->sums.form.value_dim,
+                            row);
 }
 
 /* Keys come to a state as the caller has them: in original order, without dropout. */

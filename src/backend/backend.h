@@ -19,6 +19,16 @@
 
 struct ra__kernel; /* one implementation of ATTEND and GRADIENT; the backend's */
 
+/* A kernel as `ringattn info` shows it. */
+struct ra__kernel_facts {
+    const char *name;
+    const char *summary;
+    unsigned dtypes; /* bits 1 << dtype */
+    bool usable;     /* on this machine */
+    bool chosen;     /* the default for some problems */
+    const char *why; /* why it is or is not chosen, as a sentence */
+};
+
 struct ra__device_options {
     int threads;    /* of this rank, with the calling one */
     bool spin, pin; /* as in struct ra__workers_options */
@@ -58,6 +68,8 @@ struct ra__backend {
     ra_status (*choose)(const char *name, const struct ra__shape *shape, bool backward,
                         const struct ra__kernel **out);
     const char *(*kernel_name)(const struct ra__kernel *kernel);
+    /* Its kernels, slowest first; false after the last. NULL: none that are listed. */
+    bool (*kernel_at)(int index, struct ra__kernel_facts *out);
     /* Takes what the programs need from the arena. With a counting arena *prepared stays NULL. */
     ra_status (*prepare)(const struct ra__setup *setup, struct ra__arena *arena, void **prepared);
     /* Gives memory of the device back to the pool; arrays belong to the arena. Accepts NULL and

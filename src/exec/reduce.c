@@ -80,10 +80,10 @@ static ra_status add_up(const struct ra__state_memory *state,
         float *next = i == rank->rank
                           ? state->data
                           : meeting->states + (size_t)(i < rank->rank ? i : i - 1) * floats;
-        for (int64_t row = 0; row < state->rows; row++) {
-            ra__state_merge_row(ra__state_memory_row(state, sum, row),
-                                ra__state_memory_row(state, next, row), (int)state->form.value_dim);
-            if (row % ROWS == 0) RA__TRY(rank->transport->poll(rank->link));
+        for (int64_t row = 0; row < state->rows; row += ROWS) {
+            ra__state_merge_rows(sum, next, state->rows, (int)state->form.value_dim, row,
+                                 ra__min(ROWS, state->rows - row));
+            RA__TRY(rank->transport->poll(rank->link));
         }
     }
     if (sum != state->data) memcpy(state->data, sum, state->bytes);
@@ -93,9 +93,8 @@ static ra_status add_up(const struct ra__state_memory *state,
 void ra__state_memories_merge(const struct ra__state_memory *into,
                               const struct ra__state_memory *from)
 {
-    for (int64_t row = 0; row < into->rows; row++)
-        ra__state_merge_row(ra__state_memory_row(into, into->data, row),
-                            ra__state_memory_row(from, from->data, row), (int)into->form.value_dim);
+    ra__state_merge_rows(into->data, from->data, into->rows, (int)into->form.value_dim, 0,
+                         into->rows);
 }
 
 static ra_status reduce(const struct ra__state_memory *state, struct ra__state_exchange *meeting,

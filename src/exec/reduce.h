@@ -4,7 +4,7 @@
 #define RA__EXEC_REDUCE_H
 
 #include "exec/exec.h"
-#include "kernel/state.h"
+#include "core/state.h"
 
 /* What states must have in common to be added up, and how it is called where they have not. */
 #define RA__STATE_SHAPE_LIST(X)                                                                    \
@@ -29,14 +29,6 @@ struct ra__state_memory {
     int64_t rows; /* batch x queries x heads */
     size_t bytes;
 };
-
-/* A row of a state stored at `data` with the layout of this one. */
-static inline struct ra__state_row ra__state_memory_row(const struct ra__state_memory *state,
-                                                        float *data, int64_t row)
-{
-    return (struct ra__state_row){ data + row, data + state->rows + row,
-                                   data + 2 * state->rows + row * state->form.value_dim };
-}
 
 /* into += from; they have the same form. */
 void ra__state_memories_merge(const struct ra__state_memory *into,

@@ -3,9 +3,9 @@
 #include <math.h>
 
 #include "core/dtype.h"
-#include "kernel/kernel.h"
-#include "kernel/score.h"
-#include "kernel/state.h"
+#include "backend/cpu/kernel/kernel.h"
+#include "backend/cpu/kernel/score.h"
+#include "core/state.h"
 
 /* Everything is read in place, so no scratch memory; a job is one query of up to 64 heads. */
 static size_t workspace(const struct ra__shape *shape, struct ra__extent most, bool backward)

@@ -48,9 +48,9 @@ put_before() {
 put_before '^/[*] What a pattern starts with' 'harness/oracle/mask.c, above the table of rules'
 put_before '[.]word = "prefix:"' 'harness/oracle/mask.c, in the table'
 
-mkdir "$tree/src/kernel/cpu/tiny"
-cp "$here/kernel_example.c" "$tree/src/kernel/cpu/tiny/tiny.c"
-sed -i 's/^RA__KERNEL(scalar)$/RA__KERNEL(tiny)\n&/' "$tree/src/kernel/kernel.list"
+mkdir "$tree/src/backend/cpu/kernel/tiny"
+cp "$here/kernel_example.c" "$tree/src/backend/cpu/kernel/tiny/tiny.c"
+sed -i 's/^RA__KERNEL(scalar)$/RA__KERNEL(tiny)\n&/' "$tree/src/backend/cpu/kernel/kernel.list"
 
 cp "$here/transport_example.c" "$tree/src/transport/paced.c"
 echo 'RA__TRANSPORT(paced)' >>"$tree/src/transport/transport.list"

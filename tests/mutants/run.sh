@@ -27,7 +27,7 @@ mkdir "$tree"
     (cd "$tree" && tar xf -)
 # The bodies of the vector kernels are shared; one instruction set is enough to see them broken. Words
 # of the other are there for kernels that build on them.
-rm "$tree/src/kernel/cpu/avx512/avx512.c"
+rm "$tree/src/backend/cpu/kernel/avx512/avx512.c"
 
 generator=''
 if command -v ninja >/dev/null; then generator='-G Ninja'; fi

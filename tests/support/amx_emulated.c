@@ -7,5 +7,5 @@
 #if RA__HAVE_AMX
 #define RA__AMX_EMULATED 1
 #define ra__kernel_amx job_amx_emulated
-#include "kernel/cpu/amx/amx.c"
+#include "backend/cpu/kernel/amx/amx.c"
 #endif

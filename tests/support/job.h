@@ -13,7 +13,7 @@
 #include "support/test.h"
 
 #include "core/dtype.h"
-#include "kernel/kernel.h"
+#include "backend/cpu/kernel/kernel.h"
 
 /* ---- What to compute ------------------------------------------------------------------------- */
 

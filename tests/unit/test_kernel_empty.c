@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "core/status.h"
-#include "kernel/lse.h"
+#include "backend/cpu/kernel/lse.h"
 
 static void rows_that_see_nothing(void **state)
 {

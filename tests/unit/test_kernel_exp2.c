@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "core/status.h"
-#include "kernel/state.h"
+#include "core/state.h"
 
 /* What exp2.h promises, relative: of itself, and of the sum of x and a half before it. */
 static double exp2_bound(double x) { return (2.4 + 0.7 * (fabs(x) + 0.5)) * 0x1p-24; }

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #include "core/status.h"
-#include "kernel/state.h"
+#include "core/state.h"
 
 static void delta_is_a_row_sum(void **state)
 {

@@ -7,7 +7,7 @@
 
 #include "core/philox.h"
 #include "core/status.h"
-#include "kernel/state.h"
+#include "core/state.h"
 
 static void philox_gives_its_known_answers(void **state)
 {

@@ -4,7 +4,7 @@
 #define RA__BACKEND_CPU_CHUNKS_H
 
 #include "core/dtype.h"
-#include "kernel/kernel.h"
+#include "backend/cpu/kernel/kernel.h"
 
 /* How queries and heads are divided: a job takes up to `heads` query heads of one KV head and up to
  * `queries` queries. Forward results do not depend on it; backward, it decides the order of sums.

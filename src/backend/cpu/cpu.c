@@ -52,6 +52,19 @@ static ra_status cpu_choose(const char *name, const struct ra__shape *shape, boo
 
 static const char *cpu_kernel_name(const struct ra__kernel *kernel) { return kernel->name; }
 
+static bool cpu_kernel_at(int index, struct ra__kernel_facts *out)
+{
+    const struct ra__kernel *kernel = ra__kernel_at(index);
+    if (!kernel) return false;
+    *out = (struct ra__kernel_facts){ .name = kernel->name,
+                                      .summary = kernel->summary,
+                                      .dtypes = kernel->dtypes,
+                                      .usable = kernel->usable(),
+                                      .chosen = ra__kernel_chosen(kernel),
+                                      .why = ra__kernel_why(kernel) };
+    return true;
+}
+
 static ra_status cpu_issue(void *device, void *prepared, const struct ra__order *order,
                            struct ra__event *done)
 {
@@ -98,6 +111,7 @@ const struct ra__backend ra__backend_cpu = {
     .free = cpu_free,
     .choose = cpu_choose,
     .kernel_name = cpu_kernel_name,
+    .kernel_at = cpu_kernel_at,
     .prepare = ra__cpu_prepare,
     .release = ra__cpu_release,
     .issue = cpu_issue,

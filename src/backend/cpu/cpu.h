@@ -11,7 +11,7 @@
 #include "backend/cpu/chunks.h"
 #include "backend/cpu/tasks.h"
 #include "backend/cpu/workers.h"
-#include "kernel/kernel.h"
+#include "backend/cpu/kernel/kernel.h"
 
 extern const struct ra__backend ra__backend_cpu;
 

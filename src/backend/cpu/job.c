@@ -2,7 +2,7 @@
 /* job.c - one job: where the numbers of its queries and keys are, and the call of the kernel. */
 #include "backend/cpu/cpu.h"
 
-#include "kernel/state.h"
+#include "core/state.h"
 
 struct ra__chunks ra__chunks_of(const struct ra__cpu_program *program,
                                 const struct ra__plan_row *row)

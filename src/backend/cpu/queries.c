@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* queries.c - steps over the caller's queries: DELTA and SINKS. */
 #include "backend/cpu/cpu.h"
-#include "kernel/lse.h"
+#include "backend/cpu/kernel/lse.h"
 
 struct delta {
     const struct ra__running *run;
