@@ -109,17 +109,18 @@ walks() { # walks KIND/NAME
     cmake --build "$build" --parallel "$jobs" --target "test_$(echo "$1" | tr / _)" && "$build/tests/$1"
 }
 if [ -f /usr/include/cmocka.h ]; then
-    expect 'unit/pattern passes with one more pattern' walks unit/pattern
+    expect 'unit/pattern_text passes with one more pattern' walks unit/pattern_text
+    expect 'unit/pattern_rows passes with one more pattern' walks unit/pattern_rows
     expect 'unit/plan passes with one more pattern' walks unit/plan
     expect 'unit/kernel_shapes passes with one more kernel' walks unit/kernel_shapes
     expect 'unit/kernel_bits passes with one more kernel' walks unit/kernel_bits
-    expect 'unit/terms passes with one more kernel' walks unit/terms
+    expect 'unit/terms_shapes passes with one more kernel' walks unit/terms_shapes
     export RINGATTN_TEST_TRANSPORT=paced
     expect 'fault/order passes over the transport' walks fault/order
     expect 'fault/fail passes over the transport' walks fault/fail
     unset RINGATTN_TEST_TRANSPORT
 else
-    echo 'skip  unit/pattern, unit/kernel_*, unit/terms and fault: cmocka is not installed'
+    echo 'skip  unit/pattern_*, unit/kernel_*, unit/terms_* and fault: cmocka is not installed'
 fi
 
 # ---- The page ----

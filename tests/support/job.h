@@ -144,7 +144,6 @@ struct job_pair job_pair_of(const struct job_world *w, int64_t i, int h,
 /* Where a position was before the order, and what dropout decides on two of those. */
 int64_t job_origin_of(const struct job_world *w, int64_t index);
 bool job_kept(const struct job_world *w, int64_t query, int64_t key, int h);
-void job_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4]);
 
 /* Fills want_*, size_*, weighed_*, lse and delta; the other only the output and LSE of a row. */
 void job_reference(struct job_world *w);

@@ -6,30 +6,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- Philox, once more: as its authors define it, and apart from core/philox.h --------------- */
-
-void job_philox(const uint32_t key[2], const uint32_t counter[4], uint32_t out[4])
-{
-    uint32_t k[2] = { key[0], key[1] };
-    memcpy(out, counter, 16);
-    for (int round = 0; round < 10; round++) {
-        uint64_t left = UINT64_C(0xD2511F53) * out[0], right = UINT64_C(0xCD9E8D57) * out[2];
-        const uint32_t next[4] = { (uint32_t)(right >> 32) ^ out[1] ^ k[0], (uint32_t)right,
-                                   (uint32_t)(left >> 32) ^ out[3] ^ k[1], (uint32_t)left };
-        memcpy(out, next, 16);
-        k[0] += 0x9E3779B9u;
-        k[1] += 0xBB67AE85u;
-    }
-}
+#include "harness/base/philox.h"
 
 bool job_kept(const struct job_world *w, int64_t query, int64_t key, int h)
 {
-    const uint32_t seeds[2] = { (uint32_t)w->terms.seed, (uint32_t)(w->terms.seed >> 32) };
     const uint32_t counter[4] = { (uint32_t)(key / 4), (uint32_t)query, (uint32_t)(w->head + h),
                                   (uint32_t)w->batch };
-    uint32_t words[4];
-    job_philox(seeds, counter, words);
-    return words[key % 4] >= w->terms.drop_below;
+    return philox_word(w->terms.seed, counter, (int)(key % 4)) >= w->terms.drop_below;
 }
 
 /* ---- The reference: attention in double, straight from its definition ------------------------ */

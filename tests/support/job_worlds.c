@@ -12,6 +12,20 @@ const struct ra__key_run job_many_runs[JOB_MANY_RUNS] = {
     { 2, 1, 1023, 2, 3, JOB_FULL },
 };
 
+const struct ra__key_run job_term_runs[JOB_TERM_RUNS] = {
+    { 0, 1, 37, 1, 200, { 64, 64 } },   { 5, 3, 11, 4, 70, JOB_FULL },
+    { 200, 1, 0, 1, 1, JOB_FULL },      { 1, 2, 300, 1, 90, JOB_CAUSAL },
+    { 0, 1, 130, 1, 130, { 0, 0 } },    { 7, 1, 900, 7, 80, JOB_CAUSAL },
+    { 3, 1, 63, 3, 129, { 200, -10 } }, { 0, 1, 50, 1, 0, JOB_FULL },
+    { 2, 1, 1023, 2, 3, JOB_FULL },
+};
+
+const int job_term_kinds[JOB_TERM_KINDS] = { JOB_SOFTCAP, JOB_ALIBI,
+                                             JOB_BIAS,    JOB_HIDE,
+                                             JOB_SINKS,   JOB_DROPOUT,
+                                             JOB_ORDER,   JOB_ORDER | JOB_ALIBI,
+                                             JOB_ALL,     (JOB_ALL & ~JOB_BIAS) | JOB_HIDE };
+
 const struct ra__key_run job_block_runs[JOB_BLOCK_RUNS] = { { 0, 1, 90, 1, 1500, JOB_CAUSAL },
                                                             { 7, 2, 40, 1, 600, { 300, 5 } } };
 
