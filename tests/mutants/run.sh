@@ -31,8 +31,14 @@ rm "$tree/src/backend/cpu/kernel/avx512/avx512.c"
 
 generator=''
 if command -v ninja >/dev/null; then generator='-G Ninja'; fi
+# A mutant's file is compiled again when it is put back. With ccache that costs nothing.
+launcher=''
+if command -v ccache >/dev/null; then
+    launcher='-DCMAKE_C_COMPILER_LAUNCHER=ccache'
+    export CCACHE_DIR="$work/ccache"
+fi
 # shellcheck disable=SC2086
-cmake -S "$tree" -B "$build" $generator -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
+cmake -S "$tree" -B "$build" $generator $launcher -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
     -DRINGATTN_WERROR=OFF -DRINGATTN_BUILD_EXAMPLES=OFF -DRINGATTN_BUILD_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
 
 # compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in.
