@@ -28,7 +28,7 @@ test: ## build everything and run the tests; a few minutes at most
 	@tools/install-deps test
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
-	@tools/run-tests test $(BUILD) -j $(JOBS) -LE '^long$$' --timeout 120
+	@tools/run-tests test $(BUILD) -j $(JOBS) -LE '^long$$' --timeout 300
 
 sanitize: ## the unit tests under ASan and UBSan
 	@tools/install-deps test

@@ -39,7 +39,7 @@ void ra__charge(struct ra__account *account, void *memory);
 void ra__free(void *memory);
 
 /* Makes room for one more element after `count` in an array that grows by doubling: returns the
- * array, perhaps moved, or NULL with the old one untouched. */
+ * array, perhaps moved, or NULL with the old one untouched. New elements are not cleared. */
 void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes);
 
 /* *product *= factor; false if it overflows or factor is negative. */

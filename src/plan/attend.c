@@ -20,8 +20,8 @@ static ra_status add_keys(struct ra__builder *b, struct ra__key_run keys)
 {
     if (b->found_count == b->found_room) {
         int room = b->found_room ? 2 * b->found_room : 64;
-        struct ra__key_run *larger = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)room,
-                                                     sizeof *larger);
+        struct ra__key_run *larger = ra__alloc(NULL, RA__FOR_BOOKKEEPING,
+                                               (size_t)room * sizeof *larger);
         if (!larger) return ra__fail(RA_ERR_MEMORY, "plan: %d key runs of a row", room);
         for (int i = 0; i < b->found_count; i++) larger[i] = b->found[i];
         ra__free(b->found);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.h - adds the gradients of the query rows of a job and of the keys they see. Written
- * with the operations of an ISA's vec.h and the operands of grain_*.h, on top of gemm.h, exp2.h,
+ * with the operations of an ISA's vec.h and the operands of operand_*.h, on top of gemm.h, exp2.h,
  * rows.h, pack.h and terms.h.
  *
  * A key block is packed once; then GROUP query rows at a time use it. With the scores of forward,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exp2.h - 2^x for vectors. Written with the operations of an ISA's vec.h and of grain_*.h. */
+/* exp2.h - 2^x for vectors. Written with the operations of an ISA's vec.h and of operand_*.h. */
 #ifndef RA__BACKEND_CPU_KERNEL_VECTOR_EXP2_H
 #define RA__BACKEND_CPU_KERNEL_VECTOR_EXP2_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.h - folds key runs into the running softmax of the query rows of a job. Written with the
- * operations of an ISA's vec.h and the operands of grain_*.h, on top of gemm.h, exp2.h, rows.h,
+ * operations of an ISA's vec.h and the operands of operand_*.h, on top of gemm.h, exp2.h, rows.h,
  * pack.h and terms.h.
  *
  * All rows keep their state in the workspace while the keys pass. A key block is packed once, keys

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gemm.h - the one matrix product that forward and backward use. Operands are those of grain_*.h,
+/* gemm.h - the one matrix product that forward and backward use. Operands are those of operand_*.h,
  * sums are f32. Written with the operations of an ISA's vec.h; knows nothing of attention. */
 #ifndef RA__BACKEND_CPU_KERNEL_VECTOR_GEMM_H
 #define RA__BACKEND_CPU_KERNEL_VECTOR_GEMM_H

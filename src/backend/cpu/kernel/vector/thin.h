@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* thin.h - the products of a job of few query rows, as in decoding, without panels: keys and values
  * are read in place, and all rows use them while they are in registers. Written with the operations
- * of an ISA's vec.h and the operands of grain_*.h; knows nothing of the softmax.
+ * of an ISA's vec.h and the operands of operand_*.h; knows nothing of the softmax.
  *
  * Sums are those of gemm.h to the bit: from 0, in the order of t, one operand_dot() each. A weight
  * is multiplied only with values that its row sees, so nothing hidden from a row can reach it. */

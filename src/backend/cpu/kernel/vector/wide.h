@@ -2,7 +2,7 @@
 /* wide.h - the products of a job of one query and several KV heads whose keys are adjacent in
  * memory, so that they are read as one stream: the same squares as in thin.h, LANES keys of all
  * heads before the next LANES keys, and values in the order of memory. Written with the operations
- * of an ISA's vec.h and the operands of grain_*.h.
+ * of an ISA's vec.h and the operands of operand_*.h.
  *
  * On Zen 4, 8 KV heads of 256 bytes, f32, one thread: 29 GB/s, against 12 head by head; with 4
  * query heads each 26 against 15. Values that are read several tokens at once, as pairs of bf16
