@@ -1,15 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h - what the suites of the verb `bench` share. */
+/* bench.h - what the verb `bench` can do. Each function returns an exit status. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 
-#include "harness/base/complain.h"
-#include "harness/options/flags.h"
-
-/* Of a full run and of --quick. */
-enum { BENCH_RUNS = 11, BENCH_QUICK_RUNS = 3 };
-
-/* The suites; each returns an exit status. */
-int bench_kernels(const struct options *options);
+#include "case.h"
+#include "diff.h"
+#include "runner.h"
 
 #endif

@@ -50,16 +50,16 @@ static const struct verb verbs[] = {
 #if CLI_HAVE_BENCH
     { .name = "bench",
       .bit = VERB_BENCH,
-      .usage = "SUITE [FLAGS]",
+      .usage = "SUITE [FLAGS] | case PROBLEM [FLAGS] | diff A B",
       .run = verb_bench,
-      .summary = "times kernels against the ceilings of this machine",
+      .summary = "times suites of problems; compares two sets of results",
       .about =
-          "The suite kernels measures this machine's ceilings (multiply-adds of each "
-          "instruction set, exponentials, bytes read), then every kernel that works here: "
-          "dtypes, dims 64 and 128, forward and backward alone, full and causal, and one query "
-          "against many keys. Each run is next to a sample of its ceiling, and a percentage is "
-          "the median over the runs. A kernel that is faster than its ceiling fails the "
-          "benchmark." },
+          "Each configuration has a process of its own, warmed up, with a sample of the machine's "
+          "ceiling before each run: a result that is faster than its ceiling, or wrong, fails. "
+          "Figures are medians of 11 runs, fewer where runs are long, with the fastest and the "
+          "slowest. `case` measures one problem and prints its row. `diff` compares two folders of "
+          "results and marks what changed beyond the spread.",
+      .more = bench_help },
 #endif
     { .name = "demo",
       .bit = VERB_DEMO,

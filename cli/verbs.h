@@ -13,4 +13,6 @@ int verb_info(struct options *options);
 int verb_demo(struct options *options);
 int verb_bench(struct options *options);
 
+void bench_help(void); /* the suites */
+
 #endif

@@ -5,12 +5,21 @@
 
 ringattn_folders(RINGATTN_CEILING ${PROJECT_SOURCE_DIR}/bench/ceilings BENCH_HAVE_ "ceiling")
 
-file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c)
-add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES})
+# Rows of results name the commit they were measured with.
+set(generated ${PROJECT_BINARY_DIR}/generated)
+add_custom_target(ringattn_commit BYPRODUCTS ${generated}/commit.c
+    COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DTO=${generated}/commit.c
+            -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake)
+
+file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c bench/suites/*.c bench/report/*.c)
+add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES} ${generated}/commit.c)
+add_dependencies(ringattn_bench ringattn_commit)
 target_include_directories(ringattn_bench PRIVATE ${PROJECT_SOURCE_DIR}/bench)
 target_compile_definitions(ringattn_bench PRIVATE _GNU_SOURCE ${RINGATTN_CEILING_DEFINITIONS})
 target_link_libraries(ringattn_bench PUBLIC ringattn_harness)
 ringattn_flags(ringattn_bench)
+# The baseline multiplies and adds in one instruction, as GEMM libraries do.
+set_source_files_properties(bench/standard.c PROPERTIES COMPILE_OPTIONS -ffp-contract=fast)
 
 # What `make perf` counts; bench/perf/run.sh drives it.
 add_library(ringattn_step STATIC bench/perf/step.c)

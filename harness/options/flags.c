@@ -15,6 +15,7 @@ enum kind {
     SETS_FILE,   /* the same, of a field that may be a file and must be one here */
     SETS_TEXT,   /* a const char * of the options */
     SETS_BYTES,  /* an int64_t, 512M */
+    SETS_POOL,   /* the same, or off: -1 */
     SETS_WHOLE,  /* an int64_t */
     SETS_TIME,   /* a double, seconds */
     SETS_SWITCH, /* a bool of the options */
@@ -76,12 +77,12 @@ static const struct flag {
           "a system by name; stands for other flags, and flags given beside it win; `ringattn "
           "info --systems` lists them"),
     TRIAL(SIZED, PROBLEM, "--tokens", "N", "n", "queries, of synthetic data (4096)"),
-    TRIAL(
-        VERB_BENCH, PROBLEM, "--tokens", "N", "n",
-        "queries and keys, for every kernel (4096; fewer for scalar); decoding: 16 keys for each"),
+    TRIAL(VERB_BENCH, PROBLEM, "--tokens", "N", "n",
+          "kernels: queries and keys (4096; fewer for scalar); decoding: 16 keys for each"),
     TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk",
           "keys, if different from the queries; may be 0"),
-    TRIAL(SIZED | VERB_BENCH, PROBLEM, "--heads", "N", "h", "query heads (8)"),
+    TRIAL(SIZED, PROBLEM, "--heads", "N", "h", "query heads (8)"),
+    TRIAL(VERB_BENCH, PROBLEM, "--heads", "N", "h", "kernels: query heads (8)"),
     TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),
     TRIAL(SIZED, PROBLEM, "--dim", "N", "d", "numbers per head of Q and K (64)"),
     TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, if different"),
@@ -143,9 +144,25 @@ static const struct flag {
           "the kernel to use; `ringattn info` lists them (the fastest usable one)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
           "threads of each rank (the cores divided among the ranks)"),
-    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel", "only this kernel (all usable ones)"),
+    TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel",
+          "kernels: only this kernel (all usable ones)"),
     TRIAL(VERB_BENCH, MACHINE, "--threads", "N", "threads",
-          "only with this many threads (1, and one per core)"),
+          "kernels: only with this many threads (1, and one per core)"),
+    SET(VERB_BENCH, MACHINE, "--runs", "N", SETS_WHOLE, runs, "case: runs that count (11)"),
+    SET(VERB_BENCH, MACHINE, "--seconds", "S", SETS_TIME, seconds,
+        "case: once runs have taken this long together, no further ones (no limit)"),
+    SET(VERB_BENCH, MACHINE, "--limit", "S", SETS_TIME, limit,
+        "case: refused if one run is predicted to take longer"),
+    SET(VERB_BENCH, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
+        "case: budget of each rank; refused with the bytes needed if it is too small"),
+    SET(VERB_BENCH, MACHINE, "--pool", "SIZE", SETS_POOL, pool,
+        "case: plans share buffers of at least this size, or off (16M)"),
+    SET(VERB_BENCH, MACHINE, "--replan", NULL, SETS_SWITCH, replan,
+        "case: a new plan for every run, and its time counts"),
+    SET(VERB_BENCH, MACHINE, "--standard", NULL, SETS_SWITCH, standard,
+        "case: the baseline, with the score matrix in memory"),
+    SET(VERB_BENCH, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
+        "case: a rank that sends no heartbeat for this long is lost (60)"),
     SET(SIZED, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
         "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small"),
     SET(SIZED | VERB_VERIFY, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
@@ -167,9 +184,12 @@ static const struct flag {
         "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
     SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
-        "3 runs instead of 11, of 1024 tokens: not precise"),
+        "few runs of small problems: all suites in two minutes, not precise"),
     SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
-        "write SUITE.jsonl and SUITE.csv into this folder, which is created if necessary"),
+        "write SUITE.jsonl and SUITE.csv into this folder, which is created if necessary; rows "
+        "that this version measured there on this machine are not measured again"),
+    SET(VERB_BENCH, OUTPUT, "--match", "TEXT", SETS_TEXT, match,
+        "only configurations whose section, name or problem contains this"),
     SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
         "memory per rank over several rank counts, e.g. 1,2,4,8, as a table"),
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
@@ -242,6 +262,12 @@ static int set_value(struct options *options, const struct flag *flag, const cha
         if (!*value) return refuse("%s: its value %s is empty", flag->name, flag->argument);
         *(const char **)place = value;
         return EXIT_PASS;
+    case SETS_POOL:
+        if (!strcmp(value, "off")) {
+            *(int64_t *)place = -1;
+            return EXIT_PASS;
+        }
+        return number_bytes(flag->name, value, place);
     case SETS_BYTES: return number_bytes(flag->name, value, place);
     case SETS_WHOLE: return number_whole(flag->name, value, 0, INT32_MAX, place);
     case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
@@ -347,6 +373,7 @@ void flags_help(const struct verb *verb)
 {
     printf("Usage: ringattn %s %s\n\n", verb->name, verb->usage);
     text_wrap(verb->about, 0, 0);
+    if (verb->more) verb->more();
     for (int group = 0; group < GROUPS; group++) {
         bool titled = false;
         for (int i = 0; i < COUNT(flags); i++) {

@@ -23,13 +23,16 @@ struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;           /* files to read */
     const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
-    const char *trace, *mask, *rings;
+    const char *trace, *mask, *rings, *match;
     const char *head;                             /* of the mask: a number, or "all" */
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
     int64_t memory;                               /* bytes per rank; 0 = no limit */
-    int64_t rank, warmup;
+    int64_t rank, warmup, runs;
+    int64_t pool;          /* bytes; -1 = no pool, 0 = the library's default */
+    double seconds, limit; /* of all runs of a benchmark, and of one */
     struct wire wire;
     bool json, quiet, verify, predict, list, quick, explain, systems, deterministic;
+    bool standard, replan;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
     bool given[FLAGS_MOST]; /* by index in the table */
@@ -42,6 +45,7 @@ struct verb {
     const char *summary; /* one line, for the list of verbs */
     const char *about;   /* a paragraph, for its own help */
     int (*run)(struct options *options);
+    void (*more)(void); /* prints what its help has after the paragraph; NULL: nothing */
 };
 
 /* Reads argv after the verb. The options need options_clear() also after a failure. `*help` is set

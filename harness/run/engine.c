@@ -86,6 +86,7 @@ static int open_groups(struct engine *engine)
     options.threads = (int)engine->trial->threads;
     options.device = *engine->trial->device ? engine->trial->device : NULL;
     options.context = engine;
+    options.pool_threshold = engine->setup.pool < 0 ? SIZE_MAX : (size_t)engine->setup.pool;
     if (engine->setup.trace) options.trace = on_trace;
     ra_status status = engine->joined ? ra_group_join(engine->trial->transport, NULL, &options,
                                                       &engine->groups[engine->first])
@@ -227,6 +228,15 @@ static int open_plans(struct engine *engine)
         if (!status) status = interrupt_check();
     }
     return status;
+}
+
+int engine_replan(struct engine *engine)
+{
+    for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
+        ra_plan_destroy(engine->rank[rank].plan);
+        engine->rank[rank].plan = NULL;
+    }
+    return open_plans(engine);
 }
 
 /* Every process learns what the plans of the others say. */

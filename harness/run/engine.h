@@ -35,6 +35,7 @@ struct engine_setup {
     int64_t memory;              /* budget per rank; 0 = none */
     struct wire wire;
     struct trace *trace; /* NULL = none */
+    int64_t pool;        /* least bytes of shared buffers; -1 = none, 0 = the default */
     bool quiet;          /* no progress line */
 };
 
@@ -78,6 +79,9 @@ int engine_open(struct engine *engine, const struct engine_setup *setup);
 int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
 void engine_close(struct engine *engine); /* accepts a half-opened one */
+
+/* Plans anew, as a caller would who keeps no plan. Where ranks are processes, all call it. */
+int engine_replan(struct engine *engine);
 
 /* The shard and the index in it of an original position; NULL if it belongs to another process. */
 const struct view *engine_find(const struct engine *engine, enum tensor tensor, int64_t position,

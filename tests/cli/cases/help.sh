@@ -24,7 +24,8 @@ for pair in \
         --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
         --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
     info:"--json --systems" demo:"--kernel --threads --quiet" \
-    bench:"--tokens --heads --kernel --threads --quick --out --quiet"; do
+    bench:"--tokens --heads --kernel --threads --runs --seconds --limit --memory --pool --replan --standard
+        --timeout --quick --match --out --quiet"; do
     verb=${pair%%:*}
     for flag in ${pair#*:}; do
         if grep -q -e "^  $flag " "$work/help_$verb"; then pass; else fail "help $verb lacks $flag"; fi

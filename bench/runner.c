@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* runner.c - runs suites: each configuration in a process of its own, row after row. */
+#include "runner.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "case.h"
+#include "harness/base/interrupt.h"
+#include "harness/base/machine.h"
+#include "harness/problem/system.h"
+#include "harness/text/progress.h"
+#include "process.h"
+#include "results.h"
+#include "roof.h"
+
+enum { QUICK_RUNS = 5, ARGUMENTS_MOST = 48 };
+
+struct runner {
+    const struct options *options;
+    const struct suite *suite; /* the one that runs */
+    struct results results;
+    char self[4096];
+    double done, todo; /* seconds, roughly, over all suites */
+    int failed;        /* configurations whose result was wrong, too fast, or missing */
+    const char *shown; /* the section whose title was printed last */
+};
+
+/* ---- How long will it take? ------------------------------------------------------------------ */
+
+/* The number after a key of a problem string, or a default. */
+static double number_of(const char *problem, const char *key, double none)
+{
+    char word[16];
+    snprintf(word, sizeof word, " %s=", key);
+    const char *at = strstr(problem, word);
+    return at ? strtod(at + strlen(word), NULL) : none;
+}
+
+/* Pairs of a problem, roughly: sparse patterns see some thousand keys. */
+static double guess_pairs(const char *problem)
+{
+    double n = number_of(problem, "n", 4096.0), keys = number_of(problem, "nk", n);
+    double seen = fmin(keys, 4096.0);
+    if (!strncmp(problem, "full", 4)) seen = keys;
+    if (!strncmp(problem, "causal", 6)) seen = 0.5 * keys;
+    return number_of(problem, "b", 1.0) * number_of(problem, "h", 8.0) * n * seen;
+}
+
+static double guess_seconds(const struct runner *runner, const struct suite *suite,
+                            const struct configuration *c)
+{
+    const double start = 0.3, speed = 5e10 * machine_cores();
+    double limit = runner->options->quick ? suite->quick_seconds : suite->seconds;
+    double once = 4.0 * guess_pairs(c->problem) * number_of(c->problem, "d", 64.0) / speed;
+    if (strstr(c->problem, " backward")) once *= 3.5;
+    if (!strncmp(c->problem, CASE_CEILING, strlen(CASE_CEILING))) once = 0.0;
+    return start + once + fmin(once * CASE_RUNS, limit);
+}
+
+/* ---- One configuration ----------------------------------------------------------------------- */
+
+struct command {
+    char *at[ARGUMENTS_MOST];
+    int count;
+    char texts[ARGUMENTS_MOST][32]; /* of numbers */
+    char options[96];
+};
+
+static void push(struct command *command, const char *argument)
+{
+    if (command->count < ARGUMENTS_MOST - 1) command->at[command->count++] = (char *)argument;
+}
+
+static void push_number(struct command *command, const char *flag, double value)
+{
+    char *text = command->texts[command->count];
+    snprintf(text, sizeof command->texts[0], "%.10g", value);
+    push(command, flag);
+    push(command, text);
+}
+
+/* Processes of a problem whose ranks are such; 0: threads of one process. */
+static double processes(const char *problem)
+{
+    static const char key[] = "system=";
+    char name[48] = "";
+    const char *at = strstr(problem, key);
+    if (at) sscanf(at + sizeof key - 1, "%47s", name);
+    const struct system *system = at ? system_find(name) : NULL;
+    bool mpi = strstr(problem, " mpi") ||
+               (system && system->transport && !strcmp(system->transport, "mpi"));
+    return mpi ? number_of(problem, "ring", 1.0) : 0.0;
+}
+
+static void make_command(const struct runner *runner, const struct configuration *c,
+                         struct command *command)
+{
+    bool quick = runner->options->quick;
+    double ranks = processes(c->problem);
+    command->count = 0;
+    if (ranks > 0.0) {
+        push(command, "mpirun");
+        push_number(command, "-np", ranks);
+    }
+    push(command, runner->self);
+    push(command, "bench");
+    push(command, "case");
+    push(command, c->problem);
+    snprintf(command->options, sizeof command->options, "%s", c->options);
+    char *rest = command->options;
+    for (char *word; (word = strtok_r(rest, " ", &rest));) push(command, word);
+    if (!strstr(c->options, "--runs"))
+        push_number(command, "--runs", quick ? QUICK_RUNS : CASE_RUNS);
+    if (!strstr(c->options, "--seconds"))
+        push_number(command, "--seconds",
+                    quick ? runner->suite->quick_seconds : runner->suite->seconds);
+    command->at[command->count] = NULL;
+}
+
+static void name_row(const struct runner *runner, const struct configuration *c, struct row *row)
+{
+    snprintf(row->suite, sizeof row->suite, "%s", runner->suite->name);
+    snprintf(row->section, sizeof row->section, "%s", c->section);
+    snprintf(row->name, sizeof row->name, "%s", c->name);
+    snprintf(row->problem, sizeof row->problem, "%s", c->problem);
+    snprintf(row->options, sizeof row->options, "%s", c->options);
+    row->quick = runner->options->quick;
+}
+
+static void print_row(struct runner *runner, const struct row *row)
+{
+    progress_hide();
+    if (!runner->shown || strcmp(runner->shown, row->section))
+        printf("\n%s: %s\n", runner->suite->name, row->section);
+    printf("  %-28s ", row->name);
+    if (*row->absent) {
+        printf("%-40s absent: %s\n", row->problem, row->absent);
+    } else if (!strcmp(row->kind, "ceiling")) {
+        printf("%3lld threads  %9.1f  %.1f to %.1f %s\n", (long long)row->threads, row->rate,
+               row->rate_least, row->rate_most, row->unit);
+    } else {
+        printf("%-40s %-8s %9s  %s to %s  %7.1f %s", row->problem, row->pass,
+               text_seconds(row->seconds).s, text_seconds(row->seconds_least).s,
+               text_seconds(row->seconds_most).s, row->rate, row->unit);
+        if (row->share > 0.0) printf(" %3.0f%%", 100.0 * row->share);
+        printf("  %s%s\n", text_bytes(row->bytes_per_rank).s, row->ranks > 1 ? " per rank" : "");
+    }
+    fflush(stdout);
+}
+
+static int keep_row(struct runner *runner, const struct configuration *c, struct row *row)
+{
+    name_row(runner, c, row);
+    print_row(runner, row);
+    runner->shown = c->section;
+    if (roof_check(row, &runner->results.rows)) {
+        runner->failed++;
+        return EXIT_PASS; /* such a figure is not kept */
+    }
+    return results_add(&runner->results, row);
+}
+
+static int keep_rows(struct runner *runner, const struct configuration *c, char *lines)
+{
+    int status = EXIT_PASS;
+    char *rest = lines;
+    for (char *line; !status && rest && (line = strtok_r(rest, "\n", &rest));) {
+        struct row row;
+        if (row_read(line, &row)) status = keep_row(runner, c, &row);
+    }
+    return status;
+}
+
+/* No figures: a reason in their place, which counts as an answer unless it is a fault of ours. */
+static int keep_absence(struct runner *runner, const struct configuration *c,
+                        const struct process_end *end)
+{
+    struct row row;
+    bool wrong = end->own && end->status != EXIT_USAGE && end->status != 127;
+    if (wrong || !*end->last) {
+        progress_hide();
+        fprintf(stderr, "ringattn: bench: %s: %s (exit status %d)\n", c->problem,
+                *end->last ? end->last : "no output", end->status);
+        runner->failed++;
+        return EXIT_PASS;
+    }
+    row_default(&row);
+    row_machine(&row);
+    snprintf(row.absent, sizeof row.absent, "%s", end->last);
+    return keep_row(runner, c, &row);
+}
+
+static bool is_done(const struct runner *runner, const struct configuration *c)
+{
+    struct row row;
+    name_row(runner, c, &row);
+    for (int i = 0; i < runner->results.rows.count; i++) {
+        const struct row *r = &runner->results.rows.at[i];
+        snprintf(row.pass, sizeof row.pass, "%s", r->pass);
+        if (row_same(r, &row)) return true;
+    }
+    return false;
+}
+
+static int run_configuration(struct runner *runner, const struct configuration *c)
+{
+    struct command command;
+    struct process_end end;
+    make_command(runner, c, &command);
+    int status = process_run(command.at, &end);
+    if (status) return status;
+    if (end.status == EXIT_PASS && end.out.s) status = keep_rows(runner, c, end.out.s);
+    else status = keep_absence(runner, c, &end);
+    string_free(&end.out);
+    return status;
+}
+
+/* ---- Suites ---------------------------------------------------------------------------------- */
+
+static int list_suite(const struct runner *runner, const struct suite *suite,
+                      struct configurations *list)
+{
+    *list = (struct configurations){ .wishes = runner->options, .quick = runner->options->quick };
+    suite->list(list);
+    const char *match = runner->options->match;
+    int kept = 0;
+    for (int i = 0; i < list->count; i++) {
+        const struct configuration *c = &list->at[i];
+        if (match && !strstr(c->problem, match) && !strstr(c->name, match) &&
+            !strstr(c->section, match))
+            continue;
+        list->at[kept++] = *c;
+    }
+    list->count = kept;
+    if (!list->lost) return EXIT_PASS;
+    free(list->at);
+    return fault("bench %s: a configuration does not fit, or out of memory", suite->name);
+}
+
+static void add_guess(struct runner *runner, const struct suite *suite)
+{
+    struct configurations list;
+    if (list_suite(runner, suite, &list)) return;
+    for (int i = 0; i < list.count; i++) runner->todo += guess_seconds(runner, suite, &list.at[i]);
+    free(list.at);
+}
+
+static int run_list(struct runner *runner, const struct configurations *list)
+{
+    int status = EXIT_PASS, known = 0;
+    for (int i = 0; i < list->count && !status; i++) {
+        const struct configuration *c = &list->at[i];
+        progress_update(runner->done / runner->todo);
+        double cost = guess_seconds(runner, runner->suite, c);
+        if (!is_done(runner, c)) {
+            status = run_configuration(runner, c);
+            runner->done += cost;
+        } else {
+            known++;
+            runner->todo -= cost;
+        }
+    }
+    progress_hide();
+    if (known)
+        printf("  (%d of %d are in %s already)\n", known, list->count, runner->results.folder);
+    return status;
+}
+
+static int run_suite(struct runner *runner, const struct suite *suite)
+{
+    struct configurations list;
+    int status = list_suite(runner, suite, &list);
+    if (status) return status;
+    runner->suite = suite;
+    runner->shown = NULL;
+    status = results_open(&runner->results, runner->options->out, suite->name,
+                          runner->options->quick);
+    if (!status && runner->results.stale)
+        printf("  (%d rows of another version, machine or mode are measured again)\n",
+               runner->results.stale);
+    if (!status) status = run_list(runner, &list);
+    if (!status) status = results_finish(&runner->results);
+    results_close(&runner->results);
+    free(list.at);
+    return status;
+}
+
+static int prepare(struct runner *runner, const struct suite *only)
+{
+    int status = EXIT_PASS;
+    ssize_t length = readlink("/proc/self/exe", runner->self, sizeof runner->self - 1);
+    if (length <= 0) return fault("this program's own file cannot be found in /proc");
+    runner->self[length] = 0;
+    setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are no fault */
+    setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
+    for (int i = 0; suite_at(i) && !status; i++) {
+        if (only && suite_at(i) != only) continue;
+        add_guess(runner, suite_at(i));
+        if (runner->options->out) status = results_check(runner->options->out, suite_at(i)->name);
+    }
+    return status;
+}
+
+int runner_run(const struct suite *only, const struct options *options)
+{
+    struct runner runner = { .options = options };
+    int status = prepare(&runner, only);
+    if (status) return status;
+    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row%s\n",
+           ra_version(), machine_cpu(), machine_cores(), options->quick ? QUICK_RUNS : CASE_RUNS,
+           options->quick ? " (--quick: a glance, not a figure)" : "");
+    progress_begin(only ? only->name : "bench", options->quiet);
+    for (int i = 0; suite_at(i) && !status; i++)
+        if (!only || suite_at(i) == only) status = run_suite(&runner, suite_at(i));
+    progress_end();
+    if (interrupt_seen())
+        return fault("bench: %s%s", interrupt_name(),
+                     options->out ? "; the same command goes on from here" : "");
+    if (!status && runner.failed) {
+        fprintf(stderr, "ringattn: bench: %d failed\n", runner.failed);
+        status = EXIT_CHECK;
+    }
+    return status;
+}
+
+char *runner_command(const struct row *row)
+{
+    struct string text = { .lost = false };
+    if (!strcmp(row->transport, "mpi"))
+        string_add(&text, "mpirun -np %lld ", (long long)row->ranks);
+    string_add(&text, "ringattn bench case '%s'", row->problem);
+    if (*row->options) string_add(&text, " %s", row->options);
+    if (row->runs != CASE_RUNS && !strstr(row->options, "--runs"))
+        string_add(&text, " --runs %lld", (long long)row->runs);
+    return text.s;
+}

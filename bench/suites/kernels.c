@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - the suite `kernels`: the ceilings of this machine, and how near every kernel
+ * comes. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "case.h"
+#include "ceilings/ceiling.h"
+#include "harness/base/machine.h"
+#include "harness/run/forecast.h"
+#include "suite.h"
+
+enum { TOKENS = 4096, QUICK_TOKENS = 512, SLOW = 16 /* the plain kernel gets this part */ };
+enum { HEADS = 8, DECODE_KEYS = 16 /* for each token */ };
+
+static const char *const dtypes[] = { "f32", "bf16", "f16" };
+static const int dims[] = { 64, 128 };
+static const char *const patterns[] = { "full", "causal" };
+enum { DECODE_DTYPES = 2 /* the first of them */ };
+
+static bool serves(const char *problem)
+{
+    struct trial trial;
+    bool serves = false;
+    if (!trial_parse(&trial, problem)) forecast_serves(&trial, &serves);
+    trial_clear(&trial);
+    return serves;
+}
+
+/* With gradients, or perhaps without. */
+static void add(struct configurations *list, const char *name, const char *problem)
+{
+    char backward[160];
+    snprintf(backward, sizeof backward, "%s backward", problem);
+    if (!strstr(problem, " nk=") && serves(backward))
+        suite_add(list, "kernels", name, "", "%s", backward);
+    else if (serves(problem)) suite_add(list, "kernels", name, "", "%s", problem);
+}
+
+static long long tokens_of(const struct configurations *list, const char *kernel)
+{
+    int64_t wish = list->wishes->trial.q_len, tokens = list->quick ? QUICK_TOKENS : TOKENS;
+    if (wish) return (long long)wish;
+    return (long long)(strcmp(kernel, "scalar") ? tokens : tokens / SLOW);
+}
+
+static void add_kernel(struct configurations *list, const char *kernel, int threads)
+{
+    long long tokens = tokens_of(list, kernel);
+    long long heads = list->wishes->trial.q_heads ? (long long)list->wishes->trial.q_heads : HEADS;
+    char problem[128];
+    for (int i = 0; i < COUNT(dtypes) * COUNT(dims) * COUNT(patterns); i++) {
+        snprintf(problem, sizeof problem, "%s n=%lld h=%lld d=%d %s kernel=%s threads=%d",
+                 patterns[i % COUNT(patterns)], tokens, heads,
+                 dims[i / COUNT(patterns) % COUNT(dims)],
+                 dtypes[i / (COUNT(dims) * COUNT(patterns))], kernel, threads);
+        add(list, kernel, problem);
+    }
+    for (int i = 0; i < DECODE_DTYPES * COUNT(dims); i++) {
+        snprintf(problem, sizeof problem, "full n=1 nk=%lld h=%lld d=%d %s kernel=%s threads=%d",
+                 tokens * DECODE_KEYS, heads, dims[i % COUNT(dims)], dtypes[i / COUNT(dims)],
+                 kernel, threads);
+        add(list, kernel, problem);
+    }
+}
+
+static void add_ceilings(struct configurations *list, int threads)
+{
+    for (int i = 0; ceiling_at(i); i++) {
+        char options[32];
+        snprintf(options, sizeof options, "--threads %d", threads);
+        suite_add(list, "ceilings", ceiling_at(i)->name, options, CASE_CEILING "%s",
+                  ceiling_at(i)->name);
+    }
+}
+
+static void list_kernels(struct configurations *list)
+{
+    const struct trial *wish = &list->wishes->trial;
+    int counts[2] = { wish->threads ? (int)wish->threads : 1, machine_cores() };
+    int ways = wish->threads || machine_cores() == 1 ? 1 : 2;
+    ra_part part = ra_part_default();
+    for (int t = 0; t < ways; t++) add_ceilings(list, counts[t]);
+    for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
+        for (int t = 0; t < ways && part.usable; t++)
+            if (!*wish->kernel || !strcmp(wish->kernel, part.name))
+                add_kernel(list, part.name, counts[t]);
+}
+
+const struct suite suite_kernels = {
+    .name = "kernels",
+    .summary = "the ceilings of this machine, and how near every kernel comes",
+    .seconds = 20.0,
+    .quick_seconds = 0.05,
+    .list = list_kernels,
+    .takes_wishes = true,
+};
