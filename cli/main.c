@@ -60,6 +60,16 @@ static const struct verb verbs[] = {
           "slowest. `case` measures one problem and prints its row. `diff` compares two folders of "
           "results and marks what changed beyond the spread.",
       .more = bench_help },
+    { .name = "report",
+      .bit = VERB_REPORT,
+      .usage = "RESULTS --out FILE.html",
+      .run = verb_report,
+      .summary = "a page with plots and tables from the results of bench",
+      .about =
+          "RESULTS is a folder that `bench --out` wrote. The page needs no network and no other "
+          "file; the same as Markdown is written beside it, and the plots as PNG into a folder. "
+          "Plots are drawn by gnuplot; without it there are tables only. Suites that are missing "
+          "leave out their sections." },
 #endif
     { .name = "demo",
       .bit = VERB_DEMO,
@@ -70,9 +80,6 @@ static const struct verb verbs[] = {
           "Causal attention over 32,768 tokens on a ring of 1 and of 4, checked, and the memory "
           "that 4,096 tokens take on rings of 1, 4, 8 and 16." },
 };
-
-/* Verbs that users meet in the documentation and that a later version brings. */
-static const char *const later_verbs[] = { "report" };
 
 static void print_help(FILE *stream)
 {
@@ -95,9 +102,6 @@ static const struct verb *find_verb(const char *name)
 
 static int refuse_verb(const char *name)
 {
-    for (int i = 0; i < COUNT(later_verbs); i++)
-        if (!strcmp(later_verbs[i], name))
-            return refuse("the verb %s is not in this version; it arrives with a later one", name);
     for (int i = 0; i < COUNT(verbs); i++)
         if (text_distance(name, verbs[i].name) <= 2)
             return refuse("there is no verb \"%.40s\"; did you mean %s?", name, verbs[i].name);

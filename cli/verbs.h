@@ -12,6 +12,7 @@ int verb_plan(struct options *options);
 int verb_info(struct options *options);
 int verb_demo(struct options *options);
 int verb_bench(struct options *options);
+int verb_report(struct options *options);
 
 void bench_help(void); /* the suites */
 

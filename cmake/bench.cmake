@@ -11,8 +11,16 @@ add_custom_target(ringattn_commit BYPRODUCTS ${generated}/commit.c
     COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DTO=${generated}/commit.c
             -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake)
 
+# The page of reports carries its style sheet and script.
+set(report ${PROJECT_SOURCE_DIR}/bench/report)
+add_custom_command(OUTPUT ${generated}/assets.c
+    DEPENDS ${report}/page.css ${report}/page.js ${PROJECT_SOURCE_DIR}/cmake/assets.cmake
+    COMMAND ${CMAKE_COMMAND} -DSOURCE=${report} -DTO=${generated}/assets.c
+            -P ${PROJECT_SOURCE_DIR}/cmake/assets.cmake)
+
 file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c bench/suites/*.c bench/report/*.c)
-add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES} ${generated}/commit.c)
+add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES}
+    ${generated}/commit.c ${generated}/assets.c)
 add_dependencies(ringattn_bench ringattn_commit)
 target_include_directories(ringattn_bench PRIVATE ${PROJECT_SOURCE_DIR}/bench)
 target_compile_definitions(ringattn_bench PRIVATE _GNU_SOURCE ${RINGATTN_CEILING_DEFINITIONS})

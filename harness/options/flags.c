@@ -27,7 +27,7 @@ static const char *const group_titles[GROUPS] = {
     "Problem", "Scores", "Data", "Ranks and machine", "Output",
 };
 
-#define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO | VERB_BENCH)
+#define ALL (VERB_RUN | VERB_VERIFY | VERB_PLAN | VERB_INFO | VERB_DEMO | VERB_BENCH | VERB_REPORT)
 #define SIZED (VERB_RUN | VERB_PLAN)
 #define TRIAL(verbs_, group_, name_, argument_, key_, help_)                                       \
     {                                                                                              \
@@ -188,6 +188,8 @@ static const struct flag {
     SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
         "write SUITE.jsonl and SUITE.csv into this folder, which is created if necessary; rows "
         "that this version measured there on this machine are not measured again"),
+    SET(VERB_REPORT, OUTPUT, "--out", "FILE", SETS_TEXT, out,
+        "the page, FILE.html; FILE.md and the folder FILE-plots go beside it"),
     SET(VERB_BENCH, OUTPUT, "--match", "TEXT", SETS_TEXT, match,
         "only configurations whose section, name or problem contains this"),
     SET(VERB_PLAN, OUTPUT, "--rings", "LIST", SETS_TEXT, rings,
@@ -201,7 +203,7 @@ static const struct flag {
         "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
     SET(VERB_INFO, OUTPUT, "--systems", NULL, SETS_SWITCH, systems,
         "only the systems that --system knows, and the flags they stand for"),
-    SET(ALL & ~(VERB_DEMO | VERB_BENCH), OUTPUT, "--json", NULL, SETS_SWITCH, json,
+    SET(ALL & ~(VERB_DEMO | VERB_BENCH | VERB_REPORT), OUTPUT, "--json", NULL, SETS_SWITCH, json,
         "print one JSON object"),
     SET(ALL & ~VERB_INFO, OUTPUT, "--quiet", NULL, SETS_SWITCH, quiet, "no progress line"),
 };
@@ -334,7 +336,7 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
         int status = read_flag(verb, argc - i, argv + i, options, &took);
         if (status) return status;
     }
-    if (!(verb->bit & (VERB_VERIFY | VERB_BENCH)) && options->word_count)
+    if (!(verb->bit & (VERB_VERIFY | VERB_BENCH | VERB_REPORT)) && options->word_count)
         return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
                       options->words[0], verb->name);
     return shorthand_expand(options);

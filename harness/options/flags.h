@@ -14,7 +14,8 @@ enum verb_bit {
     VERB_PLAN = 4,
     VERB_INFO = 8,
     VERB_DEMO = 16,
-    VERB_BENCH = 32
+    VERB_BENCH = 32,
+    VERB_REPORT = 64
 };
 
 enum { FLAGS_MOST = 96 };

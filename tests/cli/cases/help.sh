@@ -4,8 +4,8 @@
 ok --version
 says "ringattn 0."
 ok --help
-for verb in run verify plan info bench demo; do says "  $verb "; done
-for verb in run verify plan info bench demo; do
+for verb in run verify plan info bench report demo; do says "  $verb "; done
+for verb in run verify plan info bench report demo; do
     ok help $verb
     cp "$work/out" "$work/help_$verb"
     ok $verb --help
@@ -25,7 +25,8 @@ for pair in \
         --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
     info:"--json --systems" demo:"--kernel --threads --quiet" \
     bench:"--tokens --heads --kernel --threads --runs --seconds --limit --memory --pool --replan --standard
-        --timeout --quick --match --out --quiet"; do
+        --timeout --quick --match --out --quiet" \
+    report:"--out --quiet"; do
     verb=${pair%%:*}
     for flag in ${pair#*:}; do
         if grep -q -e "^  $flag " "$work/help_$verb"; then pass; else fail "help $verb lacks $flag"; fi

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Verbs and flags that are refused.
 
-refused "not in this version" report DIR
 refused "did you mean run" rnu
 refused "there is no verb" frobnicate
 refused "there is no verb" help frobnicate
