@@ -9,6 +9,7 @@
 #   tests/mpi                       processes, started by a launcher of MPI
 #   tests/cmake                     compilers, switches, ringattn inside another project
 #   tests/abi                       header, exported names, installed packages
+#   tests/tools                     scripts of tools/
 #   examples                        each program must run and exit 0
 #
 # Labels: the folder's name, and `long`. With RINGATTN_LONG=1 in the environment programs may enlarge
@@ -154,6 +155,7 @@ if(NOT RINGATTN_SANITIZE)
     ringattn_test_script(abi/consumers 180
         sh ${tests}/abi/consumers.sh ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
     ringattn_test_script(docs/api 30 sh ${PROJECT_SOURCE_DIR}/tools/make-api-doc --check)
+    ringattn_test_script(tools/sum-tests 30 sh ${tests}/tools/sum-tests.sh)
     ringattn_test_script(adding/run 300 sh ${tests}/adding/run.sh)
     ringattn_test_script(mutants/run 5400 sh ${tests}/mutants/run.sh)
     set_tests_properties(mutants/run PROPERTIES LABELS "mutants;long" RUN_SERIAL TRUE)
