@@ -20,6 +20,8 @@ enum verb_bit {
 
 enum { FLAGS_MOST = 96 };
 
+/* Its fields are many because the command has many flags: one field for each that is no word of a
+ * problem string. */
 struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;           /* files to read */

@@ -47,7 +47,8 @@ struct number {
     float naive;
 };
 
-/* One query row, and memory to compute it; opened once, used for many rows. */
+/* One query row, and memory to compute it; opened once, used for many rows. Its fields are many
+ * because the oracle keeps, of every key, each number that a bound is made of. */
 struct oracle_row {
     int64_t seen;  /* keys this row sees and no bias hides */
     int64_t pairs; /* keys the pattern shows it, each as often as it counts */

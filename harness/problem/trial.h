@@ -22,6 +22,7 @@ enum { KEYS_AUTO = -1, DTYPE_AUTO = -1 };
 #define TRIAL_RANKS_MOST 4096
 #define TRIAL_THREADS_MOST 1024
 
+/* Its fields are many because a problem string has many words: one field for each. */
 struct trial {
     char *pattern;      /* owned, as the next four; NULL = full */
     char *order;        /* a name, or a .npy file of positions; NULL = sequential */

@@ -262,6 +262,8 @@ struct ra__step {
     int first_wait, wait_count; /* in program.waits: the steps that must have finished */
 };
 
+/* What a rank does in one direction. Its fields are many because steps, rows, keys, pieces and
+ * messages are flat arrays, each with its count, and steps name ranges of them. */
 struct ra__program {
     enum ra__direction direction;
     struct ra__side home; /* the caller's shard */

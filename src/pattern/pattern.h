@@ -70,6 +70,8 @@ void ra__row_writer_truncate(struct ra__row_writer *writer,
 ra_status ra__row_writer_put(struct ra__row_writer *writer,
                              ra_run q); /* writes a row of these queries */
 
+/* One kind of pattern. Its fields are many because it is a table entry: most are optional, one
+ * function for each thing that a kind may do in its own way. */
 struct ra__pattern_kind {
     const char *name;
     const char *syntax; /* "window:L[,R]" */

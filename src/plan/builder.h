@@ -42,6 +42,8 @@ struct ra__owner_run {
 /* Ordinals whose newest family is kept; rows of higher ones are not folded. */
 enum { RA__ORDINALS = 512 };
 
+/* A plan while it is written. Its fields are many because a step is written from all of them: whose
+ * keys go where, which rows see them, and what was written last. */
 struct ra__builder {
     const struct ra__plan_input *input;
     struct ra__plan *plan;

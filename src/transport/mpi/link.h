@@ -73,6 +73,9 @@ struct peer {
     } heartbeat_message, other_message;
 };
 
+/* The link of one rank: what it is, its round, the life of its peers, how it failed. Its fields are
+ * many because these four are one protocol: every wait for a round also sends and expects
+ * heartbeats, and may end in a failure. */
 struct link {
     MPI_Comm data, control; /* our own: for fragments; for headers and control messages */
     int rank, ranks, hop;

@@ -142,7 +142,7 @@ struct ra__sm90_forward {
  * (q_row, q_count), a run is queries that see them: query j sees key i if lo + i <= j <= hi + i.
  * The row of a run is h padded_rows + row for query head `head` + h: all heads of a group are runs
  * of one item, so no two items write the same dk and dv. dq is summed in f32 in `dq_sum`, whose
- * order is the kernel's own. */
+ * order is the kernel's own. Its fields are many because they are all that one launch is given. */
 struct ra__sm90_backward {
     struct ra__sm90_tensor q, k, v, out, dout, dq, dk, dv;
     struct ra__sm90_column lse; /* natural logarithm; -inf: the row has no gradient */

@@ -25,6 +25,8 @@
  * nothing more with AVX2 and lost a fifth with AVX-512. */
 enum { GROUP = 96 };
 
+/* The workspace of one job. Its fields are many because an array that several products read is
+ * there in the layout of each: rows, transposed, interleaved. */
 struct backward {
     struct ra__backward_job *job;
     int rows, dim, value_dim; /* the dims, padded */
