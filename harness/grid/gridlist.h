@@ -5,7 +5,7 @@
 
 #include "grid.h"
 
-enum { GRID_NAMES_MOST = 32, GRID_DTYPES = 3, GRID_RANKS = 7 };
+enum { GRID_NAMES_MOST = 32, GRID_DTYPES = 3, GRID_RANKS = 7, GRID_SCORE_TERMS = 13 };
 
 /* The usable parts of a kind. */
 struct grid_names {
@@ -24,6 +24,7 @@ struct grid_lists {
 
 extern const int grid_ranks[GRID_RANKS];
 extern const char *const grid_dtypes[GRID_DTYPES];
+extern const char *const grid_score_terms[GRID_SCORE_TERMS]; /* each alone, and some together */
 
 /* The next kernel in turn. */
 const char *grid_next_kernel(struct grid_lists *lists);

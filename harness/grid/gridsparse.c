@@ -306,8 +306,7 @@ static void add_files(struct grid_lists *lists)
 
 /* ---- Score terms ----------------------------------------------------------------------------- */
 
-/* Each alone, and all together. */
-static const char *const score_terms[] = {
+const char *const grid_score_terms[GRID_SCORE_TERMS] = {
     "softcap=3",
     "alibi",
     "alibi=0.5,0,2,0.0625",
@@ -334,11 +333,11 @@ static void add_terms(struct grid_lists *lists)
                                             "causal order=hilbert",
                                             "dilated:8/2,20/3 order=shuffled:3" };
     for (int back = 0; back < 2; back++)
-        for (int i = 0; i < COUNT(score_terms); i++)
+        for (int i = 0; i < GRID_SCORE_TERMS; i++)
             for (int p = 0; p < COUNT(patterns); p++) {
                 struct tail t = tail(lists, "", pick_strategy(lists));
                 grid_add(lists, back ? "terms, backward" : "terms",
-                         "%s n=61 h=4/2 d=12 b=2 %s %s%s", patterns[p], score_terms[i], t.s,
+                         "%s n=61 h=4/2 d=12 b=2 %s %s%s", patterns[p], grid_score_terms[i], t.s,
                          back ? " backward" : "");
             }
 }
@@ -368,13 +367,13 @@ static void add_terms_kernels(struct grid_lists *lists)
     static const int dims[] = { 8, 17, 40, 64, 128 };
     for (int k = 0; k < lists->kernels.count; k++)
         for (int d = 0; d < GRID_DTYPES; d++)
-            for (int i = 0; i < COUNT(score_terms); i++) {
+            for (int i = 0; i < GRID_SCORE_TERMS; i++) {
                 int dim = dims[pick(lists, 7, COUNT(dims))];
                 lists->turn++;
                 grid_add(lists, "terms on kernels",
                          "%s n=75 h=4 d=%d %s ring=%d %s backward kernel=%s",
                          i % 2 ? "causal" : "full", dim, grid_dtypes[d], 1 + (i + d) % 3,
-                         score_terms[i], lists->kernels.name[k]);
+                         grid_score_terms[i], lists->kernels.name[k]);
             }
 }
 

@@ -10,29 +10,15 @@
 #include <stdlib.h>
 
 #include "harness/base/half.h"
-#include "harness/oracle/mask.h"
 #include "harness/base/philox.h"
+#include "harness/grid/gridlist.h"
+#include "harness/oracle/mask.h"
 
 /* Every how many-th point of a grid is run; shares no factor with the length of a list. */
 static int stride(void) { return test_long() ? 1 : test_slow() ? 61 : 23; }
 
 /* ---- Against the oracle ---------------------------------------------------------------------- */
 
-static const char *const terms[] = {
-    "softcap=3",
-    "alibi",
-    "alibi=0.5,0,2,0.0625",
-    "sinks",
-    "bias=add",
-    "bias=heads",
-    "bias=batch",
-    "bias=mask",
-    "bias=maskheads",
-    "dropout=0.2",
-    "dropout=0.9 seed=5",
-    "alibi sinks bias=maskheads",
-    "softcap=20 alibi bias=batch sinks dropout=0.1 seed=3",
-};
 static const char *const patterns[] = {
     "full",
     "causal",
@@ -72,9 +58,9 @@ static void terms_round_rings(void **state)
     int turn = 0;
     char problem[256];
     for (int p = 0; p < TEST_COUNT(patterns); p++)
-        for (int i = 0; i < TEST_COUNT(terms); i++) {
+        for (int i = 0; i < GRID_SCORE_TERMS; i++) {
             snprintf(problem, sizeof problem, "%s n=67 h=4/2 d=12 dv=8 b=2 %s", patterns[p],
-                     terms[i]);
+                     grid_score_terms[i]);
             run_rings(problem, &turn);
             expect_forget();
         }

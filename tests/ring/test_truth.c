@@ -224,35 +224,32 @@ static const char *const ring_ways[] = { "ring=1",           "ring=2",
                                          "ring=4 striped",   "ring=8",
                                          "ring=4 allgather", "ring=3 zigzag allgather" };
 
-static void scores_of_200(void **state)
+/* Each kernel and dtype in each way, with the two patterns in turn. */
+static void run_scores(const char *one, const char *other, const char *words)
 {
-    (void)state;
     ra_part kernel;
     const char *dtype;
     char problem[160];
     for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
         for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
-            snprintf(problem, sizeof problem, "%s n=64 h=2/1 d=16 %s amp=200 kernel=%s",
-                     w % 2 ? "causal" : "full", dtype, kernel.name);
+            snprintf(problem, sizeof problem, "%s n=64 %s %s kernel=%s", w % 2 ? other : one, words,
+                     dtype, kernel.name);
             run_expected(problem, ring_ways[w]);
         }
     expect_forget();
+}
+
+static void scores_of_200(void **state)
+{
+    (void)state;
+    run_scores("full", "causal", "h=2/1 d=16 amp=200");
 }
 
 /* Every hop brings keys whose scores are 200 above or below those of the last one. */
 static void gaps_of_200_between_hops(void **state)
 {
     (void)state;
-    ra_part kernel;
-    const char *dtype;
-    char problem[160];
-    for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
-        for (int w = 0; w < TEST_COUNT(ring_ways); w++) {
-            snprintf(problem, sizeof problem, "%s n=64 h=2 d=16 %s gap=200 kernel=%s",
-                     w % 2 ? "window:40,9" : "full", dtype, kernel.name);
-            run_expected(problem, ring_ways[w]);
-        }
-    expect_forget();
+    run_scores("full", "window:40,9", "h=2 d=16 gap=200");
 }
 
 /* State and travelling gradients are f32, so more hops do not mean more error. */

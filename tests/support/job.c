@@ -564,3 +564,13 @@ void job_check_geometries(struct job_plan plan)
         job_check(&plan);
     }
 }
+
+void job_check_most_rows(struct job_plan plan)
+{
+    plan.heads = 1;
+    plan.q_count = plan.kernel->rows;
+    job_check(&plan);
+    plan.heads = plan.kernel->rows;
+    plan.q_count = 1;
+    job_check(&plan);
+}

@@ -76,7 +76,8 @@ extern const struct ra__kernel job_amx_emulated;
 /* ---- Its tensors ----------------------------------------------------------------------------- */
 
 /* Of the terms only those that the plan asks for are set; origin, see_from and see_to are there
- * only with JOB_ORDER, addends and shown only with a bias. */
+ * only with JOB_ORDER, addends and shown only with a bias. Its fields are many because a test may
+ * change any number of a job, and compare any with the reference: each array has its name. */
 struct job_world {
     struct job_plan plan;
     struct ra__shape shape;
@@ -197,7 +198,9 @@ void job_expect_backward(const struct job_world *w);
 /* Makes a world and holds both passes and their pairs against the reference. */
 void job_check(const struct job_plan *plan);
 
-/* The same with queries and heads of many shapes in place of the plan's own. */
+/* The same with queries and heads of many shapes in place of the plan's own; and with as many rows
+ * as the kernel takes, of one head and of one query. */
 void job_check_geometries(struct job_plan plan);
+void job_check_most_rows(struct job_plan plan);
 
 #endif

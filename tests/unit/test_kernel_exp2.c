@@ -12,11 +12,11 @@
 /* What exp2.h promises, relative: of itself, and of the sum of x and a half before it. */
 static double exp2_bound(double x) { return (2.4 + 0.7 * (fabs(x) + 0.5)) * 0x1p-24; }
 
-/* With lse = 0, dout = 1 and scale log2(e) = 1, dv of a key is exp2 of its number. Returns the
- * worst error as a part of its bound. */
-static double worst_exp2(const struct job_kind *on, const float *x, int64_t count)
+/* A backward pass over one run of keys. With lse = 0, dout = 1 and scale log2(e) = 1, dv of a key
+ * is exp2 of its number. */
+static struct job_world exp2_world(const struct job_kind *on, const float *x,
+                                   const struct ra__key_run *run)
 {
-    const struct ra__key_run runs[] = { { 0, 1, 0, 1, count, JOB_FULL } };
     struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
                                                       .dtype = on->dtype,
                                                       .dim = 1,
@@ -24,15 +24,23 @@ static double worst_exp2(const struct job_kind *on, const float *x, int64_t coun
                                                       .heads = 1,
                                                       .q_count = 1,
                                                       .q_pos_step = 1,
-                                                      .runs = runs,
+                                                      .runs = run,
                                                       .run_count = 1,
                                                       .magnitude = 1.0f });
     w.shape.scale = (float)RA__LN_2;
     assert_true(w.shape.scale * (float)RA__LOG2_E == 1.0f);
     job_put(&w, w.q, 0, 0, 0, 1.0f);
     job_put(&w, w.dout, 0, 0, 0, 1.0f);
-    for (int64_t j = 0; j < count; j++) job_put(&w, w.k, j, 0, 0, x[j]);
+    for (int64_t j = 0; j < run->count; j++) job_put(&w, w.k, j, 0, 0, x[j]);
     job_run_backward(&w);
+    return w;
+}
+
+/* The worst error as a part of its bound. */
+static double worst_exp2(const struct job_kind *on, const float *x, int64_t count)
+{
+    const struct ra__key_run run = { 0, 1, 0, 1, count, JOB_FULL };
+    struct job_world w = exp2_world(on, x, &run);
     double worst = 0.0;
     for (int64_t j = 0; j < count; j++)
         worst = fmax(worst, fabs(w.dv[j] / exp2(x[j]) - 1.0) / exp2_bound(x[j]));
@@ -144,21 +152,8 @@ static void exp2_of_the_far_ends(void **state)
     const float x[] = { 0.0f, -0.0f, -1e-30f, -126.0f, -127.0f, -1000.0f, -1e30f, -INFINITY, NAN };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
         for (int count = 7; count <= RA__COUNT(x); count += 2) {
-            const struct ra__key_run runs[] = { { 0, 1, 0, 1, count, JOB_FULL } };
-            struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
-                                                              .dtype = on->dtype,
-                                                              .dim = 1,
-                                                              .value_dim = 1,
-                                                              .heads = 1,
-                                                              .q_count = 1,
-                                                              .q_pos_step = 1,
-                                                              .runs = runs,
-                                                              .run_count = 1 });
-            w.shape.scale = (float)RA__LN_2;
-            job_put(&w, w.q, 0, 0, 0, 1.0f);
-            job_put(&w, w.dout, 0, 0, 0, 1.0f);
-            for (int j = 0; j < count; j++) job_put(&w, w.k, j, 0, 0, x[j]);
-            job_run_backward(&w);
+            const struct ra__key_run run = { 0, 1, 0, 1, count, JOB_FULL };
+            struct job_world w = exp2_world(on, x, &run);
             assert_true(w.dv[0] == 1.0f && w.dv[1] == 1.0f);
             assert_true(fabsf(w.dv[2] - 1.0f) <= 0x1p-23f);
             assert_true(w.dv[3] == 0x1p-126f);

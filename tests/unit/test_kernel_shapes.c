@@ -47,22 +47,14 @@ static void as_many_rows_as_a_kernel_takes(void **state)
 {
     (void)state;
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 300, { 70, 70 } } };
-    for (const struct job_kind *on = job_kinds; on->kernel; on++) {
-        struct job_plan plan = { .kernel = on->kernel,
-                                 .dtype = on->dtype,
-                                 .dim = 32,
-                                 .value_dim = 32,
-                                 .heads = 1,
-                                 .q_count = on->kernel->rows,
-                                 .q_pos_step = 1,
-                                 .runs = runs,
-                                 .run_count = 1,
-                                 .magnitude = 3.0f };
-        job_check(&plan);
-        plan.heads = on->kernel->rows;
-        plan.q_count = 1;
-        job_check(&plan);
-    }
+    for (const struct job_kind *on = job_kinds; on->kernel; on++)
+        job_check_most_rows((struct job_plan){ .kernel = on->kernel,
+                                               .dtype = on->dtype,
+                                               .dim = 32,
+                                               .value_dim = 32,
+                                               .q_pos_step = 1,
+                                               .runs = runs,
+                                               .run_count = 1 });
 }
 
 static void many_rows_against_many_blocks(void **state)

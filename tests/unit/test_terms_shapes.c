@@ -67,17 +67,14 @@ static void as_many_rows_as_a_kernel_takes(void **state)
     (void)state;
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 300, { 70, 70 } } };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
-        for (int turn = 0; turn < 2; turn++)
-            job_check(&(struct job_plan){ .kernel = on->kernel,
-                                          .dtype = on->dtype,
-                                          .terms = JOB_ALL,
-                                          .dim = 16,
-                                          .value_dim = 16,
-                                          .heads = turn ? on->kernel->rows : 1,
-                                          .q_count = turn ? 1 : on->kernel->rows,
-                                          .q_pos_step = 1,
-                                          .runs = runs,
-                                          .run_count = 1 });
+        job_check_most_rows((struct job_plan){ .kernel = on->kernel,
+                                               .dtype = on->dtype,
+                                               .terms = JOB_ALL,
+                                               .dim = 16,
+                                               .value_dim = 16,
+                                               .q_pos_step = 1,
+                                               .runs = runs,
+                                               .run_count = 1 });
 }
 
 /* Heads of a query may be in different parts of a job's rows. */
