@@ -36,7 +36,7 @@ sanitize: ## the unit tests under ASan and UBSan
 	@$(call compile,$(BUILD)-asan) --target tests_unit
 	@tools/run-tests 'unit tests under asan and ubsan' $(BUILD)-asan -j $(JOBS) -L '^unit$$' -LE '^long$$' --timeout 600
 
-check: ## longer grids, then the tests by clang, and under ASan, UBSan and TSan
+check: ## longer grids, then the tests by clang, under ASan, UBSan and TSan, and fuzzing
 	@tools/install-deps check
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
@@ -50,7 +50,10 @@ check: ## longer grids, then the tests by clang, and under ASan, UBSan and TSan
 	@$(call configure,tsan,$(BUILD)-tsan)
 	@$(call compile,$(BUILD)-tsan)
 	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' --timeout 900
-	@cat $(BUILD)/tests.summary $(BUILD)-clang/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary
+	@$(call configure,fuzz,$(BUILD)-fuzz)
+	@$(call compile,$(BUILD)-fuzz) --target tests_fuzz
+	@tools/run-tests fuzz $(BUILD)-fuzz -L '^fuzz$$'
+	@cat $(BUILD)/tests.summary $(BUILD)-clang/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary $(BUILD)-fuzz/tests.summary
 
 perf: ## instruction counts against the baseline; a minute at most
 	@tools/install-deps perf
@@ -80,7 +83,7 @@ format: ## clang-format all C sources
 	@find include src harness cli bench tests examples -name '*.[ch]' 2>/dev/null | xargs clang-format -i
 
 clean: ## remove the build folders
-	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan
+	@rm -rf $(BUILD) $(BUILD)-debug $(BUILD)-clang $(BUILD)-asan $(BUILD)-tsan $(BUILD)-fuzz
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22

@@ -26,7 +26,7 @@ function(ringattn_compiles_with result flags needs calls)
 endfunction()
 
 # ringattn_folders(NAME ROOT PREFIX WHAT): sets NAME_SOURCES and NAME_DEFINITIONS. WHAT is what the
-# report at the end calls a folder.
+# report at the end calls a folder. Where NAME_ONLY is a list, other folders are left out.
 function(ringattn_folders name root prefix what)
     set(all_sources "")
     set(definitions "")
@@ -34,6 +34,13 @@ function(ringattn_folders name root prefix what)
     foreach(folder IN LISTS folders)
         file(GLOB sources CONFIGURE_DEPENDS ${root}/${folder}/*.c)
         if(NOT sources)
+            continue()
+        endif()
+
+        if(${name}_ONLY AND NOT folder IN_LIST ${name}_ONLY)
+            string(TOUPPER ${folder} upper)
+            list(APPEND definitions ${prefix}${upper}=0)
+            ringattn_report(FALSE "${what} ${folder}: not asked for")
             continue()
         endif()
 

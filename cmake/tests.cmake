@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tests, for ctest.
 #
-#   tests/unit, ring, fault, fuzz   each *.c is a cmocka program; *_long.c runs in `make check` only
+#   tests/unit, ring, fault         each *.c is a cmocka program; *_long.c runs in `make check` only
 #   tests/support                   helpers, linked to all of these
 #   tests/cli/cases                 the command, from outside; each *.sh is a test that run.sh runs
 #   tests/bits                      records bits of the conformance grid, compares versions
 #   tests/bench/peers.sh            the comparison with rivals, from outside
+#   tests/fuzz                      what reads texts and files, with any bytes
 #   tests/mpi                       processes, started by a launcher of MPI
 #   tests/cmake                     compilers, switches, ringattn inside another project
 #   tests/abi                       header, exported names, installed packages
@@ -84,7 +85,7 @@ function(ringattn_test_program kind source)
 endfunction()
 
 # tests_KIND builds the programs of a folder.
-foreach(kind unit ring fault fuzz)
+foreach(kind unit ring fault)
     add_custom_target(tests_${kind})
     file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/${kind}/*.c)
     foreach(source IN LISTS sources)
@@ -124,6 +125,7 @@ ringattn_test_script(bits/run 300 sh ${tests}/bits/run.sh ${PROJECT_BINARY_DIR})
 foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
+include(${CMAKE_CURRENT_LIST_DIR}/tests-fuzz.cmake)
 include(${CMAKE_CURRENT_LIST_DIR}/tests-mpi.cmake)
 
 if(TARGET peers)

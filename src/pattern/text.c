@@ -68,6 +68,7 @@ bool ra__text_seed(struct ra__text text, uint64_t *seed)
  * two rounds correctly; a long double is enough for the 17 digits that distinguish any two
  * doubles. */
 enum { MOST_PLACES = 22 };
+#define LEAST 1e-22 /* its 17 digits end within 2 MOST_PLACES places, as far as they are written */
 #define MOST_DIGITS INT64_C(100000000000000000) /* 18 of them */
 
 static long double power_of_ten(int exponent)
@@ -103,15 +104,15 @@ bool ra__text_fraction(struct ra__text text, double *fraction)
 {
     int64_t digits, exponent = 0;
     int places;
-    struct ra__text behind = text, before = ra__text_take(&behind, 'e');
+    struct ra__text after = text, before = ra__text_take(&after, 'e');
     bool has_exponent = before.length < text.length;
     if (!read_decimal(before, &digits, &places)) return false;
     /* a fraction needs no other */
-    if (has_exponent && !ra__text_starts(&behind, "-")) return false;
-    if (has_exponent && (!ra__text_number(behind, &exponent) || exponent > MOST_PLACES))
+    if (has_exponent && !ra__text_starts(&after, "-")) return false;
+    if (has_exponent && (!ra__text_number(after, &exponent) || exponent > MOST_PLACES))
         return false;
     double value = (double)((long double)digits / power_of_ten(places + (int)exponent));
-    if (value > 1.0) return false;
+    if (value > 1.0 || (digits && value < LEAST)) return false;
     *fraction = value;
     return true;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_growth.c - planning one rank of a ring takes a time that grows with the ranks, not with
  * their square, and is short enough to end soon after a signal. CPU time, the least of a few tries:
- * other work on the machine does not count. */
+ * other work on the machine does not count, but it empties caches. So it is tried again, a few
+ * times, where it takes too long. */
 #include "support/test.h"
 
+#include <math.h>
 #include <time.h>
 
-enum { TRIES = 3, SHARD = 64, FEW = 512, MANY = 4096 };
+enum { ROUNDS = 5, TRIES = 3, SHARD = 64, FEW = 512, MANY = 4096 };
 
 static double cpu_seconds(void)
 {
@@ -58,12 +60,15 @@ static void planning_grows_with_the_ranks(void **state)
             bool documents = strstr(patterns[i], "docs=") != NULL;
             char text[64];
             snprintf(text, sizeof text, "%s", patterns[i]);
-            double few = plan_seconds(text, partitions[p], FEW);
             if (documents) snprintf(text, sizeof text, "full;docs=0,9000,9000,%d", MANY * SHARD);
-            double many = plan_seconds(text, partitions[p], MANY);
             /* Shards that interleave make long plans of dilated: half a second, ten times that with
              * a sanitizer. */
             double limit = strcmp(partitions[p], "striped") ? 1.0 : 10.0;
+            double few = 1e9, many = 1e9;
+            for (int round = 0; round < ROUNDS && (many > 24 * few || many > limit); round++) {
+                few = fmin(few, plan_seconds(patterns[i], partitions[p], FEW));
+                many = fmin(many, plan_seconds(text, partitions[p], MANY));
+            }
             if (many > 24 * few || many > limit)
                 fail_msg("%s, %s: %.2g s for %d ranks, %.2g s for %d", text, partitions[p], few,
                          (int)FEW, many, (int)MANY);

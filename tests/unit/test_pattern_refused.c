@@ -98,6 +98,7 @@ static void wrong_text_is_refused_with_a_sentence(void **state)
         { "blocks:4;random=nan", "\"random=nan\" is not understood" },
         { "blocks:4;random=0.1x", "\"random=0.1x\" is not understood" },
         { "blocks:4;random=0x1p-1", "is not understood" },
+        { "blocks:4;random=0.00000000000000000000000008", "is not understood" },
         { "blocks:4;random=0.1;random=0.1", "random is given twice" },
         { "blocks:4;random=0.1;seed=x", "\"seed=x\" is not understood" },
         { "blocks:4;random=0.1;seed=-1", "\"seed=-1\" is not understood" },

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+# The fuzz targets: one program for each file of tests/fuzz/targets. Built with libFuzzer (the preset
+# `fuzz`) they make inputs of their own; otherwise they replay their corpus, in every `make test`.
+
+set(fuzz ${PROJECT_SOURCE_DIR}/tests/fuzz)
+if(RINGATTN_SANITIZE MATCHES "fuzzer")
+    set(with_libfuzzer TRUE)
+else()
+    set(with_libfuzzer FALSE)
+endif()
+
+file(GLOB targets CONFIGURE_DEPENDS ${fuzz}/targets/*.c)
+add_custom_target(tests_fuzz)
+foreach(source IN LISTS targets)
+    get_filename_component(name ${source} NAME_WE)
+    add_executable(fuzz_${name} ${source})
+    target_include_directories(fuzz_${name} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+    target_compile_definitions(fuzz_${name} PRIVATE _GNU_SOURCE)
+    target_link_libraries(fuzz_${name} PRIVATE ringattn_harness)
+    ringattn_flags(fuzz_${name})
+    set_target_properties(fuzz_${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fuzz)
+    add_dependencies(tests_fuzz fuzz_${name})
+    if(with_libfuzzer)
+        target_link_options(fuzz_${name} PRIVATE -fsanitize=fuzzer)
+    else()
+        target_sources(fuzz_${name} PRIVATE ${fuzz}/replay.c)
+        ringattn_test_script(fuzz/${name} 60 fuzz_${name} ${fuzz}/corpus/${name})
+    endif()
+endforeach()
+if(with_libfuzzer)
+    ringattn_test_script(fuzz/run 1200 sh ${fuzz}/run.sh ${PROJECT_BINARY_DIR})
+endif()
