@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.c - names of orders, for a length that the first two bytes say: refused, or a permutation. */
+/* order.c - names of orders, for a length that two bytes say: refused, or a permutation. */
 #include "fuzz/fuzz.h"
 #include "ringattn.h"
 
