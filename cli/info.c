@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "harness/run/machines.h"
 #include "harness/run/planner.h"
 #include "harness/text/json.h"
 #include "harness/base/machine.h"
@@ -88,7 +89,10 @@ int verb_info(struct options *options)
     struct trial alone = { .ranks = 1 };
     int threads, status = planner_threads(&alone, &threads);
     if (status) return status;
-    if (options->json) print_json(threads, options->systems);
+    if (options->list_machines && options->json)
+        return refuse("--machines prints a table; leave out --json");
+    if (options->list_machines) machines_print();
+    else if (options->json) print_json(threads, options->systems);
     else if (options->systems) system_print_all();
     else print_people(threads);
     return EXIT_PASS;

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/run/fit.h"
 #include "harness/run/forecast.h"
+#include "harness/run/machines.h"
 #include "harness/base/half.h"
 #include "harness/base/machine.h"
 #include "harness/text/json.h"
@@ -140,11 +142,65 @@ static void print_against_full(const struct trial *t, const struct forecast *f,
     printf("\n");
 }
 
+/* Everything that is known of a run. */
+struct answers {
+    const struct trial *trial;
+    const struct forecast *run, *full;   /* and the same with every key seen */
+    const struct known_machine *machine; /* NULL: this one */
+    const struct fit_answer *fit;        /* NULL: not asked */
+};
+
+/* ---- What fits ------------------------------------------------------------------------------- */
+
+static void print_fit(const struct trial *t, const struct fit_answer *a)
+{
+    printf("\nwithin %s per rank\n", text_bytes((double)a->memory).s);
+    if (a->ring)
+        printf("%-12s %" PRId64 " for %s tokens, %s per rank\n", "ring", a->ring,
+               text_count(t->q_len).s, text_bytes(a->ring_bytes).s);
+    else
+        printf("%-12s none of up to %d ranks fits %s tokens\n", "ring", TRIAL_RANKS_MOST,
+               text_count(t->q_len).s);
+    if (a->tokens >= 0)
+        printf("%-12s %s tokens on %" PRId64 " rank%s, %s per rank\n", "longest",
+               text_count(a->tokens).s, t->ranks, t->ranks == 1 ? "" : "s",
+               text_bytes(a->tokens_bytes).s);
+    else printf("%-12s this problem has one length\n", "longest");
+}
+
+static void print_fit_json(struct json *json, const struct fit_answer *a)
+{
+    json_open(json, "fit", '{');
+    json_whole(json, "memory", a->memory);
+    json_whole(json, "ring", a->ring);
+    json_real(json, "ring_bytes_per_rank", a->ring_bytes);
+    json_whole(json, "tokens", a->tokens);
+    json_real(json, "tokens_bytes_per_rank", a->tokens_bytes);
+    json_close(json, '}');
+}
+
 /* ---- Output ---------------------------------------------------------------------------------- */
 
-static void print_people(const struct trial *t, const struct forecast *f,
-                         const struct forecast *full)
+/* Thousands of ranks are not asked one by one; a data sheet has peaks, not figures. */
+static void print_sources(const struct answers *answers)
 {
+    const struct known_machine *m = answers->machine;
+    const struct forecast *f = answers->run;
+    if (f->asked < f->ranks)
+        printf("%-12s %d of %d ranks were asked; the others lie between their neighbours\n", "",
+               f->asked, f->ranks);
+    if (!m || !strcmp(m->source, "measured"))
+        printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
+               "usually off", 100.0 * FORECAST_TIME_ERROR, 100.0 * FORECAST_MEMORY_ERROR);
+    if (!m) return;
+    printf("%-12s %s, by %s: %s%s\n", "machine", m->name, m->source, m->summary,
+           strcmp(m->source, "measured") ? "; the time is a lower bound" : "");
+}
+
+static void print_people(const struct answers *answers)
+{
+    const struct trial *t = answers->trial;
+    const struct forecast *f = answers->run;
     char *problem = trial_format(t);
     system_print(t);
     printf("problem      %s\n", problem ? problem : "?");
@@ -152,9 +208,11 @@ static void print_people(const struct trial *t, const struct forecast *f,
            t->partition, t->transport, f->threads, f->threads == 1 ? "" : "s", f->kernel,
            half_name((ra_dtype)t->dtype));
     if (!strcmp(t->strategy, "auto")) report_strategy("strategy     ", f->strategy, f->why);
-    print_against_full(t, f, full);
+    print_against_full(t, f, answers->full);
     report_prediction("predicted    ", f);
+    print_sources(answers);
     print_memory(f);
+    if (answers->fit) print_fit(t, answers->fit);
     free(problem);
 }
 
@@ -170,11 +228,12 @@ static void print_full_json(struct json *json, const struct forecast *full)
     json_close(json, '}');
 }
 
-static void print_json(const struct trial *t, const struct forecast *f, const struct forecast *full)
+static void print_json(const struct answers *answers)
 {
+    const struct forecast *f = answers->run;
     struct json json = { .stream = stdout };
     json_open(&json, NULL, '{');
-    report_problem_json(&json, t, f->strategy, f->why);
+    report_problem_json(&json, answers->trial, f->strategy, f->why);
     json_text(&json, "kernel", f->kernel);
     json_whole(&json, "threads", f->threads);
     json_whole(&json, "pairs", f->pairs);
@@ -200,8 +259,12 @@ static void print_json(const struct trial *t, const struct forecast *f, const st
         json_whole(&json, purposes[i].name, (int64_t)most);
     }
     json_close(&json, '}');
-    print_full_json(&json, full);
+    print_full_json(&json, answers->full);
+    json_whole(&json, "ranks_asked", f->asked);
+    json_text(&json, "machine", answers->machine ? answers->machine->name : NULL);
+    json_text(&json, "machine_source", answers->machine ? answers->machine->source : "measured");
     report_prediction_json(&json, f);
+    if (answers->fit) print_fit_json(&json, answers->fit);
     json_close(&json, '}');
 }
 
@@ -237,39 +300,54 @@ static int check_options(const struct options *o)
         return refuse("--rings prints a table; leave out --ring, --explain, --mask and --json");
     if (o->explain && o->json) return refuse("--explain prints lines; leave out --json");
     if (!o->explain && flags_given(o, "--rank")) return refuse("--rank is for --explain");
+    if (o->machines && !o->machine) return refuse("--machines is the table of --machine");
+    if (o->rings && o->fit) return refuse("--rings prints a table; leave out --fit");
     if (o->rank >= o->trial.ranks)
         return refuse("--rank: there are ranks 0 to %" PRId64, o->trial.ranks - 1);
     return maskfile_check(o);
 }
 
-/* Everything that is shown of one forecast. */
-static int show(const struct options *o, const struct forecast *forecast)
+/* Everything that is shown of one run. */
+static int show(const struct options *o, struct answers *answers)
 {
     struct forecast other;
     bool same = is_full(&o->trial);
-    const struct forecast *full = same ? forecast : &other;
+    answers->full = same ? answers->run : &other;
     int status = same ? EXIT_PASS : forecast_full(&o->trial, &other);
     if (status) return status;
     if (o->mask) status = maskfile_write(o);
-    if (!status && o->json) print_json(&o->trial, forecast, full);
-    if (!status && !o->json) print_people(&o->trial, forecast, full);
+    if (!status && o->json) print_json(answers);
+    if (!status && !o->json) print_people(answers);
     if (!status && o->explain) status = explain(o);
     if (!same) forecast_close(&other);
     return status;
 }
 
-int verb_plan(struct options *o)
+static int answer(const struct options *o, const struct known_machine *machine)
 {
     struct forecast forecast;
+    struct fit_answer fit;
+    struct answers answers = {
+        .trial = &o->trial, .run = &forecast, .machine = machine, .fit = o->fit ? &fit : NULL
+    };
+    int status = o->fit ? fit_find(&o->trial, o->fit, &fit) : EXIT_PASS;
+    if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
+    if (status) return status;
+    status = show(o, &answers);
+    forecast_close(&forecast);
+    return status;
+}
+
+int verb_plan(struct options *o)
+{
+    struct known_machine known;
     ra_machine machine;
     int status = trial_settle(&o->trial);
     if (!status) status = check_options(o);
+    if (!status && o->machine) status = machines_find(o->machines, o->machine, &known);
+    if (!status && o->machine) machines_apply(&known, &o->trial);
     machine_keep_memory();
     if (!status && o->rings) return rings_print(o);
     if (!status && !options_fixed_choice(o)) status = measure(&o->trial, o->wire, &machine);
-    if (!status) status = forecast_open(&forecast, &o->trial, o->memory);
-    if (status) return status;
-    status = show(o, &forecast);
-    forecast_close(&forecast);
-    return status;
+    return status ? status : answer(o, o->machine ? &known : NULL);
 }

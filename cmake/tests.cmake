@@ -5,6 +5,7 @@
 #   tests/support                   helpers, linked to all of these
 #   tests/cli/cases                 the command, from outside; each *.sh is a test that run.sh runs
 #   tests/bits                      records bits of the conformance grid, compares versions
+#   tests/plan/forecast.sh          what plan predicts against what happens
 #   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/fuzz                      what reads texts and files, with any bytes
 #   tests/mpi                       processes, started by a launcher of MPI
@@ -126,6 +127,10 @@ foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
 include(${CMAKE_CURRENT_LIST_DIR}/tests-fuzz.cmake)
+if(NOT RINGATTN_SANITIZE) # it measures memory and time
+    ringattn_test_script(plan/forecast 600 sh ${tests}/plan/forecast.sh ${PROJECT_BINARY_DIR})
+    set_tests_properties(plan/forecast PROPERTIES RUN_SERIAL TRUE)
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/tests-mpi.cmake)
 
 if(TARGET peers)

@@ -27,15 +27,17 @@ struct options {
     const char *q, *k, *v, *dout, *dlse;           /* files to read */
     const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
     const char *trace, *mask, *rings, *match;
+    const char *machine, *machines;               /* by name; the file of the table */
     const char *head;                             /* of the mask: a number, or "all" */
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
     int64_t memory;                               /* bytes per rank; 0 = no limit */
+    int64_t fit;                                  /* bytes per rank; 0 = not asked */
     int64_t rank, warmup, runs;
     int64_t pool;          /* bytes; -1 = no pool, 0 = the library's default */
     double seconds, limit; /* of all runs of a benchmark, and of one */
     struct wire wire;
     bool json, quiet, verify, predict, list, quick, explain, systems, deterministic;
-    bool standard, replan;
+    bool standard, replan, list_machines;
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
     bool given[FLAGS_MOST]; /* by index in the table */

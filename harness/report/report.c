@@ -82,4 +82,6 @@ void report_prediction_json(struct json *json, const struct forecast *forecast)
     json_real(json, "predicted_seconds", forecast->seconds);
     json_real(json, "predicted_wait_seconds", forecast->wait_seconds);
     json_text(json, "predicted_with", forecast->figures);
+    json_real(json, "typical_time_error", FORECAST_TIME_ERROR);
+    json_real(json, "typical_memory_error", FORECAST_MEMORY_ERROR);
 }

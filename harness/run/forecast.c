@@ -94,21 +94,94 @@ static ra_status ask_rank(struct forecast *forecast, struct planner *planner, in
     return status;
 }
 
-int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory)
+/* ---- Some of thousands ----------------------------------------------------------------------- */
+
+/* Is a rank among those to ask? A quarter of them are the first and the last ones. */
+static bool is_asked(int rank, int ranks, int most)
+{
+    int edge = most / 8 > 0 ? most / 8 : 1, inner = most - 2 * edge;
+    if (ranks <= most || rank < edge || rank >= ranks - edge) return true;
+    int step = (ranks - 2 * edge + inner - 1) / inner;
+    return (rank - edge) % step == step / 2;
+}
+
+static double between(double a, double b, double part) { return a + part * (b - a); }
+
+static size_t between_bytes(size_t a, size_t b, double part)
+{
+    return (size_t)(between((double)a, (double)b, part) + 0.5);
+}
+
+static int64_t between_counts(int64_t a, int64_t b, double part)
+{
+    return (int64_t)(between((double)a, (double)b, part) + 0.5);
+}
+
+static ra_stats between_stats(const ra_stats *a, const ra_stats *b, double part)
+{
+    ra_stats stats = *a;
+    stats.hops = between_counts(a->hops, b->hops, part);
+    stats.bytes_sent = between_counts(a->bytes_sent, b->bytes_sent, part);
+    stats.bytes_received = between_counts(a->bytes_received, b->bytes_received, part);
+    stats.pairs = between_counts(a->pairs, b->pairs, part);
+    stats.flops = between(a->flops, b->flops, part);
+    stats.seconds = between(a->seconds, b->seconds, part);
+    stats.wait_seconds = between(a->wait_seconds, b->wait_seconds, part);
+    return stats;
+}
+
+/* Ranks between two that were asked. */
+static void fill_between(struct forecast *forecast, int first, int last)
+{
+    const struct forecast_rank *a = &forecast->rank[first], *b = &forecast->rank[last];
+    for (int rank = first + 1; rank < last; rank++) {
+        struct forecast_rank *r = &forecast->rank[rank];
+        double part = (double)(rank - first) / (last - first);
+        r->memory = a->memory;
+        r->memory.shard = between_bytes(a->memory.shard, b->memory.shard, part);
+        r->memory.travel = between_bytes(a->memory.travel, b->memory.travel, part);
+        r->memory.state = between_bytes(a->memory.state, b->memory.state, part);
+        r->memory.gradient = between_bytes(a->memory.gradient, b->memory.gradient, part);
+        r->memory.workspace = between_bytes(a->memory.workspace, b->memory.workspace, part);
+        r->memory.bookkeeping = between_bytes(a->memory.bookkeeping, b->memory.bookkeeping, part);
+        r->memory.total = between_bytes(a->memory.total, b->memory.total, part);
+        r->forward = between_stats(&a->forward, &b->forward, part);
+        r->backward = between_stats(&a->backward, &b->backward, part);
+    }
+}
+
+static int ask_ranks(struct forecast *forecast, struct planner *planner, int most)
+{
+    int before = 0, result = EXIT_PASS;
+    for (int rank = 0; rank < forecast->ranks && !result; rank++) {
+        if (!is_asked(rank, forecast->ranks, most)) continue;
+        result = library_failed(ask_rank(forecast, planner, rank));
+        if (!result) result = interrupt_check();
+        if (!result) fill_between(forecast, before, rank);
+        before = rank;
+        forecast->asked++;
+    }
+    return result;
+}
+
+int forecast_open_some(struct forecast *forecast, const struct trial *trial, int64_t memory,
+                       int most)
 {
     struct planner planner;
     int result = forecast_begin(forecast, (int)trial->ranks);
     if (result) return result;
     result = planner_open(&planner, trial, memory);
     forecast->threads = planner.threads;
-    for (int rank = 0; rank < forecast->ranks && !result; rank++) {
-        result = library_failed(ask_rank(forecast, &planner, rank));
-        if (!result) result = interrupt_check();
-    }
+    if (!result) result = ask_ranks(forecast, &planner, most);
     planner_close(&planner);
     if (result) forecast_close(forecast);
     else forecast_total(forecast, trial);
     return result;
+}
+
+int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory)
+{
+    return forecast_open_some(forecast, trial, memory, FORECAST_MANY);
 }
 
 void forecast_close(struct forecast *forecast)

@@ -26,7 +26,17 @@ struct forecast {
     double seconds;      /* predicted: the slowest rank of each pass */
     double wait_seconds; /* of that, for messages */
     double total_bytes;  /* memory over all ranks */
+    int asked;           /* ranks that were planned; the others lie between their neighbours */
 };
+
+/* What predictions are usually off by: the median over the grids of tools/forecast and of
+ * tests/plan, which fail when they drift. */
+#define FORECAST_MEMORY_ERROR 0.03
+#define FORECAST_TIME_ERROR 0.10
+
+/* Ranks to ask at most, of thousands: the first and the last ones, which differ most, and others
+ * spread between them. */
+enum { FORECAST_MANY = 256, FORECAST_FEW = 4 };
 
 /* The plan of one rank, without a group: it can be asked, not run. */
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out);
@@ -35,8 +45,11 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
  * occur again, and are reported, when it is run. */
 int forecast_serves(const struct trial *trial, bool *serves);
 
-/* Asks every rank; a budget too small is refused with the bytes needed. `memory` 0 = no limit. */
+/* Asks every rank, up to FORECAST_MANY of them; a budget too small is refused with the bytes
+ * needed. `memory` 0 = no limit. */
 int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory);
+int forecast_open_some(struct forecast *forecast, const struct trial *trial, int64_t memory,
+                       int most);
 void forecast_close(struct forecast *forecast);
 
 /* The same from plans that are made for a run: a place for every rank, what each plan says, and

@@ -22,8 +22,8 @@ for pair in \
     plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
-        --kernel --threads --memory --rings --explain --rank --mask --head --json --quiet" \
-    info:"--json --systems" demo:"--kernel --threads --quiet" \
+        --kernel --threads --memory --machine --machines --fit --rings --explain --rank --mask --head --json --quiet" \
+    info:"--json --systems --machines" demo:"--kernel --threads --quiet" \
     bench:"--tokens --heads --kernel --threads --runs --seconds --limit --memory --pool --replan --standard
         --timeout --quick --match --out --quiet" \
     report:"--out --quiet"; do

@@ -50,3 +50,40 @@ refused "--rank is for --explain" plan --tokens 64 --rank 0
 refused "--rings prints a table" plan --tokens 64 --rings 1,2 --ring 2
 refused "--rings: 0 " plan --tokens 64 --rings 1,0
 ok plan --tokens 4096 --rings 1,2,16
+
+# Other machines, from the built-in table or from one that the user edits.
+ok plan --tokens 4096 --machine h200 --dtype bf16
+says "machine      h200, by datasheet: NVIDIA H200"
+says "the time is a lower bound"
+ok plan --tokens 4096 --machine h200 --json
+json machine machine_source typical_time_error typical_memory_error ranks_asked
+says '"predicted_with": "5 us (given), 450 GB/s (given), 6.7e+04 GFLOP/s a rank (given)"'
+ok info --machines
+{ cat "$work/out"; echo "mine measured 1e9 2e9 3e9 4e-6 5e9 a machine of mine"; } >machines.txt
+ok plan --tokens 4096 --machines machines.txt --machine mine --dtype f16
+says "at 4 us (given), 3 GB/s (given), 2 GFLOP/s a"
+says "usually off  time by 10%, memory by 3%"
+refused "there is no \"abacus\"; there are h200, h100, a100" plan --tokens 64 --machine abacus
+refused "there is no \"abacus\"; there are h200" plan --tokens 64 --machine abacus --machines machines.txt
+refused "--machines is the table of --machine" plan --tokens 64 --machines machines.txt
+echo "broken measured 1 2" >broken.txt
+refused "broken.txt: line 1 is no machine" plan --tokens 64 --machine x --machines broken.txt
+
+# What fits: the ring and the length that it says do, and one step further does not.
+ok plan --tokens 65536 --heads 8 --fit 100M --machine h200 --ring 4 --json
+json fit ring_bytes_per_rank tokens_bytes_per_rank
+number() { sed -n "s/.*\"$1\": *\([0-9]*\).*/\1/p" "$work/out" | tail -n 1; }
+ring=$(number ring) tokens=$(number tokens)
+ok plan --tokens 65536 --heads 8 --memory 100M --machine h200 --ring "$ring"
+refused "bytes" plan --tokens 65536 --heads 8 --memory 100M --machine h200 --ring $((ring - 1))
+ok plan --tokens "$tokens" --heads 8 --memory 100M --machine h200 --ring 4
+refused "bytes" plan --tokens $((tokens + tokens / 500)) --heads 8 --memory 100M --machine h200 --ring 4
+ok plan --tokens 4096 --pattern "causal;docs=0,100,4096" --fit 100M --machine h200
+says "this problem has one length"
+refused "leave out --fit" plan --tokens 64 --rings 1,2 --fit 1M
+
+# Of thousands of ranks some are asked, and the sums are as if all were.
+ok plan --tokens 65536 --heads 1 --ring 1024 --machine h200
+says "256 of 1024 ranks were asked"
+ok plan --tokens 65536 --heads 1 --ring 1024 --machine h200 --json
+says '"pairs": 4294967296,'

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.c - what fits into so much memory per rank, found by bisection. Memory grows with the tokens;
+ * with the ranks it falls from two on, because one rank alone keeps no travelling blocks. */
+#include "fit.h"
+
+#include <string.h>
+
+#include "forecast.h"
+
+#define TOKENS_MOST ((int64_t)1 << 36)
+
+/* Bytes of the rank that needs most, for some tokens on some ranks. */
+static int ask(const struct trial *trial, int64_t tokens, int64_t ranks, double *bytes)
+{
+    struct forecast forecast;
+    struct trial t = *trial; /* borrows its texts */
+    t.q_len = t.k_len = tokens;
+    t.ranks = ranks;
+    *bytes = 0.0;
+    int status = forecast_open_some(&forecast, &t, 0, FORECAST_FEW);
+    if (status) return status;
+    for (int rank = 0; rank < forecast.ranks; rank++)
+        if ((double)forecast.rank[rank].memory.total > *bytes)
+            *bytes = (double)forecast.rank[rank].memory.total;
+    forecast_close(&forecast);
+    return EXIT_PASS;
+}
+
+static int find_ring(const struct trial *t, struct fit_answer *answer)
+{
+    int64_t low = 1, high = TRIAL_RANKS_MOST; /* low does not fit, high does */
+    double bytes;
+    int status = ask(t, t->q_len, 1, &bytes);
+    if (status) return status;
+    if (bytes <= (double)answer->memory) {
+        answer->ring = 1;
+        answer->ring_bytes = bytes;
+        return EXIT_PASS;
+    }
+    status = ask(t, t->q_len, high, &bytes);
+    if (status || bytes > (double)answer->memory) return status;
+    answer->ring_bytes = bytes;
+    while (!status && high - low > 1) {
+        int64_t middle = low + (high - low) / 2;
+        status = ask(t, t->q_len, middle, &bytes);
+        if (bytes > (double)answer->memory) {
+            low = middle;
+        } else {
+            high = middle;
+            answer->ring_bytes = bytes;
+        }
+    }
+    answer->ring = high;
+    return status;
+}
+
+/* Documents, bitmaps and orders from files are of one length; keys of another number stay. */
+static bool is_fixed(const struct trial *t)
+{
+    return t->q_len != t->k_len || t->bias || (t->order && strstr(t->order, ".npy")) ||
+           (t->pattern && (strstr(t->pattern, "docs=") || strstr(t->pattern, "bitmap=")));
+}
+
+static int find_tokens(const struct trial *t, struct fit_answer *answer)
+{
+    int64_t low = 0, high = 1; /* low fits, high does not */
+    double bytes = 0.0;
+    int status = EXIT_PASS;
+    if (is_fixed(t)) {
+        answer->tokens = -1;
+        return EXIT_PASS;
+    }
+    for (; !status && high < TOKENS_MOST; high *= 2) {
+        status = ask(t, high, t->ranks, &bytes);
+        if (bytes > (double)answer->memory) break;
+        low = high;
+        answer->tokens_bytes = bytes;
+    }
+    while (!status && high - low > 1 && high - low > low / 1024) { /* a thousandth is near enough */
+        int64_t middle = low + (high - low) / 2;
+        status = ask(t, middle, t->ranks, &bytes);
+        if (bytes > (double)answer->memory) {
+            high = middle;
+        } else {
+            low = middle;
+            answer->tokens_bytes = bytes;
+        }
+    }
+    answer->tokens = low;
+    return status;
+}
+
+int fit_find(const struct trial *trial, int64_t memory, struct fit_answer *answer)
+{
+    *answer = (struct fit_answer){ .memory = memory };
+    int status = find_ring(trial, answer);
+    return status ? status : find_tokens(trial, answer);
+}
