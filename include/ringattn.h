@@ -1,48 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ringattn.h - exact attention for sequences that do not fit on one device, in C.
+/* ringattn.h - exact attention for sequences that do not fit on one device.
  *
  * Queries stay on their rank. Keys and values travel from rank to rank in blocks, and every block
  * is folded into a running softmax. No score matrix exists.
  *
- * CALL ORDER
- *     ra_group_create_local()   a group of ranks, one handle per rank. Each handle is used by one
- *                               thread; ra_group_run() starts these threads.
- *                               ra_group_join() where ranks are processes.
+ * CALL ORDER  ra_attention() is all of this in one call, on one rank.
+ *     ra_group_create_local()   ranks as threads: one handle per rank, each used by one thread;
+ *                               ra_group_run() starts the threads. Processes: ra_group_join().
  *     ra_pattern_parse()        which keys a query attends to: "causal", "window:512", ...
  *     ra_plan_create()          what this rank computes, sends and receives; allocates all buffers
  *     ra_attend()               forward, as often as you like; allocates nothing
  *     ra_gradient()             backward, likewise
  *     ra_plan_destroy(), ra_pattern_destroy(), ra_group_destroy()
- * ra_attention() does all of this in one call, on one rank.
  *
  * TENSORS are [batch, position, head, dim], with any strides as long as dim is contiguous. Every
  * rank passes its own shard: the positions that its partition gives it, in ascending order.
- * ra_layout_* splits, permutes and restores tokens, positions and labels.
  *
- * OWNERSHIP  Handles are opaque. The caller destroys every handle; every destroy function accepts
- * NULL. The library keeps no pointer of the caller after a call returns. Destroy a plan before its
- * group. A pattern may be destroyed as soon as ra_plan_create() has returned.
+ * OWNERSHIP  The caller destroys every handle, a plan before its group; every destroy function
+ * accepts NULL. The library keeps no pointer of the caller after a call returns.
  *
- * THREADS  One thread at a time per handle; a group handle and its plans count as one. A call that
- * plans, computes, sends or changes a state returns RA_ERR_BUSY while another thread is in such a
- * call on the same handle. Different handles may be used at the same time, also handles of the same
- * group: a group in one process works that way. Any thread may call ra_group_abort() at any time.
+ * THREADS  One thread at a time per handle; a group handle and its plans count as one. A second
+ * thread gets RA_ERR_BUSY. Different handles may be used at the same time, also handles of one
+ * group. Any thread may call ra_group_abort() at any time.
  *
  * ERRORS  A function that can fail returns ra_status and writes its result only on success.
  * ra_last_error() then returns one sentence, per thread. The library never prints, exits or aborts.
  *
- * STRUCTS that the caller fills start with `size`; NAME_default() sets it and sets all other fields
- * to 0. Zero means "default" for every field. New fields are only ever appended.
+ * STRUCTS that the caller fills start with `size`. NAME_default() sets it, and all other fields to
+ * 0, which means "default" for every field. New fields are only ever appended; a struct without
+ * `size` never changes.
  */
 #ifndef RINGATTN_H
 #define RINGATTN_H
-
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #define RA_VERSION_MAJOR 0
-#define RA_VERSION_MINOR 3
+#define RA_VERSION_MINOR 4
 #define RA_VERSION_PATCH 0
 
 #if defined(__GNUC__)
@@ -55,7 +50,7 @@
 extern "C" {
 #endif
 
-/* Defines NAME_default(), which returns a NAME with `size` set and all other fields 0. */
+/* Defines NAME_default(). */
 #define RA_DEFAULT_(name)                                                                          \
     static inline name name##_default(void)                                                        \
     {                                                                                              \
@@ -66,7 +61,6 @@ extern "C" {
     }
 
 /* ---- Status ---------------------------------------------------------------------------------- */
-
 /* Every status: name, value, meaning. */
 #define RA_STATUS_LIST(X)                                                                          \
     X(RA_OK, 0, "success")                                                                         \
@@ -81,7 +75,6 @@ extern "C" {
     X(RA_ERR_SYSTEM, 9, "the operating system refused a request")                                  \
     X(RA_ERR_CORRUPT, 10, "a message changed on its way")                                          \
     X(RA_ERR_BUSY, 11, "another thread is using this handle")
-
 typedef enum ra_status {
 #define RA_STATUS_ENUM_(name, value, text) name = value,
     RA_STATUS_LIST(RA_STATUS_ENUM_)
@@ -90,16 +83,13 @@ typedef enum ra_status {
 
 /* A sentence about the last failure on this thread; "" if there was none. */
 RA_API const char *ra_last_error(void);
-
 /* "RA_ERR_BUDGET" and "the memory budget is too small"; "unknown status" for other numbers. */
 RA_API const char *ra_status_name(ra_status status);
 RA_API const char *ra_status_text(ra_status status);
-
-/* Version of the library that is running, "0.3.0"; it may be newer than the header. */
+/* Version of the library that is running, "0.4.0"; it may be newer than the header. */
 RA_API const char *ra_version(void);
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
-
 /* Where the library allocates its memory. Both functions may be called from any thread. */
 typedef struct ra_allocator {
     size_t size;                                                   /* by ra_allocator_default() */
@@ -110,41 +100,30 @@ typedef struct ra_allocator {
 RA_DEFAULT_(ra_allocator)
 
 /* Replaces the allocator of the process; NULL restores that of the C library. Refused while any
- * handle exists, because memory must be freed by the allocator it came from. No other thread may
- * use the library during this call. */
+ * handle exists. No other thread may use the library during this call. */
 RA_API ra_status ra_allocator_set(const ra_allocator *allocator);
-
 /* Bytes that the library holds now, over all handles. 0 when every handle is destroyed. */
 RA_API size_t ra_allocated_bytes(void);
 
 /* ---- Types and tensors ----------------------------------------------------------------------- */
-
-typedef enum ra_dtype {
-    RA_F32 = 0,
-    RA_BF16 = 1, /* upper half of an f32 */
-    RA_F16 = 2   /* IEEE half precision */
-} ra_dtype;
+/* bf16 is the upper half of an f32, f16 is IEEE half precision. */
+typedef enum ra_dtype { RA_F32 = 0, RA_BF16 = 1, RA_F16 = 2 } ra_dtype;
 
 /* Converts `count` numbers. Narrowing rounds to nearest, ties to even; NaN stays NaN, and what is
- * too large becomes infinity. `to` may be equal to `from` where it is not wider. */
+ * too large becomes infinity. `to` may be equal to `from` if it is not wider. */
 RA_API ra_status ra_convert(ra_dtype from_dtype, const void *from, ra_dtype to_dtype, void *to,
                             int64_t count);
 
 /* A view of [batch, position, head, dim]. Strides count elements; dim has stride 1. If all strides
- * are 0, the tensor is packed in that order. ra_const_tensor is for inputs, which are only read: a
- * stride of 0 then repeats one item (broadcast). ra_tensor is for outputs, whose items must not
- * overlap. These structs never grow. */
+ * are 0, the tensor is packed in that order. Inputs are ra_const_tensor, where one stride of 0
+ * repeats an item (broadcast). Outputs are ra_tensor, whose items must not overlap. */
 typedef struct ra_const_tensor {
     const void *data;
-    int64_t batch_stride;
-    int64_t position_stride;
-    int64_t head_stride;
+    int64_t batch_stride, position_stride, head_stride;
 } ra_const_tensor;
 typedef struct ra_tensor {
     void *data;
-    int64_t batch_stride;
-    int64_t position_stride;
-    int64_t head_stride;
+    int64_t batch_stride, position_stride, head_stride;
 } ra_tensor;
 
 static inline ra_const_tensor ra_const_tensor_packed(const void *data)
@@ -158,102 +137,84 @@ static inline ra_tensor ra_tensor_packed(void *data)
     return t;
 }
 /* An output that is to be read, as ra_gradient() reads what ra_attend() wrote. */
-static inline ra_const_tensor ra_tensor_read(ra_tensor written)
+static inline ra_const_tensor ra_tensor_read(ra_tensor from)
 {
-    ra_const_tensor t = { written.data, written.batch_stride, written.position_stride,
-                          written.head_stride };
+    ra_const_tensor t = { from.data, from.batch_stride, from.position_stride, from.head_stride };
     return t;
 }
 
-/* Positions start, start + step, ... (count of them). This struct never grows. */
+/* Positions start, start + step, ... (count of them). */
 typedef struct ra_run {
-    int64_t start;
-    int64_t step; /* at least 1 */
-    int64_t count;
+    int64_t start, step, count; /* step is at least 1 */
 } ra_run;
 
 /* ---- Patterns -------------------------------------------------------------------------------- */
-
 typedef struct ra_pattern ra_pattern; /* which keys a query attends to, in global positions */
+/* From text: "full", "causal", "window:L,R", "prefix:N", "dilated:W/R,W/R,...", "blocks:B", each
+ * followed by words that ra_pattern_add() knows, after semicolons: "blocks:64;local=4;global=1",
+ * "causal;docs=0,120,1248,4232". docs/PATTERNS.md has the formula of every pattern. */
+RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
+RA_API void ra_pattern_destroy(ra_pattern *pattern);
 
-/* Typed constructors. Query i of Nq is at position i + Nk - Nq among the Nk keys. */
+/* The same by type. Query i of Nq is at position i + Nk - Nq among the Nk keys. A window has the
+ * keys from position - left to position + right, a prefix the first `keys` keys for every query,
+ * and causal after them. */
 RA_API ra_status ra_pattern_full(ra_pattern **out);
 RA_API ra_status ra_pattern_causal(ra_pattern **out); /* keys up to the query's position */
-/* Keys from position - left to position + right. */
 RA_API ra_status ra_pattern_window(int64_t left, int64_t right, ra_pattern **out);
-/* The first `keys` keys for every query, and causal after them. */
 RA_API ra_status ra_pattern_prefix(int64_t keys, ra_pattern **out);
 
-/* LongNet's dilated attention: in a branch, segment a holds positions [a segment, (a + 1) segment),
- * and query head j selects those at a segment + (j mod rate) + t rate, for queries and keys alike.
- * A query attends to the keys every branch selects for it, in one softmax: a key of two branches
- * counts twice. This struct never grows. */
+/* LongNet's dilated attention. In each segment of `segment` positions, query head j selects every
+ * `rate`-th position from j mod rate on, for queries and keys alike. A query attends to the keys
+ * that every branch selects for it, in one softmax: a key of two branches counts twice. */
 typedef struct ra_branch {
-    int64_t segment;
-    int64_t rate;
+    int64_t segment, rate;
 } ra_branch;
 RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **out);
 
-/* Blocks of `block` positions. Query block i sees key block j if any term makes the pair active.
- * Terms are added one by one: "local=G", "global=G", "strided=S", "dilated=R/G",
- * "levels=S/G,S/G,...", "random=DENSITY", "seed=K", "bitmap=FILE.npy". */
+/* Blocks of `block` positions. Query block i sees key block j if any term makes the pair active;
+ * ra_pattern_add() adds terms. */
 RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
 
-/* Adds one of the words after a semicolon in ra_pattern_parse(): a term of blocks, "causal",
- * "docs=...", or an option of dilated: "dedup" (a key counts once), "groups" (each of k head groups
- * has one branch), "offsets=block" (head j of H has the offset floor(j / ceil(H / rate)), as in
- * torchscale, instead of "offsets=cyclic", j mod rate). */
-RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *term);
-
+/* Adds one word. A term of blocks: "local=G", "global=G", "strided=S", "dilated=R/G",
+ * "levels=S/G,S/G,...", "random=DENSITY", "seed=K", "bitmap=FILE.npy". An option of dilated:
+ * "dedup" (a key counts once), "groups" (each head group has one branch), "offsets=block" (head j
+ * of H has the offset floor(j / ceil(H / rate)), as in torchscale) or "offsets=cyclic" (j mod
+ * rate, the default). Of every pattern: "causal", "docs=0,a,...,n". */
+RA_API ra_status ra_pattern_add(ra_pattern *pattern, const char *word);
 /* The bitmap term from memory: bytes [heads, blocks, blocks], not 0 = active. `heads` is 1 or the
  * number of query heads. Copied. */
 RA_API ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t blocks,
                                        const uint8_t *active);
-
-/* Modifiers, for every pattern. Causal removes keys after the query's position. With documents
- * (bounds 0, a, b, ..., n; empty documents are legal; copied) a query sees its own document only.
- */
+/* Causal removes keys after the query's position. With documents (bounds 0, a, b, ..., n; empty
+ * documents are legal; copied) a query sees its own document only. */
 RA_API ra_status ra_pattern_set_causal(ra_pattern *pattern);
 RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bounds,
                                           int64_t count);
 
-/* The same from text: "full", "causal", "window:512", "window:256,256", "prefix:128",
- * "dilated:2048/1,4096/2", "dilated:...;dedup", "dilated:...;groups",
- * "dilated:...;offsets=block", "blocks:64;local=4;global=1" and every other term, each with
- * ";causal" and ";docs=0,120,1248,4232" after it. */
-RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
-
-/* Writes the text of a pattern, which parses back to the same pattern. A bitmap from memory has no
- * text and is written as "(memory)". Sets *length to the length of the text. Like snprintf, it
- * truncates at `capacity` and always ends with 0. */
+/* Writes the text of a pattern, which parses back to the same pattern (a bitmap from memory does
+ * not), and its length. Like snprintf, it truncates at `capacity` and always ends with 0. */
 RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
                                    size_t *length);
 
-RA_API void ra_pattern_destroy(ra_pattern *pattern);
-
 /* ---- Order: a permutation of positions ------------------------------------------------------- */
-
 /* Index i of the order holds the token of original position positions[i]. Segments, blocks, windows
  * and partitions count indices. Causal, prefix, documents, ALiBi, bias and dropout use original
  * positions. Needs as many queries as keys. */
 typedef struct ra_order ra_order;
-
 /* "sequential", "hilbert" (the smallest power-of-two square that holds n), "hilbert:HxW" (rows x
  * columns, at least n cells), "shuffled:SEED" (for comparison). */
 RA_API ra_status ra_order_parse(const char *text, int64_t length, ra_order **out);
-
 /* Any permutation of 0 .. length - 1. Copied. */
 RA_API ra_status ra_order_custom(const int64_t *positions, int64_t length, ra_order **out);
-
+RA_API void ra_order_destroy(ra_order *order);
 /* The number of positions; and the original position of every index. */
 RA_API int64_t ra_order_length(const ra_order *order);
 RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
-RA_API void ra_order_destroy(ra_order *order);
 
 /* ---- Problem --------------------------------------------------------------------------------- */
-
-/* As k_len: there are no keys. Every row of the result is then 0, and its LSE -inf. For a cache
- * that may be empty, write k_len = n ? n : RA_NO_KEYS. */
+/* As k_len: there are no keys, and every result is 0 with LSE -inf. For a cache that may be empty,
+ * write k_len = n ? n : RA_NO_KEYS. */
 #define RA_NO_KEYS (-1)
 
 /* What is to be computed. Says nothing about ranks or devices. */
@@ -278,37 +239,31 @@ typedef struct ra_problem {
 RA_DEFAULT_(ra_problem)
 
 /* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len
- * keys, both by original position. 255 means 255 or more. */
+ * keys; both are original positions. 255 means 255 or more. */
 RA_API ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uint8_t *seen);
 
-/* Attention on one rank with the default number of threads, in one call: creates the group and the
- * plan, runs, and destroys them. To try the library; who calls more than once makes a plan. Tensors
- * are packed, shaped as in ra_attend_args; `lse` may be NULL. */
+/* Attention on one rank in one call, to try the library: makes a plan each time. Tensors are packed
+ * and shaped as in ra_attend_args; `lse` may be NULL. */
 RA_API ra_status ra_attention(const ra_problem *problem, const void *q, const void *k,
                               const void *v, void *out, float *lse);
 
 /* ---- Layout: which positions a rank owns ----------------------------------------------------- */
-
 typedef struct ra_layout ra_layout;
-
 /* By rule: "contiguous" (also NULL), "zigzag", "striped". ";perdoc" after the name applies the rule
  * inside each document of `pattern`; without it `pattern` may be NULL. */
 RA_API ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
                                   const ra_pattern *pattern, ra_layout **out);
-
 /* Custom: rank r owns the next counts[r] runs of `runs`. Every position below `length` must be
  * owned exactly once. */
 RA_API ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
                                          const int64_t *counts, ra_layout **out);
 RA_API void ra_layout_destroy(ra_layout *layout);
 
-/* The number of positions of a rank; and its runs: writes up to `capacity` of them and returns how
- * many there are. Runs ascend, and the shard stores them one after the other. */
+/* The number of positions of a rank; and up to `capacity` of its runs, and how many it has. */
 RA_API int64_t ra_layout_count(const ra_layout *layout, int rank);
 RA_API int64_t ra_layout_runs(const ra_layout *layout, int rank, ra_run *runs, int64_t capacity);
 
-/* One array to move between global order and rank order: tokens, labels, position ids, or a whole
- * tensor. This struct never grows. */
+/* One array to permute: tokens, labels, position ids, or a whole tensor. */
 typedef struct ra_array {
     const void *from;
     void *to;      /* must not overlap `from` */
@@ -316,10 +271,7 @@ typedef struct ra_array {
     size_t bytes;  /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
 } ra_array;
 
-/* All arrays in one call.
- * permute: global order -> shard of rank 0, shard of rank 1, ...; each has ra_layout_count()
- *          positions.
- * restore: the inverse of permute.
+/* permute: global order -> shard of rank 0, shard of rank 1, ...; restore: the inverse.
  * take:    global order -> the shard of one rank.
  * give:    the shard of one rank -> global order; other positions stay as they are. */
 RA_API ra_status ra_layout_permute(const ra_layout *layout, const ra_array *arrays, int count);
@@ -329,27 +281,22 @@ RA_API ra_status ra_layout_take(const ra_layout *layout, int rank, const ra_arra
 RA_API ra_status ra_layout_give(const ra_layout *layout, int rank, const ra_array *arrays,
                                 int count);
 
-/* The same between original positions and the indices of an order: permute writes index after
- * index. Tokens, labels and position ids go through the order's permute, then through a layout.
- * Results go through the layout, then through the order's restore. */
+/* permute: original positions -> indices of an order; restore: the inverse. With an order and a
+ * layout, inputs are permuted by the order first, and results restored by the layout first. */
 RA_API ra_status ra_order_permute(const ra_order *order, const ra_array *arrays, int count);
 RA_API ra_status ra_order_restore(const ra_order *order, const ra_array *arrays, int count);
 
 /* ---- Group of ranks -------------------------------------------------------------------------- */
-
 typedef struct ra_group ra_group; /* one rank's membership in a group */
-
 typedef enum ra_log_level { RA_LOG_INFO = 0, RA_LOG_WARNING = 1 } ra_log_level;
 typedef void (*ra_log_fn)(void *context, ra_log_level level, const char *text);
 
-/* One step of a rank, for timelines. This struct never grows. */
+/* One step of a rank, for timelines. */
 typedef struct ra_trace_event {
     const char *name; /* "attend", "exchange", "wait", ...; static */
-    int rank;
-    int hop;
-    int64_t block; /* whose keys; -1 where none */
-    double start;  /* seconds on a clock shared by the ranks of this process */
-    double seconds;
+    int rank, hop;
+    int64_t block;         /* whose keys; -1 where none */
+    double start, seconds; /* on a clock shared by the ranks of this process */
 } ra_trace_event;
 typedef void (*ra_trace_fn)(void *context, const ra_trace_event *event);
 
@@ -359,36 +306,29 @@ typedef struct ra_group_options {
     ra_log_fn log;     /* called by the threads of the group, one rank per thread; NULL = none */
     ra_trace_fn trace; /* likewise */
     void *context;     /* passed to log and trace */
-    /* The plans of a rank share buffers of at least this many bytes; 0 = 16 MiB, SIZE_MAX =
-     * none. */
-    size_t pool_threshold;
-    int threads; /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
-    /* 1: every message carries a checksum of its bytes; a message that changed on its way fails
-     * with RA_ERR_CORRUPT. The same on all ranks. Not for custom transports. */
-    int checksum;
-    const char *device; /* what computes, by name ("cpu"); NULL = the default. The table "device" */
+    size_t pool_threshold; /* plans share larger buffers (ra_pool); 0 = 16 MiB, SIZE_MAX = none */
+    int threads;  /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
+    int checksum; /* 1: of all messages, against RA_ERR_CORRUPT; the same on every rank */
+    const char *device; /* what computes, by name ("cpu"); NULL = the default */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)
 
-/* Ranks as threads of this process. Writes one handle per rank to groups[0 .. ranks - 1]. Each
- * needs a thread of its own, because ranks wait for one another. */
+/* Ranks as threads of this process: writes a handle per rank to groups[0 .. ranks - 1]. Each needs
+ * a thread of its own, because ranks wait for one another. */
 RA_API ra_status ra_group_create_local(int ranks, const ra_group_options *options,
                                        ra_group **groups);
-
 /* The same for any transport that serves all its ranks in this process, by name; NULL = "local". */
 RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_group_options *options,
                                  ra_group **groups);
 
 /* This process as one rank of a group of processes, by the name of a transport that joins them:
  * "mpi". Every process of the group calls it. `where` is defined by the header of the transport
- * (for "mpi": ringattn_mpi.h); NULL = all processes that were started together. A process that was
- * started alone is a group of one. These transports are plug-ins, found at run time;
- * RINGATTN_PLUGINS names folders to search first. RA_ERR_UNSUPPORTED, with the reason, if the
- * plug-in is missing. */
+ * (ringattn_mpi.h); NULL = all processes that were started together. The transport is a plug-in,
+ * found at run time, first in the folders of RINGATTN_PLUGINS; RA_ERR_UNSUPPORTED if missing. */
 RA_API ra_status ra_group_join(const char *transport, const void *where,
                                const ra_group_options *options, ra_group **out);
 
-/* A message of a custom transport. This struct never grows. */
+/* A message of a custom transport. */
 typedef struct ra_message {
     int peer; /* the other rank */
     int tag;  /* the n-th send of a tag to a rank matches its n-th receive of that tag */
@@ -397,9 +337,8 @@ typedef struct ra_message {
 } ra_message;
 
 /* Bytes between ranks, sent by the caller. `post` starts sends and receives and returns at once.
- * The buffers stay in use until `wait` has returned for the ticket, and every ticket is waited for
- * before the next post. If either fails, the run ends; give the reason with ra_transport_error().
- */
+ * Their buffers stay in use until `wait` has returned for the ticket, before the next post. If
+ * either fails, the run ends; give the reason with ra_transport_error(). */
 typedef struct ra_transport_callbacks {
     size_t size; /* by ra_transport_callbacks_default() */
     void *context;
@@ -412,61 +351,51 @@ typedef struct ra_transport_callbacks {
 } ra_transport_callbacks;
 RA_DEFAULT_(ra_transport_callbacks)
 
-/* Sets ra_last_error() from inside a callback and returns `status`, for one-line returns. */
+/* Sets ra_last_error() from inside a callback and returns `status`. */
 RA_API ra_status ra_transport_error(ra_status status, const char *text);
-
-/* Rank `rank` of `ranks`, whose messages the caller sends. */
+/* Rank `rank` of `ranks`, whose messages the caller sends. It has no checksums. */
 RA_API ra_status ra_group_create_custom(int ranks, int rank,
                                         const ra_transport_callbacks *callbacks,
                                         const ra_group_options *options, ra_group **out);
-
 RA_API int ra_group_rank(const ra_group *group);
 RA_API int ra_group_ranks(const ra_group *group);
 RA_API int ra_group_threads(const ra_group *group);
 
 /* Allgather of a few bytes: `all` receives `bytes` bytes of every rank, in the order of ranks, its
- * own included. Every rank of the group calls it; it returns when all have. Fails like
- * ra_attend(). */
+ * own included. Every rank of the group calls it. Fails like ra_attend(). */
 RA_API ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes);
-
 /* Between calls: a heartbeat, for a rank that does something else for longer than the timeout.
- * Fails once the group has failed. Cheap. For the thread of the group. */
+ * Fails once the group has failed. Cheap. */
 RA_API ra_status ra_group_poll(ra_group *group);
-
-/* Ends the calls of all ranks of this group: each soon returns RA_ERR_ABORTED with this reason.
- * (Custom callbacks tell the other ranks themselves, and decide what these return.) Afterwards the
- * group can only be destroyed. Any thread. */
+/* Ends the calls of all ranks: each soon returns RA_ERR_ABORTED with this reason (with a custom
+ * transport: what its callbacks return). Any thread. Then the group can only be destroyed. */
 RA_API void ra_group_abort(ra_group *group, const char *reason);
 RA_API void ra_group_destroy(ra_group *group);
 
-/* The buffer pool of a rank. Plans of one group handle run one at a time and keep nothing in their
- * buffers between runs, so they share large buffers: ten plans need as much as the largest. */
+/* The buffer pool of a rank. Plans of one group handle run one at a time, so they share large
+ * buffers: ten plans need as much as the largest. */
 typedef struct ra_pool {
-    size_t size;       /* by ra_pool_default() */
-    size_t threshold;  /* smaller buffers belong to one plan */
-    int64_t buffers;   /* in the pool */
-    size_t bytes;      /* of all of them */
-    size_t bytes_idle; /* of those that no plan uses now */
-    int64_t hits;      /* requests that found a buffer in the pool */
-    int64_t misses;    /* requests that allocated one */
+    size_t size;          /* by ra_pool_default() */
+    size_t threshold;     /* smaller buffers belong to one plan */
+    int64_t buffers;      /* in the pool */
+    size_t bytes;         /* of all of them */
+    size_t bytes_idle;    /* of those that no plan uses now */
+    int64_t hits, misses; /* requests that found a buffer in the pool, and that allocated one */
 } ra_pool;
 RA_DEFAULT_(ra_pool)
 RA_API ra_status ra_group_pool(const ra_group *group, ra_pool *out);
-/* Frees the idle buffers. */
-RA_API ra_status ra_group_trim(ra_group *group);
+RA_API ra_status ra_group_trim(ra_group *group); /* frees the idle ones */
 
 /* Calls body(groups[i], context) for each handle, the first on this thread and the others on
- * threads of their own, and waits for all. A body that fails aborts the group, so that no rank
- * waits forever. Returns the status of the rank that failed first, with its sentence in
- * ra_last_error(). */
+ * threads of their own, and waits for all. A body that fails aborts the group. Returns the status
+ * of the rank that failed first, with its sentence in ra_last_error(). */
 typedef ra_status (*ra_rank_fn)(ra_group *group, void *context);
 RA_API ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void *context);
 
 /* ---- Plan ------------------------------------------------------------------------------------ */
-
 typedef struct ra_plan ra_plan; /* what one rank computes, sends and receives, with its buffers */
-
-/* How fast a rank and its links are; 0 = not known. */
+/* How fast a rank and its links are. 0 = not known: backward_flops is then flops, any other figure
+ * a default of the transport. */
 typedef struct ra_machine {
     size_t size;           /* by ra_machine_default() */
     double latency;        /* seconds of a round of messages, however small */
@@ -477,35 +406,28 @@ typedef struct ra_machine {
 RA_DEFAULT_(ra_machine)
 
 typedef struct ra_plan_options {
-    size_t size; /* by ra_plan_options_default() */
-    /* How K and V get to the queries: "ring" (also NULL), "allgather", "ulysses", "2d:UxR",
-     * "auto". */
-    const char *strategy;
+    size_t size;                /* by ra_plan_options_default() */
+    const char *strategy;       /* "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "auto" */
     const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
     const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
     const char *kernel;         /* by name; NULL = RINGATTN_KERNEL, or the best for this CPU */
-    /* What predictions are made with, and "auto" chooses by: the same on every rank. A figure of
-     * `machine` is used first (its flops also backward, if it has no backward_flops), then that of
-     * `measured`, then one that is usual for the transport. NULL = no figures. */
-    const ra_machine *machine;
-    const ra_machine *measured; /* by ra_group_measure() */
+    const ra_machine *machine;  /* figures for predictions and "auto", the same on every rank */
+    const ra_machine *measured; /* by ra_group_measure(); used where `machine` has 0 */
     size_t memory;              /* budget in bytes per rank, caller's shards included; 0 = none */
     int backward;               /* 1: allocate the buffers of ra_gradient() too */
-    int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    /* Only without a group: the group that there would be. */
-    int ranks;             /* 0 = 1 */
-    int rank;              /* whose plan it is */
+    int bias;  /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
+    int ranks; /* this and the next three: without a group, the group that there would be; 0 = 1 */
+    int rank;  /* whose plan it is */
     const char *transport; /* NULL = "local" */
     int threads;           /* 0 = 1 */
     int reserved;          /* 0 */
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
 
-/* Measures the links of a group, between neighbours, and its kernel, for the dtype and dims of a
- * problem. Of the options it uses `kernel` and `backward`. Every rank calls it and all get the same
- * figures: those of the slowest rank. Takes a tenth of a second with a fast kernel, up to seconds
- * with a slow kernel or slow links, and some megabytes per thread that no budget counts. */
+/* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the
+ * options it uses `kernel` and `backward`. Every rank calls it, and all get the figures of the
+ * slowest. Takes a tenth of a second to seconds, and some megabytes per thread. */
 RA_API ra_status ra_group_measure(ra_group *group, const ra_problem *problem,
                                   const ra_plan_options *options, ra_machine *out);
 
@@ -519,23 +441,21 @@ RA_API void ra_plan_destroy(ra_plan *plan);
 /* Positions in this rank's query and key shards. */
 RA_API int64_t ra_plan_q_count(const ra_plan *plan);
 RA_API int64_t ra_plan_k_count(const ra_plan *plan);
+/* The kernel; the strategy with its numbers ("2d:2x4"); why it was chosen: what "auto" predicted
+ * for each candidate; the figures of predictions, and which were given, measured or assumed. */
 RA_API const char *ra_plan_kernel(const ra_plan *plan);
-/* The strategy that was chosen, with its numbers: "2d:2x4". */
 RA_API const char *ra_plan_strategy(const ra_plan *plan);
-/* The reason, as a sentence: what "auto" predicted for each candidate. */
 RA_API const char *ra_plan_why(const ra_plan *plan);
-/* The figures of predictions, and which of them were given, measured or assumed. */
 RA_API const char *ra_plan_figures(const ra_plan *plan);
 
 /* What a run does or did, on this rank. */
 typedef struct ra_stats {
     size_t size;  /* by ra_stats_default() */
     int64_t hops; /* rounds of messages that this rank took part in */
-    int64_t bytes_sent;
-    int64_t bytes_received;
+    int64_t bytes_sent, bytes_received;
     int64_t pairs;       /* query-key pairs that this rank folds, over heads and batch */
     double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
-    double seconds;      /* in a forecast: predicted, as is wait_seconds */
+    double seconds;      /* this and the next one: measured, or in a forecast predicted */
     double wait_seconds; /* communication that was not overlapped with work */
 } ra_stats;
 RA_DEFAULT_(ra_stats)
@@ -556,28 +476,23 @@ typedef struct ra_memory {
 } ra_memory;
 RA_DEFAULT_(ra_memory)
 RA_API ra_status ra_plan_memory(const ra_plan *plan, ra_memory *out);
-
 /* Prints the steps of the plan, one line per call of `line`, without line ends. */
 typedef void (*ra_line_fn)(void *context, const char *line);
 RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn line, void *context);
 
 /* ---- Attend and gradient --------------------------------------------------------------------- */
-
 /* Called on the rank's own thread during the run, with `done` from 0 to 1. If it does not return 0,
  * the run ends with RA_ERR_ABORTED on every rank. */
 typedef int (*ra_progress_fn)(void *context, double done);
 
-/* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32, or bytes as a mask. Rows
- * are the queries of this rank's shard, columns all keys by original position. Strides count
- * elements. A stride of 0 for batch or head: all share one; for query: k_len. This struct never
- * grows. */
+/* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32, or bytes as a mask: rows
+ * for the queries of this rank's shard, columns for all keys by original position. Strides count
+ * elements. A stride of 0 for batch or head: all share one; for query: k_len. */
 typedef struct ra_bias {
     const void *data; /* NULL = none */
     int mask;         /* 1: bytes, 0 hides the key; 0: f32, added; -INFINITY hides */
     int reserved;     /* 0 */
-    int64_t batch_stride;
-    int64_t head_stride;
-    int64_t query_stride;
+    int64_t batch_stride, head_stride, query_stride;
 } ra_bias;
 
 typedef struct ra_attend_args {
@@ -601,85 +516,65 @@ RA_API ra_status ra_attend(ra_plan *plan, const ra_attend_args *args);
 
 typedef struct ra_gradient_args {
     size_t size; /* by ra_gradient_args_default() */
-    ra_const_tensor q;
-    ra_const_tensor k;
-    ra_const_tensor v;
+    ra_const_tensor q, k, v;
     ra_const_tensor out;  /* as ra_attend() wrote it */
     const float *lse;     /* likewise; required */
     ra_const_tensor dout; /* shaped like out */
     const float *dlse;    /* gradient through the LSE, shaped like lse; NULL = 0 */
-    ra_tensor dq;         /* written, as are dk and dv; shaped like q, k and v */
-    ra_tensor dk;
-    ra_tensor dv;
+    ra_tensor dq, dk, dv; /* written; shaped like q, k and v */
     ra_progress_fn progress;
     void *context;
     ra_bias bias; /* bias, sinks and dropout_seed as in ra_attend() */
     const float *sinks;
     uint64_t dropout_seed;
-    /* [q_heads], written: gradient of the sinks from this rank's queries; the sum over the ranks is
-     * the gradient. NULL = not wanted. */
-    float *dsinks;
+    float *dsinks; /* [q_heads], written; to be summed over the ranks; NULL = none */
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
 
-/* Needs a plan made with `backward`. Every rank of the group calls it; fails like ra_attend().
- * Weights are recomputed from the LSE: where its magnitude is 2^20 or more, f32 is too coarse for
- * that, and a row with dout or dlse other than 0 is RA_ERR_UNSUPPORTED. */
+/* Needs a plan made with `backward`. Every rank calls it; fails like ra_attend(). An LSE beyond
+ * +-2^20, too coarse in f32, is RA_ERR_UNSUPPORTED unless dout and dlse of its query are 0. */
 RA_API ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args);
 
 /* ---- State: attention in pieces, in any order ------------------------------------------------ */
-
 typedef struct ra_state ra_state; /* running softmax (m, l, acc) of all queries of a problem */
-
 /* Shapes, pattern, softcap and ALiBi come from the problem and are copied. A state takes no order
- * and no dropout. `kernel` as in ra_plan_options. */
+ * and no dropout. `kernel` as in ra_plan_options. A new state is empty. */
 RA_API ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_state **out);
 RA_API void ra_state_destroy(ra_state *state);
-
-/* Empties the state: (-inf, 0, 0). A new state is empty. */
-RA_API ra_status ra_state_init(ra_state *state);
+RA_API ra_status ra_state_init(ra_state *state); /* empties it: (-inf, 0, 0) */
 
 /* Folds keys first_key to first_key + keys - 1 of the problem's k_len; k and v hold these keys
  * only. q holds all queries. Fold each key once; in any order. */
 RA_API ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_const_tensor *k,
                                const ra_const_tensor *v, int64_t first_key, int64_t keys);
-
 /* Sets k_len, for a cache that grew; what was folded stays. Queries stay at the end: query i is at
  * position i + keys - q_len. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
-
-/* Makes the next folds use all threads of this rank of the group, and poll it meanwhile. NULL: the
- * calling thread alone, as in a new state. The group must outlive its use. */
+/* Makes the next folds use all threads of this rank of the group, which must exist as long, and
+ * poll it meanwhile. NULL: the calling thread alone, as in a new state. */
 RA_API ra_status ra_state_use_group(ra_state *state, ra_group *group);
 
 /* Merges the states that the ranks of a group folded from their own keys. Afterwards every rank
- * holds the sum, with the same bits. Every rank of the group calls it. If it fails on one, the
- * group is aborted on all, and the states are undefined until ra_state_init(). */
+ * holds the sum, with the same bits. Every rank calls it; fails like ra_attend(), and the states
+ * are then undefined until ra_state_init(). */
 RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
-
 /* into += from, for states of the same shape that folded different keys. Safe at -inf. */
 RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
-
 /* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. `lse` may be NULL. Does
  * not change the state. */
 RA_API ra_status ra_state_finish(const ra_state *state, const ra_tensor *out, float *lse);
-
 /* The same with one more key per head, [q_heads] logits, folded into the result only. */
 RA_API ra_status ra_state_finish_sinks(const ra_state *state, const float *sinks,
                                        const ra_tensor *out, float *lse);
-
 /* The state as flat memory, to be copied elsewhere: m in units of log2, then l, each
- * [batch, query, head], then acc [batch, query, head, value_dim], all f32. The same layout on every
- * machine of one byte order. */
+ * [batch, query, head], then acc [batch, query, head, value_dim], all f32. */
 RA_API void *ra_state_data(ra_state *state, size_t *bytes);
-
 /* Merges two finished partials, rows x dim f32 packed, into the first: L = logaddexp(L1, L2),
  * o = exp(L1 - L) o1 + exp(L2 - L) o2. Safe at -inf. */
 RA_API ra_status ra_partial_merge(int64_t rows, int dim, float *out, float *lse,
                                   const float *other_out, const float *other_lse);
 
 /* ---- What there is --------------------------------------------------------------------------- */
-
 /* One entry of the library's tables. */
 typedef struct ra_part {
     size_t size; /* by ra_part_default() */
@@ -693,7 +588,6 @@ typedef struct ra_part {
     int joins;           /* 1: a transport for ra_group_join(), whose ranks are processes */
 } ra_part;
 RA_DEFAULT_(ra_part)
-
 /* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index
  * from 0. RA_ERR_ARGUMENT after the last one. */
 RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
