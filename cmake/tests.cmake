@@ -145,6 +145,7 @@ if(NOT RINGATTN_SANITIZE)
     ringattn_test_script(layers/license 60 sh ${PROJECT_SOURCE_DIR}/tools/check_license.sh)
     ringattn_test_script(layers/version 30 sh ${PROJECT_SOURCE_DIR}/tools/check_version.sh)
     ringattn_test_script(layers/width 30 sh ${PROJECT_SOURCE_DIR}/tools/check_width.sh)
+    ringattn_test_script(layers/docs 60 sh ${PROJECT_SOURCE_DIR}/tools/check_docs.sh)
 
     find_program(RINGATTN_CXX NAMES $ENV{CXX} c++ g++ clang++)
     find_program(RINGATTN_PKG_CONFIG NAMES pkg-config pkgconf)

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Breaks the code on purpose, one mutant of mutants.list at a time, and expects the tests to notice.
-# usage: run.sh [-m] [NAME...]     only these mutants; -m prints the table of docs/TESTING.md
+# usage: run.sh [-m] [NAME...]     only these mutants; -m prints a table in Markdown
 #
 # JOBS=2 is the number of compilers at a time.
 # Works on a copy of the tree. A test runs until its first failure, or 300 seconds. Exits with 1 if a
