@@ -23,7 +23,7 @@ static ra_status leave(const ra_plan *plan, bool started, ra_status status)
 static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
                              const ra_const_tensor *k, const ra_const_tensor *v, struct ra__io *io)
 {
-    const struct ra__shape *s = &plan->steps.home.shape;
+    const struct ra__shape *s = &plan->programs.caller.shape;
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
     struct ra__tensor_shape qs = { "q", q_rows, s->q_heads, s->dim };
     struct ra__tensor_shape ks = { "k", k_rows, s->kv_heads, s->dim };
@@ -35,7 +35,7 @@ static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
 
 static struct ra__tensor_shape out_shape(const ra_plan *plan, const char *name)
 {
-    const struct ra__shape *s = &plan->steps.home.shape;
+    const struct ra__shape *s = &plan->programs.caller.shape;
     return (struct ra__tensor_shape){ name, ra_plan_q_count(plan), s->q_heads, s->value_dim };
 }
 
@@ -53,12 +53,12 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
 {
     io->bias = *bias;
     if (!bias->data) return RA_OK;
-    RA__TRY(ra__check_bias(&plan->steps.home, plan->strategy));
+    RA__TRY(ra__check_bias(&plan->programs.caller, plan->strategy));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
     if (!bias->mask && (uintptr_t)bias->data % sizeof(float))
         return ra__fail(RA_ERR_ARGUMENT, "bias: data is not aligned to f32");
-    if (!bias->query_stride) io->bias.query_stride = plan->steps.home.shape.k_len;
+    if (!bias->query_stride) io->bias.query_stride = plan->programs.caller.shape.k_len;
     return RA_OK;
 }
 
@@ -75,7 +75,8 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .seed = args.dropout_seed };
     RA__TRY(take_bias(plan, &args.bias, io));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
-    return ra__output_from(&plan->steps.home.shape, out_shape(plan, "out"), &args.out, &io->out);
+    return ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args.out,
+                           &io->out);
 }
 
 ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
@@ -90,7 +91,7 @@ ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
 static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *args,
                                 struct ra__io *io)
 {
-    const struct ra__shape *s = &plan->steps.home.shape;
+    const struct ra__shape *s = &plan->programs.caller.shape;
     int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
     struct ra__tensor_shape dq = { "dq", q_rows, s->q_heads, s->dim };
     struct ra__tensor_shape dk = { "dk", k_rows, s->kv_heads, s->dim };
@@ -104,8 +105,8 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
                                     struct ra__io *io)
 {
     if (!given) return ra__fail(RA_ERR_ARGUMENT, "gradient: NULL argument");
-    const struct ra__shape *s = &plan->steps.home.shape;
-    if (!plan->steps.home.backward)
+    const struct ra__shape *s = &plan->programs.caller.shape;
+    if (!plan->programs.caller.backward)
         return ra__fail(RA_ERR_ARGUMENT,
                         "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();

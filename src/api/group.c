@@ -360,7 +360,7 @@ ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t by
     if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
     RA__TRY(ra__enter("share", &group->busy));
     ra_status status = ra__report_to_group(group, ra__rank_share(&group->rank, mine, all, bytes));
-    if (status == RA_OK) ra__rank_rest(&group->rank);
+    if (status == RA_OK) ra__rank_idle(&group->rank);
     ra__leave(&group->busy);
     return status;
 }
@@ -369,6 +369,6 @@ ra_status ra_group_poll(ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "group: NULL argument");
     ra_status status = group->rank.transport->poll(group->rank.link);
-    if (status == RA_OK) ra__rank_rest(&group->rank);
+    if (status == RA_OK) ra__rank_idle(&group->rank);
     return status;
 }

@@ -29,7 +29,7 @@ struct ra_plan {
     char why[RA__WHY_TEXT];
     struct ra__machine machine; /* for predictions */
     char figures[RA__FIGURES_TEXT];
-    struct ra__plan steps;
+    struct ra__plan programs; /* what this rank does: forward and backward */
     struct ra__exec exec;
     ra_memory memory;
 };

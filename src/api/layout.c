@@ -60,7 +60,7 @@ static void copy_run(const ra_array *array, const struct ra__shard_run *run,
                      const struct shard_copy *way, size_t global_batch, size_t shard_batch)
 {
     size_t bytes = array->bytes,
-           shard_at = shard_batch + (size_t)(way->shard_start + run->row) * bytes;
+           shard_at = shard_batch + (size_t)(way->shard_start + run->token) * bytes;
     size_t global_at = global_batch + (size_t)run->at.start * bytes,
            step = (size_t)run->at.step * bytes;
     const char *from = (const char *)array->from + (way->to_shard ? global_at : shard_at);

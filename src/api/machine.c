@@ -47,7 +47,7 @@ static ra_status measure(const ra_group *group, const ra_problem *problem,
                                    .backward = options.backward != 0 };
     RA__TRY(ra__problem_from(problem, &subject.shape, &taken));
     RA__TRY(ra__measure(&subject, &machine));
-    ra__rank_rest(&group->rank);
+    ra__rank_idle(&group->rank);
     *out = ra_machine_default();
     out->latency = machine.latency;
     out->bandwidth = machine.bandwidth;

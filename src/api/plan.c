@@ -95,7 +95,7 @@ static ra_status check_budget(const ra_plan *plan, const ra_plan_options *option
     return ra__fail(RA_ERR_BUDGET,
                     "plan: rank %d needs %s (%zu bytes), the budget is %s (%zu bytes): shard %s, "
                     "travel %s, state %s, gradient %s, workspace %s, bookkeeping %s",
-                    plan->steps.home.rank, size_of(m->total).text, m->total,
+                    plan->programs.caller.rank, size_of(m->total).text, m->total,
                     size_of(options->memory).text, options->memory, size_of(m->shard).text,
                     size_of(m->travel).text, size_of(m->state).text, size_of(m->gradient).text,
                     size_of(m->workspace).text, size_of(m->bookkeeping).text);
@@ -114,7 +114,7 @@ static void report_account(ra_plan *plan)
     m->total = m->shard + m->travel + m->state + m->gradient + m->workspace + m->bookkeeping;
 }
 
-static ra_status make_reach(ra_plan *plan, int64_t k_len)
+static ra_status make_visible_ranges(ra_plan *plan, int64_t k_len)
 {
     const int32_t *origin = plan->order->origin;
     size_t count = (size_t)k_len;
@@ -145,7 +145,7 @@ static ra_status make_terms(ra_plan *plan, const ra_problem *problem, const stru
     }
     if (!plan->order) return RA_OK;
     plan->terms.origin = plan->order->origin;
-    return ra__pattern_sees_all(plan->pattern) ? RA_OK : make_reach(plan, shape->k_len);
+    return ra__pattern_sees_all(plan->pattern) ? RA_OK : make_visible_ranges(plan, shape->k_len);
 }
 
 /* An order that changes nothing is dropped. */
@@ -165,8 +165,8 @@ static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own
 }
 
 /* The strategy asked for, or the choice of `auto`. */
-static ra_status settle_strategy(ra_plan *plan, const ra_plan_options *options,
-                                 struct ra__plan_input *input)
+static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
+                                  struct ra__plan_input *input)
 {
     const char *usual = options->transport ? options->transport : "local";
     const char *transport = plan->group ? plan->group->rank.transport->name : usual;
@@ -212,14 +212,14 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
-    RA__TRY(settle_strategy(plan, options, &input));
+    RA__TRY(resolve_strategy(plan, options, &input));
     if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
-    RA__TRY(ra__plan_build(&input, &plan->account, &plan->steps));
+    RA__TRY(ra__plan_build(&input, &plan->account, &plan->programs));
     const struct ra__target target = { plan->backend, plan->kernel, threads };
     const size_t own = plan->account.bytes[RA__FOR_BOOKKEEPING];
-    RA__TRY(ra__exec_memory(&plan->steps, own, &target, &plan->memory));
+    RA__TRY(ra__exec_memory(&plan->programs, own, &target, &plan->memory));
     RA__TRY(check_budget(plan, options));
-    plan->exec = (struct ra__exec){ .plan = &plan->steps,
+    plan->exec = (struct ra__exec){ .plan = &plan->programs,
                                     .kernel = plan->kernel,
                                     .rank = plan->group ? &plan->group->rank : NULL,
                                     .terms = &plan->terms,
@@ -250,7 +250,7 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
         return status;
     }
     ra__log(group, RA_LOG_INFO, "rank %d: plan with kernel %s, strategy %s, %zu bytes",
-            plan->steps.home.rank, ra_plan_kernel(plan), plan->strategy, plan->memory.total);
+            plan->programs.caller.rank, ra_plan_kernel(plan), plan->strategy, plan->memory.total);
     *out = plan;
     return RA_OK;
 }
@@ -259,7 +259,7 @@ void ra_plan_destroy(ra_plan *plan)
 {
     if (!plan) return;
     ra__exec_destroy(&plan->exec);
-    ra__plan_clear(&plan->steps);
+    ra__plan_clear(&plan->programs);
     if (plan->k_layout != plan->q_layout) ra_layout_destroy(plan->k_layout);
     ra_layout_destroy(plan->q_layout);
     ra_pattern_destroy(plan->pattern);
@@ -272,12 +272,12 @@ void ra_plan_destroy(ra_plan *plan)
 
 int64_t ra_plan_q_count(const ra_plan *plan)
 {
-    return plan ? plan->q_layout->count[plan->steps.home.rank] : 0;
+    return plan ? plan->q_layout->count[plan->programs.caller.rank] : 0;
 }
 
 int64_t ra_plan_k_count(const ra_plan *plan)
 {
-    return plan ? plan->k_layout->count[plan->steps.home.rank] : 0;
+    return plan ? plan->k_layout->count[plan->programs.caller.rank] : 0;
 }
 
 const char *ra_plan_kernel(const ra_plan *plan)
@@ -297,9 +297,9 @@ ra_status ra_plan_stats(const ra_plan *plan, ra_stats *out)
 static ra_status find_program(const ra_plan *plan, int backward, const struct ra__program **out)
 {
     if (!plan) return ra__fail(RA_ERR_ARGUMENT, "plan: NULL argument");
-    if (backward && !plan->steps.home.backward)
+    if (backward && !plan->programs.caller.backward)
         return ra__fail(RA_ERR_ARGUMENT, "plan: made without backward; set it in ra_plan_options");
-    *out = backward ? &plan->steps.backward : &plan->steps.forward;
+    *out = backward ? &plan->programs.backward : &plan->programs.forward;
     return RA_OK;
 }
 
@@ -307,15 +307,15 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
 {
     const struct ra__program *program;
     RA__TRY(find_program(plan, backward, &program));
-    const struct ra__shape *shape = &plan->steps.home.shape;
+    const struct ra__shape *shape = &plan->programs.caller.shape;
     ra_stats stats = ra_stats_default();
     for (int i = 0; i < program->round_count; i++)
         stats.hops += program->rounds[i].send_count + program->rounds[i].recv_count > 0;
-    stats.bytes_sent = ra__program_bytes(&plan->steps, program->sends, program->send_count);
-    stats.bytes_received = ra__program_bytes(&plan->steps, program->recvs, program->recv_count);
-    stats.pairs = ra__program_pairs(&plan->steps, program);
+    stats.bytes_sent = ra__program_bytes(&plan->programs, program->sends, program->send_count);
+    stats.bytes_received = ra__program_bytes(&plan->programs, program->recvs, program->recv_count);
+    stats.pairs = ra__program_pairs(&plan->programs, program);
     stats.flops = ra__flops(shape, stats.pairs, backward);
-    struct ra__cost cost = ra__program_cost(&plan->steps, program, &plan->machine);
+    struct ra__cost cost = ra__program_cost(&plan->programs, program, &plan->machine);
     stats.seconds = cost.seconds;
     stats.wait_seconds = cost.waited;
     return ra__give_struct("ra_stats", out, &stats, sizeof stats);
@@ -332,6 +332,6 @@ ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn line, vo
     const struct ra__program *program;
     if (!line) return ra__fail(RA_ERR_ARGUMENT, "explain: NULL argument");
     RA__TRY(find_program(plan, backward, &program));
-    ra__plan_explain(&plan->steps, program, line, context);
+    ra__plan_explain(&plan->programs, program, line, context);
     return RA_OK;
 }

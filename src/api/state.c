@@ -19,13 +19,13 @@ struct ra_state {
     ra_group *group; /* whose threads fold; NULL: the calling thread alone */
     float *alibi;    /* its own copy, or NULL */
     struct ra__terms terms;
-    struct ra__state_exchange meeting;
+    struct ra__state_exchange exchange;
     atomic_bool busy; /* a thread changes it */
 };
 
 static struct ra__state_row row_at(const ra_state *state, int64_t row)
 {
-    return ra__state_row_at(state->sums.data, state->sums.rows, (int)state->sums.form.value_dim,
+    return ra__state_row_at(state->sums.data, state->sums.rows, (int)state->sums.shape.value_dim,
                             row);
 }
 
@@ -68,8 +68,8 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
                 ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);
     if (!fits) return ra__fail(RA_ERR_ARGUMENT, "state: more bytes than a size_t can hold");
-    state->sums = (struct ra__state_memory){ .form = { s->batch, s->q_len, s->q_heads,
-                                                       s->value_dim },
+    state->sums = (struct ra__state_memory){ .shape = { s->batch, s->q_len, s->q_heads,
+                                                        s->value_dim },
                                              .data = ra__alloc(NULL, RA__FOR_STATE, bytes),
                                              .rows = s->batch * s->q_len * s->q_heads,
                                              .bytes = bytes };
@@ -95,8 +95,8 @@ ra_status ra_state_create(const ra_problem *problem, const char *kernel, ra_stat
 void ra_state_destroy(ra_state *state)
 {
     if (!state) return;
-    if (!state->meeting.held) {
-        ra__state_exchange_clear(&state->meeting);
+    if (!state->exchange.retained) {
+        ra__state_exchange_clear(&state->exchange);
         ra__free(state->sums.data);
     }
     ra_pattern_destroy(state->pattern);
@@ -180,7 +180,7 @@ ra_status ra_state_use_group(ra_state *state, ra_group *group)
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    const char *other = ra__state_shape_difference(&into->sums.form, &from->sums.form);
+    const char *other = ra__state_shape_difference(&into->sums.shape, &from->sums.shape);
     if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
                         other);
@@ -194,7 +194,7 @@ static ra_status reduce(ra_state *state, const struct ra__rank *rank)
 {
     if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(ra__enter("state", &state->busy));
-    ra_status status = ra__reduce(&state->sums, &state->meeting, rank);
+    ra_status status = ra__reduce(&state->sums, &state->exchange, rank);
     ra__leave(&state->busy);
     return status;
 }
@@ -204,7 +204,7 @@ ra_status ra_state_reduce(ra_state *state, ra_group *group)
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(ra__enter("state", &group->busy));
     ra_status status = ra__report_to_group(group, reduce(state, &group->rank));
-    if (status == RA_OK) ra__rank_rest(&group->rank);
+    if (status == RA_OK) ra__rank_idle(&group->rank);
     ra__leave(&group->busy);
     return status;
 }

@@ -44,7 +44,7 @@ struct ra__setup {
 };
 
 /* A step to be issued. */
-struct ra__order {
+struct ra__launch {
     enum ra__direction direction;
     const struct ra__step *step;
     const struct ra__call *call;
@@ -75,7 +75,7 @@ struct ra__backend {
     /* Gives memory of the device back to the pool; arrays belong to the arena. Accepts NULL and
      * half-made ones. */
     void (*release)(void *prepared, struct ra__buffers *pool, const struct ra__account *account);
-    ra_status (*issue)(void *device, void *prepared, const struct ra__order *order,
+    ra_status (*issue)(void *device, void *prepared, const struct ra__launch *launch,
                        struct ra__event *done);
     ra_status (*wait)(void *device, const struct ra__event *event,
                       const struct ra__heartbeat *heartbeat);

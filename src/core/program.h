@@ -73,7 +73,7 @@ enum ra__provider {
     X(DELTA, "delta", DEVICE, GRADIENT)                                                            \
     X(SLICE_DELTA, "slice of delta", DEVICE, GRADIENT)                                             \
     X(SUM_OWN, "own sums", DEVICE, GRADIENT)                                                       \
-    X(SUM_A, "sums A", DEVICE, GRADIENT) /* of a visiting block: one summed, one on its way */     \
+    X(SUM_A, "sums A", DEVICE, GRADIENT) /* of a block: one summed, one on its way */              \
     X(SUM_B, "sums B", DEVICE, GRADIENT)                                                           \
     X(SUM_ARRIVED, "arrived sums", DEVICE, GRADIENT)                                               \
     X(SUM_RETURNED, "returned sums", DEVICE, GRADIENT) /* of the own block, beside the last */     \
@@ -195,7 +195,7 @@ struct ra__piece {
     bool add;         /* to what is at `to` */
 };
 
-/* Rows [lo, hi) of a block. */
+/* Tokens [lo, hi) of a block. */
 struct ra__range {
     int64_t lo, hi;
 };
@@ -216,17 +216,17 @@ struct ra__plan_round {
 /* A row family: queries of this rank and the keys they see in one block, `repeat` times, each time
  * moved by the advances. Most rows of a regular pattern are such; others repeat once. */
 struct ra__plan_row {
-    int64_t q_row, q_row_step, q_count; /* tokens of the shard */
-    int64_t q_pos, q_step;              /* their positions */
-    ra_run heads;                       /* query heads */
-    int first_key, key_count;           /* in program.keys */
-    int64_t repeat, q_row_advance, q_pos_advance;
+    int64_t q_token, q_token_step, q_count; /* tokens of the shard */
+    int64_t q_pos, q_step;                  /* their positions */
+    ra_run heads;                           /* query heads */
+    int first_key, key_count;               /* in program.keys */
+    int64_t repeat, q_token_advance, q_pos_advance;
     bool first, last; /* starts from empty state; writes the result */
 };
 
 /* How far a key run moves between two rows of a family. */
 struct ra__advance {
-    int64_t row, pos;
+    int64_t token, pos;
 };
 
 /* A key run of the `repeat`-th row of a family. */
@@ -234,7 +234,7 @@ static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
                                                 const struct ra__advance *advance, int64_t repeat)
 {
     struct ra__key_run moved = *run;
-    moved.row += repeat * advance->row;
+    moved.token += repeat * advance->token;
     moved.pos += repeat * advance->pos;
     return moved;
 }
@@ -266,8 +266,8 @@ struct ra__step {
  * messages are flat arrays, each with its count, and steps name ranges of them. */
 struct ra__program {
     enum ra__direction direction;
-    struct ra__side home; /* the caller's shard */
-    struct ra__side work; /* what ATTEND and GRADIENT work on */
+    struct ra__side caller; /* the caller's shard, with all heads */
+    struct ra__side work;   /* what ATTEND and GRADIENT work on: the same, or a head slice */
     struct ra__key_split split;
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;

@@ -26,16 +26,16 @@ static inline double ra__flops(const struct ra__shape *shape, int64_t pairs, int
 /* The unbounded side of a band; far enough from INT64_MAX that positions can be added to it. */
 #define RA__UNBOUNDED (INT64_MAX / 4)
 
-/* The mask of a tile: key position - query position is in [-left, right]. Full is (FAR, FAR),
- * causal (FAR, 0), a window (L, R). */
+/* The mask of a tile: key position - query position is in [-left, right]. Full is
+ * (unbounded, unbounded), causal (unbounded, 0), a window (L, R). */
 struct ra__band {
     int64_t left, right;
 };
 
-/* The keys of a row in one buffer: the i-th is stored at token `row + i row_step` of the buffer,
- * and its position is `pos + i pos_step`. */
+/* The keys of a row in one buffer: the i-th is stored at token `token + i token_step` of the
+ * buffer, and its position is `pos + i pos_step`. */
 struct ra__key_run {
-    int64_t row, row_step;
+    int64_t token, token_step;
     int64_t pos, pos_step;
     int64_t count;
     struct ra__band band;

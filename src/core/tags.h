@@ -18,7 +18,7 @@ enum ra__topic {
 /* Of a plan, without its fingerprint. */
 static inline int ra__tag(int hop, enum ra__topic topic) { return hop * RA__TOPICS + (int)topic; }
 
-/* Messages that belong to no plan have fingerprint 0, topic HELLO, and one of these as hop. */
+/* Messages that belong to no plan have fingerprint 0, topic CONTROL, and one of these as hop. */
 enum ra__reserved {
     RA__RESERVED_HANDSHAKE,   /* plans compare their problems */
     RA__RESERVED_STATE_SHAPE, /* states compare their shapes, */

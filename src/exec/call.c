@@ -12,20 +12,20 @@ void ra__call_prepare(struct ra__exec *exec)
 
 static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
 {
-    const struct ra__side *home = &exec->plan->forward.home;
-    const ra_dtype dtype = home->shape.dtype;
+    const struct ra__side *caller = &exec->plan->forward.caller;
+    const ra_dtype dtype = caller->shape.dtype;
     struct ra__location *at = exec->call.at;
     at[RA__Q] = ra__tensor_at(&io->q, dtype);
     at[RA__K] = ra__tensor_at(&io->k, dtype);
     at[RA__V] = ra__tensor_at(&io->v, dtype);
     at[RA__OUT] = ra__tensor_at(&io->out, dtype);
-    at[RA__LSE] = ra__packed_at(io->lse, home->queries, home->shape.q_heads, 1);
+    at[RA__LSE] = ra__packed_at(io->lse, caller->queries, caller->shape.q_heads, 1);
     at[RA__DSINKS].data = (char *)io->dsinks;
     /* What the caller leaves out has no copy on the device either. */
     at[RA__DEVICE_LSE].data = io->lse ? exec->buffers[RA__DEVICE_LSE] : NULL;
     at[RA__DEVICE_DLSE].data = io->dlse ? exec->buffers[RA__DEVICE_DLSE] : NULL;
-    if (!exec->plan->home.backward) return;
-    at[RA__DLSE] = ra__packed_at(io->dlse, home->queries, home->shape.q_heads, 1);
+    if (!exec->plan->caller.backward) return;
+    at[RA__DLSE] = ra__packed_at(io->dlse, caller->queries, caller->shape.q_heads, 1);
     at[RA__DOUT] = ra__tensor_at(&io->dout, dtype);
     at[RA__DQ] = ra__tensor_at(&io->dq, dtype);
     at[RA__DK] = ra__tensor_at(&io->dk, dtype);

@@ -31,7 +31,7 @@ struct ra__messages {
 /* Where a step is in a run. */
 enum ra__stage { RA__WAITING, RA__ISSUED, RA__DONE };
 
-struct ra__progress {
+struct ra__step_progress {
     enum ra__stage stage;
     struct ra__event event; /* of an issued one; exchanges have none */
 };
@@ -49,7 +49,7 @@ struct ra__exec {
     void *buffers[RA__BUFFERS];      /* those the plan provides */
     void *prepared;                  /* the backend's */
     struct ra__messages messages[2]; /* by direction */
-    struct ra__progress *steps;      /* [step] of the run */
+    struct ra__step_progress *steps; /* [step] of the run */
     struct ra__event *after;         /* [step]: those that the step being issued waits for */
     struct ra__handshake handshake;
     struct ra__call call; /* of the run */

@@ -75,8 +75,8 @@ static ra_status write_row(void *context, const struct ra__row *row)
     }
     if (p->key_count == first) return RA_OK;
     if (!writing->counting)
-        p->rows[p->row_count] = (struct ra__plan_row){ .q_row = row->q.start - shift,
-                                                       .q_row_step = row->q.step,
+        p->rows[p->row_count] = (struct ra__plan_row){ .q_token = row->q.start - shift,
+                                                       .q_token_step = row->q.step,
                                                        .q_count = row->q.count,
                                                        .q_pos = row->q.start,
                                                        .q_step = row->q.step,
@@ -116,7 +116,7 @@ static ra_status write_program(struct ra__folder *folder, const struct ra__fold 
                                    .v = RA__V,
                                    .out = RA__OUT,
                                    .lse = RA__LSE };
-    p->home = p->work = side;
+    p->caller = p->work = side;
     p->split = (struct ra__key_split){ 1, fold->shape->k_len };
     return RA_OK;
 }
@@ -170,11 +170,11 @@ static ra_status run_step(struct ra__folder *folder, const struct ra__fold *fold
     struct ra__event done;
     const struct ra__heartbeat heartbeat = { poll_group, (void *)folder->rank };
     set_call(fold, &call);
-    const struct ra__order order = { .direction = RA__FORWARD,
-                                     .step = folder->program.steps,
-                                     .call = &call,
-                                     .heartbeat = &heartbeat };
-    RA__TRY(folder->backend->issue(device, prepared, &order, &done));
+    const struct ra__launch launch = { .direction = RA__FORWARD,
+                                       .step = folder->program.steps,
+                                       .call = &call,
+                                       .heartbeat = &heartbeat };
+    RA__TRY(folder->backend->issue(device, prepared, &launch, &done));
     return folder->backend->wait(device, &done, &heartbeat);
 }
 
@@ -197,7 +197,7 @@ ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
                                .workspace = folder->workspace };
     RA__TRY(folder->backend->prepare(&setup, &arena, &prepared));
     ra_status status = run_step(folder, fold, device, prepared);
-    if (folder->rank && status == RA_OK) ra__rank_rest(folder->rank);
+    if (folder->rank && status == RA_OK) ra__rank_idle(folder->rank);
     p->steps = NULL;
     return status;
 }

@@ -58,7 +58,7 @@ static void show_real(const struct contrast *c)
 }
 
 /* Of 2^32, as ra__philox_limit() says. */
-static void show_share(const struct contrast *c)
+static void show_fraction(const struct contrast *c)
 {
     show_two(c->words, (double)c->mine / 0x1p32, (double)c->theirs / 0x1p32);
 }
@@ -98,13 +98,13 @@ static const struct {
 
 static uint64_t hash_name(const char *name) { return ra__hash(RA__HASH_START, name, strlen(name)); }
 
-static struct ra__greeting make_greeting(const struct ra__plan_input *input,
-                                         const struct ra__problem_terms *terms)
+static struct ra__handshake_data make_data(const struct ra__plan_input *input,
+                                           const struct ra__problem_terms *terms)
 {
     const struct ra__shape *s = &input->shape;
     char strategy[RA__STRATEGY_TEXT];
     ra__strategy_format(input, strategy);
-    return (struct ra__greeting){
+    return (struct ra__handshake_data){
         .version = RA_VERSION_MAJOR * 1000000 + RA_VERSION_MINOR * 1000 + RA_VERSION_PATCH,
         .ranks = (uint64_t)input->ranks,
         .dtype = s->dtype,
@@ -132,7 +132,7 @@ ra_status ra__handshake_take(struct ra__handshake *handshake, const struct ra__p
                              const struct ra__problem_terms *terms, struct ra__arena *arena)
 {
     handshake->input = input;
-    if (!arena->counting) handshake->mine = make_greeting(input, terms);
+    if (!arena->counting) handshake->mine = make_data(input, terms);
     RA__TRY(ra__arena_array(arena, input->ranks, sizeof *handshake->theirs,
                             (void **)&handshake->theirs));
     return ra__arena_array(arena, 2 * (int64_t)(input->ranks - 1), sizeof *handshake->messages,
@@ -160,7 +160,7 @@ ra_status ra__handshake(struct ra__handshake *handshake, const struct ra__rank *
 {
     if (handshake->done || rank->ranks == 1) return RA_OK;
     /* Sent from memory that stays where a transport retains it. */
-    struct ra__greeting *mine = &handshake->theirs[rank->ranks - 1];
+    struct ra__handshake_data *mine = &handshake->theirs[rank->ranks - 1];
     *mine = handshake->mine;
     RA__TRY(ra__control_share(rank, handshake->messages, ra__reserved_tag(RA__RESERVED_HANDSHAKE),
                               mine, handshake->theirs, sizeof *mine));

@@ -8,8 +8,8 @@
 #include "exec/rank.h"
 #include "plan/plan.h"
 
-/* Fields by which ranks compare their problems before the first message: name in greetings,
- * name in print, and how handshake.c shows the two values that differ. */
+/* What ranks compare before the first message: field, name in sentences, and how handshake.c shows
+ * the two values that differ. */
 #define RA__HANDSHAKE_LIST(X)                                                                      \
     X(version, "library version", version)                                                         \
     X(ranks, "number of ranks", number)                                                            \
@@ -24,13 +24,13 @@
     X(scale, "scale", real)                                                                        \
     X(softcap, "softcap", real)                                                                    \
     X(alibi, "ALiBi slopes", digest)                                                               \
-    X(dropout, "dropout rate", share)                                                              \
+    X(dropout, "dropout rate", fraction)                                                           \
     X(order, "order", digest)                                                                      \
     X(pattern, "pattern", pattern)                                                                 \
     X(partition, "partition", digest)                                                              \
     X(strategy, "strategy", strategy)
 
-struct ra__greeting {
+struct ra__handshake_data {
 #define RA__HANDSHAKE_FIELD(name, text, show) uint64_t name;
     RA__HANDSHAKE_LIST(RA__HANDSHAKE_FIELD)
 #undef RA__HANDSHAKE_FIELD
@@ -38,8 +38,9 @@ struct ra__greeting {
 
 struct ra__handshake {
     const struct ra__plan_input *input; /* what this rank was given */
-    struct ra__greeting mine;
-    struct ra__greeting *theirs;  /* in the order of the other ranks; then `mine` as it is sent */
+    struct ra__handshake_data mine;
+    /* In the order of the other ranks; then `mine`, as it is sent. */
+    struct ra__handshake_data *theirs;
     struct ra__message *messages; /* [2 (ranks - 1)] */
     bool done;
 };

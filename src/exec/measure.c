@@ -155,7 +155,7 @@ static ra_status open_meter(struct meter *meter, const struct ra__rank *rank)
 /* What the transport still holds after a failure stays. */
 static void close_meter(struct meter *meter, bool failed)
 {
-    if (failed && ra__rank_holds(meter->rank)) return;
+    if (failed && ra__rank_retains(meter->rank)) return;
     ra__free(meter->messages);
     ra__free(meter->times);
     ra__free(meter->bytes);

@@ -47,12 +47,12 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
 {
     const struct ra__plan *plan = exec->plan;
     const struct ra__setup setup = { .forward = &plan->forward,
-                                     .backward = plan->home.backward ? &plan->backward : NULL,
+                                     .backward = plan->caller.backward ? &plan->backward : NULL,
                                      .kernel = target->kernel,
                                      .threads = target->threads };
     RA__TRY(take_buffers(exec, arena));
     RA__TRY(take_messages(exec, arena));
-    RA__TRY(ra__handshake_take(&exec->handshake, &plan->home, exec->terms, arena));
+    RA__TRY(ra__handshake_take(&exec->handshake, &plan->caller, exec->terms, arena));
     return target->backend->prepare(&setup, arena, &exec->prepared);
 }
 
@@ -61,7 +61,7 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
 /* The caller's tensors: Q, O, K, V, and for a backward plan their gradients and the LSE. */
 static size_t shard_bytes(const struct ra__plan *plan)
 {
-    const struct ra__plan_input *input = &plan->home;
+    const struct ra__plan_input *input = &plan->caller;
     const struct ra__shape *s = &input->shape;
     const int64_t width = s->dim + s->value_dim, twice = input->backward ? 2 : 1;
     const int64_t q[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, width, twice };
@@ -101,7 +101,7 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
     if (!fits)
         return ra__fail(RA_ERR_ARGUMENT,
                         "plan: the tensors of rank %d need more bytes than a size_t can hold",
-                        plan->home.rank);
+                        plan->caller.rank);
     *out = memory;
     return RA_OK;
 }
@@ -113,7 +113,7 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
 static int fingerprint(const struct ra__exec *exec, enum ra__direction direction)
 {
     const bool backward = direction == RA__BACKWARD;
-    const struct ra__greeting *mine = &exec->handshake.mine;
+    const struct ra__handshake_data *mine = &exec->handshake.mine;
     uint64_t hash = ra__hash(RA__HASH_START, mine, sizeof *mine);
     hash = ra__hash(hash, &backward, sizeof backward);
     return (int)(hash % 0x7fff) + 1; /* not 0: control messages have no fingerprint */
@@ -178,7 +178,7 @@ ra_status ra__exec_create(struct ra__exec *exec)
     struct ra__arena arena = { .account = exec->account,
                                .pool = rank->buffers,
                                .room = exec->room,
-                               .rank = exec->plan->home.rank };
+                               .rank = exec->plan->caller.rank };
     exec->block = arena.block = ra__alloc(exec->account, RA__FOR_BOOKKEEPING, arena.room);
     if (!arena.block) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes of bookkeeping", arena.room);
     RA__TRY(take(exec, &target, &arena));
@@ -201,7 +201,7 @@ static void give_buffers(struct ra__exec *exec, bool retained)
 void ra__exec_destroy(struct ra__exec *exec)
 {
     if (!exec->rank) return;
-    const bool retained = ra__rank_holds(exec->rank);
+    const bool retained = ra__rank_retains(exec->rank);
     exec->rank->backend->release(exec->prepared, exec->rank->buffers, exec->account);
     give_buffers(exec, retained);
     if (!retained) ra__free(exec->block); /* messages are in it */

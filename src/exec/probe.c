@@ -117,14 +117,14 @@ void ra__probe_destroy(struct ra__probe *probe)
 /* Packed. */
 static ra_tensor tensor(const struct ra__probe *probe, int which, int dim)
 {
-    const struct ra__shape *s = &probe->plan.home.shape;
+    const struct ra__shape *s = &probe->plan.caller.shape;
     int64_t position = (int64_t)s->q_heads * dim;
     return (ra_tensor){ probe->tensors[which], s->q_len * position, position, dim };
 }
 
 ra_status ra__probe_run(struct ra__probe *probe, bool backward, double *flops)
 {
-    const int dim = probe->plan.home.shape.dim, value_dim = probe->plan.home.shape.value_dim;
+    const int dim = probe->plan.caller.shape.dim, value_dim = probe->plan.caller.shape.value_dim;
     struct ra__io io = { .q = tensor(probe, Q, dim),
                          .k = tensor(probe, K, dim),
                          .v = tensor(probe, V, value_dim),

@@ -25,14 +25,14 @@ static inline int ra__rank_threads(const struct ra__rank *rank)
 }
 
 /* A call that used the link has ended well: no heartbeat is expected until the next one. */
-static inline void ra__rank_rest(const struct ra__rank *rank)
+static inline void ra__rank_idle(const struct ra__rank *rank)
 {
     if (rank->transport->idle) rank->transport->idle(rank->link);
 }
 
 /* Does the transport retain buffers of messages after a failure? Then they are never freed: the
- * memory is lost on purpose, and the process had better end. */
-static inline bool ra__rank_holds(const struct ra__rank *rank)
+ * memory is lost on purpose, and the process should end. */
+static inline bool ra__rank_retains(const struct ra__rank *rank)
 {
     return rank->transport->retains && rank->transport->retains(rank->link);
 }

@@ -19,18 +19,18 @@ struct ra__state_shape {
 #undef RA__STATE_SHAPE_FIELD
 };
 
-/* How the first field is called in which two forms differ; NULL if they are the same. */
+/* The name of the first field in which two shapes differ; NULL if they are the same. */
 const char *ra__state_shape_difference(const struct ra__state_shape *a,
                                        const struct ra__state_shape *b);
 
 struct ra__state_memory {
-    struct ra__state_shape form;
+    struct ra__state_shape shape;
     float *data;  /* m, then l, then acc */
     int64_t rows; /* batch x queries x heads */
     size_t bytes;
 };
 
-/* into += from; they have the same form. */
+/* into += from; they have the same shape. */
 void ra__state_memories_merge(const struct ra__state_memory *into,
                               const struct ra__state_memory *from);
 
@@ -38,14 +38,15 @@ void ra__state_memories_merge(const struct ra__state_memory *into,
 struct ra__state_exchange {
     int others; /* ranks there is room for */
     struct ra__message *messages;
-    struct ra__state_shape *forms; /* theirs, then its own: sent from here, since MPI may hold it */
+    struct ra__state_shape
+        *shapes; /* theirs, then its own: sent from here, because a transport may retain it */
     float *states;
-    bool held; /* a transport did not let go of it, nor of the state: both are never freed */
+    bool retained; /* a transport may still access it, and the state: both are never freed */
 };
-void ra__state_exchange_clear(struct ra__state_exchange *meeting);
+void ra__state_exchange_clear(struct ra__state_exchange *exchange);
 
 /* The state of every rank becomes the sum of all. */
-ra_status ra__reduce(const struct ra__state_memory *state, struct ra__state_exchange *meeting,
+ra_status ra__reduce(const struct ra__state_memory *state, struct ra__state_exchange *exchange,
                      const struct ra__rank *rank);
 
 #endif

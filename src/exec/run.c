@@ -108,15 +108,15 @@ static ra_status compute(struct run *run, int index)
 {
     struct ra__exec *exec = run->exec;
     const struct ra__rank *rank = exec->rank;
-    struct ra__progress *progress = &exec->steps[index];
-    const struct ra__order order = { .direction = run->program->direction,
-                                     .step = &run->program->steps[index],
-                                     .call = &exec->call,
-                                     .after = exec->after,
-                                     .after_count = collect_events(run,
-                                                                   &run->program->steps[index]),
-                                     .heartbeat = &run->heartbeat };
-    RA__TRY(rank->backend->issue(rank->device, exec->prepared, &order, &progress->event));
+    struct ra__step_progress *progress = &exec->steps[index];
+    const struct ra__launch launch = { .direction = run->program->direction,
+                                       .step = &run->program->steps[index],
+                                       .call = &exec->call,
+                                       .after = exec->after,
+                                       .after_count = collect_events(run,
+                                                                     &run->program->steps[index]),
+                                       .heartbeat = &run->heartbeat };
+    RA__TRY(rank->backend->issue(rank->device, exec->prepared, &launch, &progress->event));
     progress->stage = progress->event.source ? RA__ISSUED : RA__DONE;
     return RA_OK;
 }
@@ -165,7 +165,7 @@ static ra_status wait_for_exchange(struct run *run)
 static ra_status wait_for_step(struct run *run, int index)
 {
     const struct ra__rank *rank = run->exec->rank;
-    struct ra__progress *progress = &run->exec->steps[index];
+    struct ra__step_progress *progress = &run->exec->steps[index];
     if (progress->stage != RA__ISSUED) return RA_OK;
     RA__TRY(rank->backend->wait(rank->device, &progress->event, &run->heartbeat));
     progress->stage = RA__DONE;
@@ -226,11 +226,11 @@ ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction, cons
     if (io->progress) run.pairs_expected = ra__program_pairs_roughly(exec->plan, program);
     exec->stats = ra_stats_default();
     for (int i = 0; i < program->step_count; i++)
-        exec->steps[i] = (struct ra__progress){ .stage = RA__WAITING };
+        exec->steps[i] = (struct ra__step_progress){ .stage = RA__WAITING };
     ra__call_set(exec, io);
     ra_status status = run_program(&run);
     if (status != RA_OK) return give_up(&run, status);
-    ra__rank_rest(exec->rank);
+    ra__rank_idle(exec->rank);
     if (io->progress) io->progress(io->context, 1.0);
     exec->stats.pairs = pairs_of(exec) - run.pairs_before;
     exec->stats.flops = ra__flops(&program->work.shape, exec->stats.pairs,

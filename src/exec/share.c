@@ -43,7 +43,7 @@ ra_status ra__rank_share(const struct ra__rank *rank, const void *mine, void *al
                          ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, others, bytes) };
     ra_status status = share_at(rank, &desk, mine, all, bytes);
     ra__free(desk.messages);
-    if (status != RA_OK && ra__rank_holds(rank)) return status;
+    if (status != RA_OK && ra__rank_retains(rank)) return status;
     ra__free(desk.mine);
     ra__free(desk.theirs);
     return status;

@@ -133,7 +133,7 @@ static ra_status see_between(struct ra__row_writer *writer, ra_run q)
 
 /* One interval of the period after the other, and each of them in all periods before the next: rows
  * that differ by a constant advance follow each other. */
-static ra_status see_stretches(struct ra__row_writer *writer, ra_run q)
+static ra_status see_intervals(struct ra__row_writer *writer, ra_run q)
 {
     const ra_pattern *pattern = writer->input->pattern;
     const struct ra__pattern_kind *kind = pattern->kind;
@@ -176,7 +176,7 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
     for (int i = 0; i < classes && status == RA_OK && q.count > 0; i++) {
         input.head_class = i;
         if (kind->head_class) input.heads = kind->head_class(rows->pattern, rows->q_heads, i);
-        if (input.heads.count > 0) status = see_stretches(&writer, q);
+        if (input.heads.count > 0) status = see_intervals(&writer, q);
     }
     list_close(&writer.added);
     list_close(&writer.clipped);

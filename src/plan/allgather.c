@@ -36,31 +36,31 @@ static ra_status put_own(struct ra__builder *b, struct ra__step step, struct ra_
     const struct ra__tile inside = { { hull.lo, 1, hull.hi - hull.lo },
                                      { RA__UNBOUNDED, RA__UNBOUNDED },
                                      false };
-    struct ra__range rows = { RA__UNBOUNDED, 0 };
+    struct ra__range tokens = { RA__UNBOUNDED, 0 };
     struct ra__key_run keys;
     int64_t cursor = 0;
     step.block = b->rank;
     while (inside.keys.count &&
            ra__layout_next_keys(b->input->k_layout, b->rank, &inside, &cursor, &keys)) {
-        rows.lo = ra__min(rows.lo, keys.row);
-        rows.hi = ra__max(rows.hi, keys.row + keys.count);
+        tokens.lo = ra__min(tokens.lo, keys.token);
+        tokens.hi = ra__max(tokens.hi, keys.token + keys.count);
     }
     struct ra__ranges all = { 0 };
-    ra__ranges_add(&all, rows.lo, rows.hi);
+    ra__ranges_add(&all, tokens.lo, tokens.hi);
     return ra__put_ranges(b, step, &all);
 }
 
-static ra_status start_key_wave(struct ra__builder *b, int wave)
+static ra_status start_key_round(struct ra__builder *b, int round)
 {
-    if (wave >= b->ranks) return RA_OK;
-    int reader = ra__peer(b, wave), owner = ra__peer(b, -wave);
-    struct ra__step pack = ra__gather(RA__GATHER_PACK, wave, b->rank, RA__OWN_KV, RA__PACKED);
-    ra__use_buffer(b, RA__PACKED, b->outgoing[reader].rows);
-    ra__use_buffer(b, ra__key_buffer(wave), b->incoming[owner].rows);
+    if (round >= b->ranks) return RA_OK;
+    int reader = ra__peer(b, round), owner = ra__peer(b, -round);
+    struct ra__step pack = ra__gather(RA__GATHER_PACK, round, b->rank, RA__OWN_KV, RA__PACKED);
+    ra__use_buffer(b, RA__PACKED, b->outgoing[reader].tokens);
+    ra__use_buffer(b, ra__key_buffer(round), b->incoming[owner].tokens);
     RA__TRY(ra__put_needs(b, pack, &b->outgoing[reader]));
-    RA__TRY(ra__open_round(b, wave));
+    RA__TRY(ra__open_round(b, round));
     RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__PACKED, &b->outgoing[reader]));
-    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_buffer(wave), &b->incoming[owner]));
+    RA__TRY(ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_buffer(round), &b->incoming[owner]));
     return ra__put_exchange(b);
 }
 
@@ -70,13 +70,13 @@ static ra_status gather(struct ra__builder *b, struct ra__range *hull)
     RA__TRY(find_hull(b, hull));
     b->plan->gather_base = hull->lo;
     ra__use_buffer(b, RA__GATHERED, hull->hi - hull->lo);
-    RA__TRY(start_key_wave(b, 1));
+    RA__TRY(start_key_round(b, 1));
     RA__TRY(put_own(b, place, *hull));
-    for (int wave = 1; wave < b->ranks; wave++) {
-        place.hop = wave;
-        place.block = ra__peer(b, -wave);
-        place.from = ra__key_buffer(wave);
-        RA__TRY(start_key_wave(b, wave + 1));
+    for (int round = 1; round < b->ranks; round++) {
+        place.hop = round;
+        place.block = ra__peer(b, -round);
+        place.from = ra__key_buffer(round);
+        RA__TRY(start_key_round(b, round + 1));
         RA__TRY(ra__put_needs(b, place, &b->incoming[place.block]));
     }
     return RA_OK;
@@ -92,18 +92,18 @@ static ra_status forward(struct ra__builder *b)
 
 /* Round h of the return: my sums for the block of rank p + h leave, those of rank p - h for my
  * block arrive and are added, always in the same order. */
-static ra_status return_wave(struct ra__builder *b, int wave)
+static ra_status return_round(struct ra__builder *b, int round)
 {
-    int owner = ra__peer(b, wave), reader = ra__peer(b, -wave);
+    int owner = ra__peer(b, round), reader = ra__peer(b, -round);
     const struct ra__needs *leaving = &b->incoming[owner], *coming = &b->outgoing[reader];
-    struct ra__step pick = ra__gather(RA__GATHER_PICK, wave, owner, RA__SUM_GATHERED,
-                                      ra__sum_buffer(wave));
-    struct ra__step add = ra__gather(RA__GATHER_ADD, wave, b->rank, RA__SUM_ARRIVED, RA__SUM_OWN);
-    ra__use_buffer(b, ra__sum_buffer(wave), leaving->rows);
-    ra__use_buffer(b, RA__SUM_ARRIVED, coming->rows);
+    struct ra__step pick = ra__gather(RA__GATHER_PICK, round, owner, RA__SUM_GATHERED,
+                                      ra__sum_buffer(round));
+    struct ra__step add = ra__gather(RA__GATHER_ADD, round, b->rank, RA__SUM_ARRIVED, RA__SUM_OWN);
+    ra__use_buffer(b, ra__sum_buffer(round), leaving->tokens);
+    ra__use_buffer(b, RA__SUM_ARRIVED, coming->tokens);
     RA__TRY(ra__put_needs(b, pick, leaving));
-    RA__TRY(ra__open_round(b, b->ranks - 1 + wave));
-    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_RETURN, ra__sum_buffer(wave), leaving));
+    RA__TRY(ra__open_round(b, b->ranks - 1 + round));
+    RA__TRY(ra__send_needs(b, owner, RA__TOPIC_RETURN, ra__sum_buffer(round), leaving));
     RA__TRY(ra__recv_needs(b, reader, RA__TOPIC_RETURN, RA__SUM_ARRIVED, coming));
     RA__TRY(ra__put_exchange(b));
     return ra__put_needs(b, add, coming);
@@ -113,13 +113,13 @@ static ra_status backward(struct ra__builder *b)
 {
     struct ra__step pick = ra__gather(RA__GATHER_PICK, 0, 0, RA__SUM_GATHERED, RA__SUM_OWN);
     struct ra__range hull;
-    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
+    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_tokens(b, b->rank)));
     if (b->ranks == 1) return ra__put_attend_gathered(b, RA__OWN_KV, RA__SUM_OWN);
     RA__TRY(gather(b, &hull));
     RA__TRY(ra__put_clear(b, RA__SUM_GATHERED, b->plan->storage[RA__GATHERED].tokens));
     RA__TRY(ra__put_attend_gathered(b, RA__GATHERED, RA__SUM_GATHERED));
     RA__TRY(put_own(b, pick, hull));
-    for (int wave = 1; wave < b->ranks; wave++) RA__TRY(return_wave(b, wave));
+    for (int round = 1; round < b->ranks; round++) RA__TRY(return_round(b, round));
     return RA_OK;
 }
 

@@ -5,13 +5,13 @@
 
 #include "plan/builder.h"
 
-enum { WHOLE = -1 }; /* instead of a half */
+enum { WHOLE = -1 }; /* as half: all queries */
 
 /* Which keys a step works on, and how they are stored. */
 struct source {
     int hop, owner;
-    enum { AS_IN_SHARD, PACKED, GATHERED } lie;
-    int half;
+    enum { AS_IN_SHARD, PACKED, GATHERED } stored;
+    int half; /* 0 or 1: only the first or the second half of the queries of each row */
 };
 
 /* ---- Keys of a row --------------------------------------------------------------------------- */
@@ -32,8 +32,8 @@ static ra_status add_keys(struct ra__builder *b, struct ra__key_run keys)
     return RA_OK;
 }
 
-/* The first piece that can hold rows from `row` on of this KV head. */
-static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
+/* The first piece that can hold tokens from `token` on of this KV head. */
+static int find_piece(const struct ra__needs *needs, int kv_head, int64_t token)
 {
     int low = 0, high = needs->count;
     while (low < high) {
@@ -41,7 +41,7 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
         const struct ra__needed *piece = &needs->pieces[middle];
         bool before = piece->kv_head != RA__ALL_HEADS && piece->kv_head < kv_head;
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
-        if (before || (same && piece->max_last < row)) low = middle + 1;
+        if (before || (same && piece->max_last < token)) low = middle + 1;
         else high = middle;
     }
     return low;
@@ -51,16 +51,16 @@ static int find_piece(const struct ra__needs *needs, int kv_head, int64_t row)
 static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs, int kv_head,
                             const struct ra__key_run *keys)
 {
-    ra_run wanted = { keys->row, keys->row_step, keys->count };
+    ra_run wanted = { keys->token, keys->token_step, keys->count };
     for (int i = find_piece(needs, kv_head, wanted.start); i < needs->count; i++) {
         const struct ra__needed *piece = &needs->pieces[i];
         bool same = piece->kv_head == RA__ALL_HEADS || piece->kv_head == kv_head;
-        if (!same || piece->rows.start > ra__run_last(wanted)) break;
-        ra_run shared = ra__run_intersect(piece->rows, wanted);
+        if (!same || piece->tokens.start > ra__run_last(wanted)) break;
+        ra_run shared = ra__run_intersect(piece->tokens, wanted);
         if (shared.count == 0) continue;
         struct ra__key_run part = *keys;
-        part.row = piece->at + (shared.start - piece->rows.start) / piece->rows.step;
-        part.row_step = ra__max(shared.step / piece->rows.step, 1);
+        part.token = piece->at + (shared.start - piece->tokens.start) / piece->tokens.step;
+        part.token_step = ra__max(shared.step / piece->tokens.step, 1);
         part.pos += (shared.start - wanted.start) / wanted.step * keys->pos_step;
         part.pos_step = ra__max(shared.step / wanted.step, 1) * keys->pos_step;
         part.count = shared.count;
@@ -69,21 +69,21 @@ static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs
     return RA_OK;
 }
 
-static ra_status add_sight(struct ra__builder *b, const struct source *from,
-                           const struct ra__row *row, const struct ra__tile *tile)
+static ra_status add_tile(struct ra__builder *b, const struct source *from,
+                          const struct ra__row *row, const struct ra__tile *tile)
 {
     const struct ra__shape *shape = &b->input->shape;
     ra_run all = tile->keys;
-    int64_t row_step = all.count > 1 ? all.step : 1;
+    int64_t token_step = all.count > 1 ? all.step : 1;
     struct ra__key_run keys = {
-        all.start - b->plan->gather_base, row_step, all.start, all.step, all.count, tile->band
+        all.start - b->plan->gather_base, token_step, all.start, all.step, all.count, tile->band
     };
-    if (from->lie == GATHERED) return add_keys(b, keys);
+    if (from->stored == GATHERED) return add_keys(b, keys);
     int kv_head = (int)(row->heads.start / (shape->q_heads / shape->kv_heads));
     int64_t cursor = 0;
     while (ra__layout_next_keys(b->input->k_layout, from->owner, tile, &cursor, &keys))
-        RA__TRY(from->lie == PACKED ? add_packed(b, &b->incoming[from->owner], kv_head, &keys)
-                                    : add_keys(b, keys));
+        RA__TRY(from->stored == PACKED ? add_packed(b, &b->incoming[from->owner], kv_head, &keys)
+                                       : add_keys(b, keys));
     return RA_OK;
 }
 
@@ -91,15 +91,15 @@ static ra_status add_sight(struct ra__builder *b, const struct source *from,
 
 static bool same_shape(const struct ra__plan_row *a, const struct ra__plan_row *b)
 {
-    return a->q_row_step == b->q_row_step && a->q_count == b->q_count && a->q_step == b->q_step &&
-           a->heads.start == b->heads.start && a->heads.step == b->heads.step &&
-           a->heads.count == b->heads.count && a->key_count == b->key_count &&
-           a->first == b->first && a->last == b->last;
+    return a->q_token_step == b->q_token_step && a->q_count == b->q_count &&
+           a->q_step == b->q_step && a->heads.start == b->heads.start &&
+           a->heads.step == b->heads.step && a->heads.count == b->heads.count &&
+           a->key_count == b->key_count && a->first == b->first && a->last == b->last;
 }
 
 static bool same_keys(const struct ra__key_run *a, const struct ra__key_run *b)
 {
-    return a->row_step == b->row_step && a->pos_step == b->pos_step && a->count == b->count &&
+    return a->token_step == b->token_step && a->pos_step == b->pos_step && a->count == b->count &&
            a->band.left == b->band.left && a->band.right == b->band.right;
 }
 
@@ -109,14 +109,14 @@ static bool extends(const struct ra__program *p, const struct ra__plan_row *fami
 {
     int64_t n = family->repeat;
     if (!same_shape(family, row)) return false;
-    if (n > 1 && (row->q_row != family->q_row + n * family->q_row_advance ||
+    if (n > 1 && (row->q_token != family->q_token + n * family->q_token_advance ||
                   row->q_pos != family->q_pos + n * family->q_pos_advance))
         return false;
     for (int i = 0; i < row->key_count; i++) {
         const struct ra__key_run *base = &p->keys[family->first_key + i];
         struct ra__key_run next = ra__key_run_at(base, &p->advances[family->first_key + i], n);
         if (!same_keys(base, &keys[i])) return false;
-        if (n > 1 && (next.row != keys[i].row || next.pos != keys[i].pos)) return false;
+        if (n > 1 && (next.token != keys[i].token || next.pos != keys[i].pos)) return false;
     }
     return true;
 }
@@ -125,11 +125,11 @@ static void extend(struct ra__program *p, struct ra__plan_row *family,
                    const struct ra__plan_row *row, const struct ra__key_run *keys)
 {
     if (family->repeat++ > 1) return;
-    family->q_row_advance = row->q_row - family->q_row;
+    family->q_token_advance = row->q_token - family->q_token;
     family->q_pos_advance = row->q_pos - family->q_pos;
     for (int i = 0; i < row->key_count; i++) {
         const struct ra__key_run *base = &p->keys[family->first_key + i];
-        p->advances[family->first_key + i] = (struct ra__advance){ keys[i].row - base->row,
+        p->advances[family->first_key + i] = (struct ra__advance){ keys[i].token - base->token,
                                                                    keys[i].pos - base->pos };
     }
 }
@@ -181,7 +181,7 @@ static ra_status put_row(struct ra__builder *b, struct ra__plan_row row, int64_t
 struct writing {
     struct ra__builder *builder;
     struct source source;
-    bool blind; /* rows without keys, and no others */
+    bool empty; /* rows without keys, and no others */
 };
 
 /* State of rows that span hops. */
@@ -203,30 +203,30 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
     int64_t lo = from->half == 1 ? middle : 0, hi = from->half == 0 ? middle : row->q.count;
     b->found_count = 0;
     if (lo == hi) return RA_OK;
-    if (writing->blind ? b->first_hop[shard_row->index] >= 0 : !ra__row_sees(b, row, from->owner))
+    if (writing->empty ? b->first_hop[shard_row->index] >= 0 : !ra__row_sees(b, row, from->owner))
         return RA_OK;
-    for (int i = 0; i < row->tile_count && !writing->blind; i++)
-        RA__TRY(add_sight(b, from, row, &row->tiles[i]));
+    for (int i = 0; i < row->tile_count && !writing->empty; i++)
+        RA__TRY(add_tile(b, from, row, &row->tiles[i]));
     struct ra__plan_row out = {
-        .q_row = shard_row->q_row + lo * shard_row->q_row_step,
-        .q_row_step = shard_row->q_row_step,
+        .q_token = shard_row->q_token + lo * shard_row->q_token_step,
+        .q_token_step = shard_row->q_token_step,
         .q_count = hi - lo,
         .q_pos = row->q.start + lo * row->q.step,
         .q_step = row->q.step,
         .heads = row->heads,
         .key_count = b->found_count,
         .repeat = 1,
-        .first = writing->blind || (forward && b->first_hop[shard_row->index] == from->hop),
-        .last = writing->blind || (forward && b->last_hop[shard_row->index] == from->hop),
+        .first = writing->empty || (forward && b->first_hop[shard_row->index] == from->hop),
+        .last = writing->empty || (forward && b->last_hop[shard_row->index] == from->hop),
     };
     if (forward && !(out.first && out.last)) use_state(b);
     return put_row(b, out, shard_row->ordinal);
 }
 
 static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct source source,
-                            bool blind)
+                            bool empty)
 {
-    struct writing writing = { b, source, blind };
+    struct writing writing = { b, source, empty };
     step.first_row = b->program->row_count;
     if (source.owner != RA__ANYBODY && !b->sees[source.owner]) return RA_OK;
     b->newest_count = 0;

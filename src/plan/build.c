@@ -63,20 +63,20 @@ static void choose_ways(struct ra__builder *b)
  * head for which no rank has a position. */
 static ra_status make_team(struct ra__plan *plan, struct ra__account *account)
 {
-    const struct ra__plan_input *home = &plan->home;
+    const struct ra__plan_input *caller = &plan->caller;
     struct ra__plan_input *input = &plan->input;
     struct ra__team *team = &plan->team;
-    RA__TRY(ra__team_make(&(struct ra__team_input){ &home->shape, home->q_layout, home->k_layout,
-                                                    home->team, home->rank },
+    RA__TRY(ra__team_make(&(struct ra__team_input){ &caller->shape, caller->q_layout,
+                                                    caller->k_layout, caller->team, caller->rank },
                           account, team));
     if (team->size == 1) return RA_OK;
-    input->first_head = home->first_head + team->share.q_first;
-    input->shape.q_heads = (int)ra__max(team->share.q_heads, 1);
-    input->shape.kv_heads = (int)ra__max(team->share.kv_heads, 1);
+    input->first_head = caller->first_head + team->slice.q_first;
+    input->shape.q_heads = (int)ra__max(team->slice.q_heads, 1);
+    input->shape.kv_heads = (int)ra__max(team->slice.kv_heads, 1);
     input->q_layout = team->q.layout;
     input->k_layout = team->k.layout;
-    input->ranks = home->ranks / team->size;
-    input->rank = home->rank / team->size;
+    input->ranks = caller->ranks / team->size;
+    input->rank = caller->rank / team->size;
     return RA_OK;
 }
 
@@ -119,7 +119,7 @@ static void begin_program(struct ra__builder *b, enum ra__direction direction)
 {
     b->program = direction == RA__FORWARD ? &b->plan->forward : &b->plan->backward;
     b->program->direction = direction;
-    b->program->home = make_side(&b->plan->home);
+    b->program->caller = make_side(&b->plan->caller);
     b->program->work = make_side(&b->plan->input);
     if (b->plan->team.size > 1) use_slices(&b->program->work);
     b->program->split = ra__key_split_for(&b->input->shape);
@@ -165,7 +165,7 @@ static ra_status write_programs(struct ra__builder *b)
 ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account *account,
                          struct ra__plan *plan)
 {
-    *plan = (struct ra__plan){ .home = *input, .input = *input };
+    *plan = (struct ra__plan){ .caller = *input, .input = *input };
     ra_status status = make_team(plan, account);
     struct ra__builder b = { .input = &plan->input,
                              .plan = plan,

@@ -20,7 +20,7 @@ struct ra__flow {
 enum { RA__ALL_HEADS = -1 };
 struct ra__needed {
     int kv_head;
-    ra_run rows;
+    ra_run tokens;
     int64_t at;
     int64_t max_last; /* the last token of this and earlier ones of the KV head, for searching */
 };
@@ -29,7 +29,7 @@ struct ra__needed {
 struct ra__needs {
     struct ra__needed *pieces; /* by KV head, then by first token */
     int count;
-    int64_t rows; /* of a buffer */
+    int64_t tokens; /* of all of them together */
 };
 
 /* A run of keys of one owner. */
@@ -75,7 +75,7 @@ static inline int ra__peer(const struct ra__builder *b, int distance)
 {
     return (b->rank + distance + b->ranks) % b->ranks;
 }
-static inline int64_t ra__block_rows(const struct ra__builder *b, int owner)
+static inline int64_t ra__block_tokens(const struct ra__builder *b, int owner)
 {
     return b->input->k_layout->count[owner];
 }
@@ -94,7 +94,7 @@ static inline enum ra__buffer ra__sum_buffer(int hop) { return hop % 2 ? RA__SUM
 /* A row, where its queries are in the shard, and its number among the rows of its rank. */
 struct ra__shard_row {
     const struct ra__row *row;
-    int64_t q_row, q_row_step;
+    int64_t q_token, q_token_step;
     int index;
     int64_t ordinal; /* that of the row, KV heads counted separately */
 };
@@ -107,8 +107,8 @@ ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__sha
 /* ---- owners.c: whose blocks hold a key ---- */
 
 ra_status ra__find_owners(struct ra__builder *b);
-/* The next keys of a sight, whoever has them: false when there are no more. *cursor starts at -1.
- * An owner comes once for each of its runs that holds some. */
+/* The next keys of a tile, whichever rank owns them: false when there are no more. *cursor starts
+ * at -1. An owner comes once for each of its runs that holds some. */
 bool ra__next_owner(const struct ra__builder *b, const struct ra__tile *tile, int64_t *cursor,
                     int *owner, struct ra__key_run *keys);
 
@@ -238,7 +238,7 @@ ra_status ra__put_swap_out(struct ra__builder *b);
 ra_status ra__ring_forward(struct ra__builder *b);
 ra_status ra__ring_backward(struct ra__builder *b);
 
-/* ---- direct.c: the ring when keys go straight to their readers ---- */
+/* ---- direct.c: the ring when keys go directly to their readers ---- */
 
 ra_status ra__direct_forward(struct ra__builder *b);
 ra_status ra__direct_backward(struct ra__builder *b);

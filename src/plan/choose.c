@@ -32,7 +32,7 @@ static ra_status ask_rank(const struct ra__choice *choice, struct candidate *can
     size_t bytes = 0;
     RA__TRY(ra__plan_build(&candidate->input, &account, &plan));
     double seconds = ra__program_cost(&plan, &plan.forward, choice->machine).seconds;
-    if (plan.home.backward)
+    if (plan.caller.backward)
         seconds += ra__program_cost(&plan, &plan.backward, choice->machine).seconds;
     size_t own = account.bytes[RA__FOR_BOOKKEEPING];
     ra_status status = choice->bytes(choice->context, &plan, own, &bytes);

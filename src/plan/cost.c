@@ -20,13 +20,13 @@ static double round_seconds(const struct ra__plan *plan, const struct ra__progra
 
 static double copy_seconds(const struct ra__program *program, const struct ra__step *step)
 {
-    const int64_t batch = program->home.shape.batch;
+    const int64_t batch = program->caller.shape.batch;
     double numbers = 0.0;
     for (int i = 0; i < step->piece_count; i++) {
         const struct ra__piece *piece = &program->pieces[step->first_piece + i];
         numbers += (double)piece->tokens * piece->heads * piece->width;
     }
-    return 2.0 * numbers * (double)batch * (double)ra__dtype_bytes(program->home.shape.dtype) /
+    return 2.0 * numbers * (double)batch * (double)ra__dtype_bytes(program->caller.shape.dtype) /
            COPY_RATE;
 }
 
@@ -53,9 +53,9 @@ static double step_seconds(const struct ra__plan *plan, const struct ra__program
         return query_seconds(&program->work,
                              (double)program->split.ranges * (s->value_dim + 2) * 4);
     case RA__OP_DELTA:
-        return query_seconds(&program->home,
+        return query_seconds(&program->caller,
                              2.0 * s->value_dim * (double)ra__dtype_bytes(s->dtype));
-    case RA__OP_SINKS: return query_seconds(&program->home, 8.0);
+    case RA__OP_SINKS: return query_seconds(&program->caller, 8.0);
     default: return copy_seconds(program, step);
     }
 }

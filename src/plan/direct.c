@@ -12,7 +12,7 @@ static ra_status pack_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
     const struct ra__needs *needs = &b->outgoing[ra__peer(b, hop)];
-    ra__use_buffer(b, RA__PACKED, needs->rows);
+    ra__use_buffer(b, RA__PACKED, needs->tokens);
     return ra__put_needs(b, ra__gather(RA__GATHER_PACK, hop, b->rank, RA__OWN_KV, RA__PACKED),
                          needs);
 }
@@ -22,7 +22,7 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
     int reader = ra__peer(b, hop), owner = ra__peer(b, -hop);
-    ra__use_buffer(b, ra__key_buffer(hop), b->incoming[owner].rows);
+    ra__use_buffer(b, ra__key_buffer(hop), b->incoming[owner].tokens);
     RA__TRY(ra__send_needs(b, reader, RA__TOPIC_KEYS, RA__PACKED, &b->outgoing[reader]));
     return ra__recv_needs(b, owner, RA__TOPIC_KEYS, ra__key_buffer(hop), &b->incoming[owner]);
 }
@@ -46,7 +46,7 @@ static ra_status exchange_sums(struct ra__builder *b, int hop)
 {
     if (hop < 2) return RA_OK;
     int owner = ra__peer(b, 1 - hop), reader = ra__peer(b, hop - 1);
-    ra__use_buffer(b, RA__SUM_ARRIVED, b->outgoing[reader].rows);
+    ra__use_buffer(b, RA__SUM_ARRIVED, b->outgoing[reader].tokens);
     RA__TRY(
         ra__send_needs(b, owner, RA__TOPIC_RETURN, ra__sum_buffer(hop - 1), &b->incoming[owner]));
     return ra__recv_needs(b, reader, RA__TOPIC_RETURN, RA__SUM_ARRIVED, &b->outgoing[reader]);
@@ -57,10 +57,10 @@ static ra_status attend_keys(struct ra__builder *b, int hop)
     int owner = ra__peer(b, -hop);
     if (hop == 0) return ra__put_attend(b, hop, owner, RA__OWN_KV, RA__SUM_OWN);
     if (hop >= b->ranks) return RA_OK;
-    ra__use_buffer(b, ra__sum_buffer(hop), b->incoming[owner].rows);
+    ra__use_buffer(b, ra__sum_buffer(hop), b->incoming[owner].tokens);
     RA__TRY(ra__put_first(
         b, ra__gather(RA__GATHER_CLEAR, hop, owner, RA__NO_BUFFER, ra__sum_buffer(hop)),
-        b->incoming[owner].rows));
+        b->incoming[owner].tokens));
     return ra__put_attend(b, hop, owner, ra__key_buffer(hop), ra__sum_buffer(hop));
 }
 
@@ -74,7 +74,7 @@ static ra_status add_sums(struct ra__builder *b, int hop)
 
 ra_status ra__direct_backward(struct ra__builder *b)
 {
-    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
+    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_tokens(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) {
         RA__TRY(pack_keys(b, hop + 1));

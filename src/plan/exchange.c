@@ -68,35 +68,35 @@ ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum r
 
 static struct ra__ranges first_tokens(int64_t count)
 {
-    struct ra__ranges rows = { 0 };
-    ra__ranges_add(&rows, 0, count);
-    return rows;
+    struct ra__ranges tokens = { 0 };
+    ra__ranges_add(&tokens, 0, count);
+    return tokens;
 }
 
 ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes)
 {
-    struct ra__ranges rows = first_tokens(bytes);
-    return put_sends(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &rows);
+    struct ra__ranges tokens = first_tokens(bytes);
+    return put_sends(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &tokens);
 }
 
 ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes)
 {
-    struct ra__ranges rows = first_tokens(bytes);
-    return put_recvs(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &rows);
+    struct ra__ranges tokens = first_tokens(bytes);
+    return put_recvs(b, b->plan->team.first + member, RA__TOPIC_ALLTOALL, buffer, &tokens);
 }
 
 ra_status ra__send_needs(struct ra__builder *b, int peer, enum ra__topic topic,
                          enum ra__buffer buffer, const struct ra__needs *needs)
 {
-    struct ra__ranges rows = first_tokens(needs->rows);
-    return ra__send(b, peer, topic, buffer, &rows);
+    struct ra__ranges tokens = first_tokens(needs->tokens);
+    return ra__send(b, peer, topic, buffer, &tokens);
 }
 
 ra_status ra__recv_needs(struct ra__builder *b, int peer, enum ra__topic topic,
                          enum ra__buffer buffer, const struct ra__needs *needs)
 {
-    struct ra__ranges rows = first_tokens(needs->rows);
-    return ra__recv(b, peer, topic, buffer, &rows);
+    struct ra__ranges tokens = first_tokens(needs->tokens);
+    return ra__recv(b, peer, topic, buffer, &tokens);
 }
 
 /* ---- Staging --------------------------------------------------------------------------------- */

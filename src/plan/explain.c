@@ -28,7 +28,7 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
                      buffer_name(t->buffer), bytes);
         else
             snprintf(text + used, sizeof text - (size_t)used,
-                     "rows %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes", t->range.lo,
+                     "tokens %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes", t->range.lo,
                      t->range.hi - 1, buffer_name(t->buffer), bytes);
         p->line(p->context, text);
     }
@@ -48,7 +48,7 @@ static void print_family(const struct printer *p, const struct ra__plan_row *row
                  row->repeat, row->q_pos_advance);
 }
 
-/* "keys 0 to 99 step 2" with what limits them. */
+/* A line for each row family: its queries, and how many keys its first row sees. */
 static void print_rows(const struct printer *p, const struct ra__step *step)
 {
     char text[320];
@@ -90,12 +90,12 @@ static void print_attend(const struct printer *p, const struct ra__step *step, c
                          size_t room)
 {
     int rows = step->row_count;
-    bool blind = p->program->rows[step->first_row].key_count == 0;
+    bool empty = p->program->rows[step->first_row].key_count == 0;
     const char *s = rows == 1 ? "" : "s";
     const char *keys = step->from == RA__OWN_KV ? "own" : buffer_name(step->from);
     char owner[48];
     print_owner(p, step, owner, sizeof owner);
-    if (blind) snprintf(text, room, " %d row%s without a key", rows, s);
+    if (empty) snprintf(text, room, " %d row%s without a key", rows, s);
     else if (step->block < 0)
         snprintf(text, room, " %d row%s over the keys of all ranks in %s", rows, s, keys);
     else snprintf(text, room, " %d row%s over the keys of %s in %s", rows, s, owner, keys);
@@ -132,14 +132,26 @@ static void print_tokens(const struct printer *p, const struct ra__step *step, c
                  end_name(step, step->from, first->from.buffer), to);
 }
 
-/* The steps it waits for, at the end of the line. */
+/* The first step after `last` that a step waits for; -1 if there is none. */
+static int next_wait(const struct ra__program *program, const struct ra__step *step, int last)
+{
+    int next = -1;
+    for (int i = 0; i < step->wait_count; i++) {
+        int wait = program->waits[step->first_wait + i];
+        if (wait > last && (next < 0 || wait < next)) next = wait;
+    }
+    return next;
+}
+
+/* The steps it waits for, ascending, at the end of the line. */
 static void print_waits(const struct printer *p, const struct ra__step *step, char *text,
                         size_t room)
 {
     size_t used = strlen(text);
-    for (int i = 0; i < step->wait_count && used + 16 < room; i++)
-        used += (size_t)snprintf(text + used, room - used, "%s%d", i ? ", " : "  [after ",
-                                 p->program->waits[step->first_wait + i]);
+    int wait = -1;
+    while ((wait = next_wait(p->program, step, wait)) >= 0 && used + 16 < room)
+        used += (size_t)snprintf(text + used, room - used, "%s%d",
+                                 strstr(text, "[after ") ? ", " : "  [after ", wait);
     if (step->wait_count > 0 && used + 2 < room) snprintf(text + used, room - used, "]");
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* flows.c - a dense ring: which rows of a block travel from rank to rank, and how far.
+/* flows.c - a dense ring: which tokens of a block travel from rank to rank, and how far.
  *
- * The readers that a block of owner o still has to visit behind this rank are neighbours on the
- * ring, from the next rank up to o - 1; those it visited before are neighbours, too. So what they
- * see together grows by one reader from one owner to the next: it is kept as sets of positions that
- * are added to, and planning a rank takes a time that grows with the ranks, not with their square.
- * Sender and receiver of a message get to the same set, and so to the same rows. */
+ * The readers that a block of owner o still has to visit after this rank are neighbours on the
+ * ring, from the next rank up to o - 1; those it has visited are neighbours, too. From one owner to
+ * the next, one reader joins them. So what they see together is kept as a set of positions to which
+ * one reader is added at a time, and planning a rank takes O(ranks), not O(ranks^2). Sender and
+ * receiver of a message compute the same set, and so the same tokens. */
 #include "plan/builder.h"
 #include "plan/spans.h"
 
@@ -61,8 +61,8 @@ static ra_status add_reader(struct ra__spans *spans, const struct seen *seen, in
     return ra__spans_add_all(spans, seen->at + from, seen->first[reader + 1] - from);
 }
 
-/* Owners ahead, the nearest first: of the block of rank + k + 1 the readers rank + 1 to rank + k
- * are still to come, and this rank before them. */
+/* Owners after this rank, the nearest first: the block of rank + k + 1 has still to visit rank + 1
+ * to rank + k, and this rank before them. */
 static ra_status look_ahead(struct ra__builder *b, const struct seen *seen, struct ra__spans *later,
                             struct ra__spans *with_own)
 {
@@ -70,16 +70,17 @@ static ra_status look_ahead(struct ra__builder *b, const struct seen *seen, stru
     RA__TRY(add_reader(with_own, seen, b->rank));
     for (int k = 0; k + 1 < b->ranks; k++) {
         int owner = ra__peer(b, k + 1);
-        b->flows[owner].onward = ra__spans_rows(later, layout, owner);
-        b->flows[owner].coming = ra__spans_rows(with_own, layout, owner);
+        b->flows[owner].onward = ra__spans_tokens(later, layout, owner);
+        b->flows[owner].coming = ra__spans_tokens(with_own, layout, owner);
         RA__TRY(add_reader(later, seen, owner));
         RA__TRY(add_reader(with_own, seen, owner));
     }
-    b->flows[b->rank].onward = b->flows[b->rank].coming = ra__spans_rows(later, layout, b->rank);
+    b->flows[b->rank].onward = b->flows[b->rank].coming = ra__spans_tokens(later, layout, b->rank);
     return RA_OK;
 }
 
-/* Owners behind, the nearest first: the block of rank - h visited rank - h + 1 to rank - 1. */
+/* Owners before this rank, the nearest first: the block of rank - h visited rank - h + 1 to
+ * rank - 1. */
 static ra_status look_back(struct ra__builder *b, const struct seen *seen,
                            struct ra__spans *earlier, struct ra__spans *with_own)
 {
@@ -87,8 +88,8 @@ static ra_status look_back(struct ra__builder *b, const struct seen *seen,
     RA__TRY(add_reader(with_own, seen, b->rank));
     for (int hop = 1; hop < b->ranks; hop++) {
         int owner = ra__peer(b, -hop);
-        b->flows[owner].before = ra__spans_rows(earlier, layout, owner);
-        b->flows[owner].after = ra__spans_rows(with_own, layout, owner);
+        b->flows[owner].before = ra__spans_tokens(earlier, layout, owner);
+        b->flows[owner].after = ra__spans_tokens(with_own, layout, owner);
         RA__TRY(add_reader(earlier, seen, owner));
         RA__TRY(add_reader(with_own, seen, owner));
     }
@@ -102,7 +103,7 @@ static int find_last_visit(const struct ra__builder *b, const struct seen *seen)
         int reader = ra__peer(b, hop);
         int64_t from = seen->first[reader];
         struct ra__spans spans = { seen->at + from, seen->first[reader + 1] - from };
-        if (ra__spans_rows(&spans, b->input->k_layout, b->rank).count > 0) return hop;
+        if (ra__spans_tokens(&spans, b->input->k_layout, b->rank).count > 0) return hop;
     }
     return 0;
 }

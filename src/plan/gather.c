@@ -65,7 +65,7 @@ static ra_status put_tokens(struct ra__builder *b, struct ra__step *step, struct
                                .heads = kv_head == RA__ALL_HEADS ? s->kv_heads : 1,
                                .width = apart ? s->dim : s->dim + s->value_dim,
                                .add = step->gather == RA__GATHER_ADD };
-    if (to.buffer == RA__SUM_SHARED) piece.heads = b->plan->home.shape.kv_heads;
+    if (to.buffer == RA__SUM_SHARED) piece.heads = b->plan->caller.shape.kv_heads;
     piece.to = end_of(b, to, kv_head, false);
     piece.from = clears ? (struct ra__end){ .buffer = RA__NO_BUFFER }
                         : end_of(b, from, kv_head, false);
@@ -85,18 +85,19 @@ static ra_status put_by_position(struct ra__builder *b, struct ra__step *step,
 {
     const ra_layout *layout = b->input->k_layout;
     const bool gathers = step->gather == RA__GATHER_PLACE;
-    const int64_t last = ra__run_last(needed->rows);
-    for (int64_t i = ra__layout_run_at(layout, step->block, needed->rows.start);
-         i < layout->first[step->block + 1] && layout->runs[i].row <= last; i++) {
+    const int64_t last = ra__run_last(needed->tokens);
+    for (int64_t i = ra__layout_run_at(layout, step->block, needed->tokens.start);
+         i < layout->first[step->block + 1] && layout->runs[i].token <= last; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
         int64_t skipped;
-        ra_run rows = ra__run_clip(needed->rows, run->row, run->row + run->at.count, &skipped);
-        if (rows.count == 0) continue;
-        int64_t position = run->at.start + (rows.start - run->row) * run->at.step;
+        ra_run tokens = ra__run_clip(needed->tokens, run->token, run->token + run->at.count,
+                                     &skipped);
+        if (tokens.count == 0) continue;
+        int64_t position = run->at.start + (tokens.start - run->token) * run->at.step;
         struct tokens packed = { gathers ? step->from : step->to, needed->at + skipped, 1 };
         struct tokens all = { gathers ? step->to : step->from, position - b->plan->gather_base,
-                              run->at.step * rows.step };
-        RA__TRY(put_tokens(b, step, gathers ? all : packed, gathers ? packed : all, rows.count,
+                              run->at.step * tokens.step };
+        RA__TRY(put_tokens(b, step, gathers ? all : packed, gathers ? packed : all, tokens.count,
                            needed->kv_head));
     }
     return RA_OK;
@@ -105,17 +106,17 @@ static ra_status put_by_position(struct ra__builder *b, struct ra__step *step,
 static ra_status put_needed(struct ra__builder *b, struct ra__step *step,
                             const struct ra__needed *needed)
 {
-    const ra_run rows = needed->rows;
+    const ra_run tokens = needed->tokens;
     struct tokens packed = { step->to, needed->at, 1 };
-    struct tokens block = { step->from, rows.start, rows.step };
+    struct tokens block = { step->from, tokens.start, tokens.step };
     if (step->gather == RA__GATHER_PLACE || step->gather == RA__GATHER_PICK)
         return put_by_position(b, step, needed);
     if (step->gather == RA__GATHER_ADD) {
         packed.buffer = step->from;
         block.buffer = step->to;
-        return put_tokens(b, step, block, packed, rows.count, needed->kv_head);
+        return put_tokens(b, step, block, packed, tokens.count, needed->kv_head);
     }
-    return put_tokens(b, step, packed, block, rows.count, needed->kv_head);
+    return put_tokens(b, step, packed, block, tokens.count, needed->kv_head);
 }
 
 ra_status ra__put_needs(struct ra__builder *b, struct ra__step step, const struct ra__needs *needs)
@@ -132,7 +133,7 @@ ra_status ra__put_ranges(struct ra__builder *b, struct ra__step step,
     for (int i = 0; i < ranges->count; i++) {
         struct ra__range range = ranges->at[i];
         pieces[i] = (struct ra__needed){ .kv_head = RA__ALL_HEADS,
-                                         .rows = { range.lo, 1, range.hi - range.lo },
+                                         .tokens = { range.lo, 1, range.hi - range.lo },
                                          .at = range.lo };
     }
     return ra__put_needs(b, step, &(struct ra__needs){ .pieces = pieces, .count = ranges->count });
@@ -162,7 +163,7 @@ struct copied {
 
 static ra_status put_copies(struct ra__builder *b, bool load, const struct copied *list, int count)
 {
-    const struct ra__side *home = &b->program->home;
+    const struct ra__side *caller = &b->program->caller;
     struct ra__step step = { .op = load ? RA__OP_LOAD : RA__OP_STORE,
                              .block = -1,
                              .from = RA__NO_BUFFER,
@@ -171,7 +172,7 @@ static ra_status put_copies(struct ra__builder *b, bool load, const struct copie
     for (int i = 0; i < count; i++) {
         const struct ra__end host = { .buffer = list[i].tensor, .step = 1 };
         const struct ra__end device = { .buffer = list[i].device, .step = 1 };
-        const int64_t tokens = list[i].keys ? home->keys : home->queries;
+        const int64_t tokens = list[i].keys ? caller->keys : caller->queries;
         ra__use_buffer(b, list[i].device, tokens);
         RA__TRY(ra__put_piece(b, &step,
                               (struct ra__piece){ .to = load ? device : host,
@@ -185,7 +186,7 @@ static ra_status put_copies(struct ra__builder *b, bool load, const struct copie
 
 ra_status ra__put_loads(struct ra__builder *b)
 {
-    const struct ra__shape *s = &b->program->home.shape;
+    const struct ra__shape *s = &b->program->caller.shape;
     const struct copied inputs[] = {
         { RA__Q, RA__DEVICE_Q, false, s->q_heads, s->dim },
         { RA__K, RA__DEVICE_K, true, s->kv_heads, s->dim },
@@ -201,7 +202,7 @@ ra_status ra__put_loads(struct ra__builder *b)
 
 ra_status ra__put_stores(struct ra__builder *b)
 {
-    const struct ra__shape *s = &b->program->home.shape;
+    const struct ra__shape *s = &b->program->caller.shape;
     const struct copied results[] = { { RA__OUT, RA__DEVICE_OUT, false, s->q_heads, s->value_dim },
                                       { RA__LSE, RA__DEVICE_LSE, false, s->q_heads, 1 } };
     const struct copied gradients[] = { { RA__DQ, RA__DEVICE_DQ, false, s->q_heads, s->dim },
@@ -221,7 +222,7 @@ ra_status ra__put_backward_start(struct ra__builder *b)
     struct ra__step step = {
         .op = RA__OP_DELTA, .block = -1, .from = RA__NO_BUFFER, .to = RA__NO_BUFFER
     };
-    ra__use_buffer(b, RA__DELTA, b->program->home.queries);
+    ra__use_buffer(b, RA__DELTA, b->program->caller.queries);
     ra__use_buffer(b, RA__SUM_Q, work->queries);
     RA__TRY(ra__put_step(b, step));
     step.op = RA__OP_SINKS;
@@ -239,23 +240,23 @@ ra_status ra__put_backward_start(struct ra__builder *b)
 
 ra_status ra__put_finish(struct ra__builder *b, enum ra__buffer sums, bool with_queries)
 {
-    const struct ra__side *home = &b->program->home;
-    const struct ra__shape *s = &home->shape;
+    const struct ra__side *caller = &b->program->caller;
+    const struct ra__shape *s = &caller->shape;
     struct ra__step step = ra__gather(RA__GATHER_FINISH, 0, b->rank, sums, RA__NO_BUFFER);
     const struct ra__piece pieces[] = {
-        { .to = { .buffer = home->dk, .step = 1 },
+        { .to = { .buffer = caller->dk, .step = 1 },
           .from = { .buffer = sums, .step = 1 },
-          .tokens = home->keys,
+          .tokens = caller->keys,
           .heads = s->kv_heads,
           .width = s->dim },
-        { .to = { .buffer = home->dv, .step = 1 },
+        { .to = { .buffer = caller->dv, .step = 1 },
           .from = { .buffer = sums, .number = s->dim, .step = 1 },
-          .tokens = home->keys,
+          .tokens = caller->keys,
           .heads = s->kv_heads,
           .width = s->value_dim },
-        { .to = { .buffer = home->dq, .step = 1 },
+        { .to = { .buffer = caller->dq, .step = 1 },
           .from = { .buffer = RA__SUM_Q, .step = 1 },
-          .tokens = home->queries,
+          .tokens = caller->queries,
           .heads = s->q_heads,
           .width = s->dim },
     };

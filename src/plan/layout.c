@@ -254,8 +254,8 @@ bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__ti
 {
     ra_run keys = ra__run_intersect(tile->keys, run->at);
     if (keys.count == 0) return false;
-    *out = (struct ra__key_run){ .row = run->row + (keys.start - run->at.start) / run->at.step,
-                                 .row_step = keys.count > 1 ? keys.step / run->at.step : 1,
+    *out = (struct ra__key_run){ .token = run->token + (keys.start - run->at.start) / run->at.step,
+                                 .token_step = keys.count > 1 ? keys.step / run->at.step : 1,
                                  .pos = keys.start,
                                  .pos_step = keys.step,
                                  .count = keys.count,
@@ -273,12 +273,12 @@ bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__t
     return false;
 }
 
-int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row)
+int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t token)
 {
     int64_t low = layout->first[rank], high = layout->first[rank + 1];
     while (high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        if (layout->runs[middle].row <= row) low = middle;
+        if (layout->runs[middle].token <= token) low = middle;
         else high = middle;
     }
     return low;

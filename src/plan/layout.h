@@ -30,7 +30,7 @@ static inline int64_t ra__chunk_start(int64_t n, int64_t part, int64_t parts)
 
 struct ra__shard_run {
     ra_run at;        /* positions */
-    int64_t row;      /* index in the shard of the first of them */
+    int64_t token;    /* of the shard: where the first of them is stored */
     int64_t max_last; /* the last position of this and earlier runs of the rank, for searching */
 };
 
@@ -63,12 +63,12 @@ void ra__layout_charge(struct ra__account *account, ra_layout *layout);
 bool ra__layout_next_keys(const ra_layout *layout, int owner, const struct ra__tile *tile,
                           int64_t *cursor, struct ra__key_run *out);
 
-/* The keys of a sight that lie in one run of a shard; false where there are none. */
+/* The keys of a tile that are in one run of a shard; false if there are none. */
 bool ra__layout_keys_of_run(const struct ra__shard_run *run, const struct ra__tile *tile,
                             struct ra__key_run *out);
 
-/* The run of `rank` that contains token `row` of its shard. */
-int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t row);
+/* The run of `rank` that contains this token of its shard. */
+int64_t ra__layout_run_at(const ra_layout *layout, int rank, int64_t token);
 
 /* A hash that distinguishes layouts. */
 uint64_t ra__layout_hash(const ra_layout *layout);

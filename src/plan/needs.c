@@ -9,40 +9,40 @@
 /* A bit per token of a block, `heads` times. */
 struct marks {
     uint64_t *bits;
-    int64_t rows;
+    int64_t tokens;
     int heads; /* 1: all KV heads alike */
 };
 
-static int64_t words_of(int64_t rows) { return (rows + 63) / 64; }
+static int64_t words_of(int64_t tokens) { return (tokens + 63) / 64; }
 
 static void mark(const struct marks *marks, int head, const struct ra__key_run *keys)
 {
-    uint64_t *bits = marks->bits + head * words_of(marks->rows);
-    int64_t row = keys->row, end = keys->row + keys->count;
-    if (keys->row_step != 1) {
-        for (int64_t i = 0; i < keys->count; i++, row += keys->row_step)
-            bits[row / 64] |= UINT64_C(1) << row % 64;
+    uint64_t *bits = marks->bits + head * words_of(marks->tokens);
+    int64_t token = keys->token, end = keys->token + keys->count;
+    if (keys->token_step != 1) {
+        for (int64_t i = 0; i < keys->count; i++, token += keys->token_step)
+            bits[token / 64] |= UINT64_C(1) << token % 64;
         return;
     }
-    for (; row < end && row % 64; row++) bits[row / 64] |= UINT64_C(1) << row % 64;
-    for (; row + 64 <= end; row += 64) bits[row / 64] = UINT64_MAX;
-    for (; row < end; row++) bits[row / 64] |= UINT64_C(1) << row % 64;
+    for (; token < end && token % 64; token++) bits[token / 64] |= UINT64_C(1) << token % 64;
+    for (; token + 64 <= end; token += 64) bits[token / 64] = UINT64_MAX;
+    for (; token < end; token++) bits[token / 64] |= UINT64_C(1) << token % 64;
 }
 
-/* The next marked token from `row` on; `rows` if there is none. */
-static int64_t next_marked(const uint64_t *bits, int64_t row, int64_t rows)
+/* The next marked token from `token` on; `tokens` if there is none. */
+static int64_t next_marked(const uint64_t *bits, int64_t token, int64_t tokens)
 {
-    if (row >= rows) return rows;
-    uint64_t word = bits[row / 64] >> row % 64;
-    if (word) return row + __builtin_ctzll(word);
-    for (int64_t w = row / 64 + 1; w < words_of(rows); w++)
+    if (token >= tokens) return tokens;
+    uint64_t word = bits[token / 64] >> token % 64;
+    if (word) return token + __builtin_ctzll(word);
+    for (int64_t w = token / 64 + 1; w < words_of(tokens); w++)
         if (bits[w]) return w * 64 + __builtin_ctzll(bits[w]);
-    return rows;
+    return tokens;
 }
 
 /* ---- From marks to pieces -------------------------------------------------------------------- */
 
-static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
+static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run tokens)
 {
     struct ra__needed *pieces = ra__grow(NULL, needs->pieces, (size_t)needs->count, sizeof *pieces);
     if (!pieces) return ra__fail(RA_ERR_MEMORY, "plan: %d pieces", needs->count);
@@ -50,36 +50,39 @@ static ra_status add_piece(struct ra__needs *needs, int kv_head, ra_run rows)
     const struct ra__needed *before = needs->count ? &pieces[needs->count - 1] : NULL;
     int64_t max_last = before && before->kv_head == kv_head ? before->max_last : 0;
     pieces[needs->count++] = (struct ra__needed){ .kv_head = kv_head,
-                                                  .rows = rows,
-                                                  .at = needs->rows,
+                                                  .tokens = tokens,
+                                                  .at = needs->tokens,
                                                   .max_last = ra__max(max_last,
-                                                                      ra__run_last(rows)) };
-    needs->rows += rows.count;
+                                                                      ra__run_last(tokens)) };
+    needs->tokens += tokens.count;
     return RA_OK;
 }
 
-static bool is_marked(const uint64_t *bits, int64_t row) { return bits[row / 64] >> row % 64 & 1; }
+static bool is_marked(const uint64_t *bits, int64_t token)
+{
+    return bits[token / 64] >> token % 64 & 1;
+}
 
-/* How many marked tokens there are at distance `step` from `row` on. */
-static int64_t length_of(const uint64_t *bits, int64_t rows, int64_t row, int64_t step)
+/* How many marked tokens there are at distance `step` from `token` on. */
+static int64_t length_of(const uint64_t *bits, int64_t tokens, int64_t token, int64_t step)
 {
     int64_t count = 1;
-    while (row + count * step < rows && is_marked(bits, row + count * step)) count++;
+    while (token + count * step < tokens && is_marked(bits, token + count * step)) count++;
     return count;
 }
 
-/* The longest run of marked tokens from `row` on whose second token is one of the next few. Heads
+/* The longest run of marked tokens from `token` on whose second token is one of the next few. Heads
  * of one KV head may need 0, 1, 4, 5, 8, 9, ...: two runs of step 4 are better than many pairs. */
-static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
+static ra_run longest_run(const uint64_t *bits, int64_t tokens, int64_t token)
 {
     enum { TRIES = 16, LONG_ENOUGH = 16 };
-    ra_run best = { row, 1, 1 };
-    int64_t next = row;
+    ra_run best = { token, 1, 1 };
+    int64_t next = token;
     for (int i = 0; i < TRIES; i++) {
-        next = next_marked(bits, next + 1, rows);
-        if (next == rows) break;
-        int64_t count = length_of(bits, rows, row, next - row);
-        if (count > best.count) best = (ra_run){ row, next - row, count };
+        next = next_marked(bits, next + 1, tokens);
+        if (next == tokens) break;
+        int64_t count = length_of(bits, tokens, token, next - token);
+        if (count > best.count) best = (ra_run){ token, next - token, count };
         if (i == 0 && best.step == 1 && best.count >= LONG_ENOUGH) break;
     }
     return best;
@@ -88,10 +91,10 @@ static ra_run longest_run(const uint64_t *bits, int64_t rows, int64_t row)
 /* Marked tokens as runs; clears their marks. */
 static ra_status add_head(struct ra__needs *needs, const struct marks *marks, int head)
 {
-    uint64_t *bits = marks->bits + head * words_of(marks->rows);
+    uint64_t *bits = marks->bits + head * words_of(marks->tokens);
     int kv_head = marks->heads == 1 ? RA__ALL_HEADS : head;
-    for (int64_t row = 0; (row = next_marked(bits, row, marks->rows)) < marks->rows;) {
-        ra_run run = longest_run(bits, marks->rows, row);
+    for (int64_t token = 0; (token = next_marked(bits, token, marks->tokens)) < marks->tokens;) {
+        ra_run run = longest_run(bits, marks->tokens, token);
         for (int64_t i = 0; i < run.count; i++) {
             int64_t taken = run.start + i * run.step;
             bits[taken / 64] &= ~(UINT64_C(1) << taken % 64);
@@ -134,8 +137,8 @@ static void mark_keys(const struct reading *reading, const struct ra__row *row, 
     }
 }
 
-static void mark_sight(const struct reading *reading, const struct ra__row *row,
-                       const struct ra__tile *tile)
+static void mark_tile(const struct reading *reading, const struct ra__row *row,
+                      const struct ra__tile *tile)
 {
     const ra_layout *layout = reading->builder->input->k_layout;
     struct ra__tile seen = { ra__row_keys(row, tile), tile->band, false };
@@ -152,7 +155,7 @@ static ra_status mark_row(void *context, const struct ra__shard_row *row)
 {
     const struct reading *reading = context;
     for (int i = 0; i < row->row->tile_count; i++)
-        mark_sight(reading, row->row, &row->row->tiles[i]);
+        mark_tile(reading, row->row, &row->row->tiles[i]);
     return RA_OK;
 }
 
@@ -163,14 +166,14 @@ static ra_status read_blocks(const struct ra__builder *b, struct reading *readin
     int heads = b->plan->by_head ? b->input->shape.kv_heads : 1;
     int64_t words = 0;
     for (int n = 0; n < reading->count; n++)
-        words += words_of(ra__block_rows(b, reading->first + n)) * heads;
+        words += words_of(ra__block_tokens(b, reading->first + n)) * heads;
     uint64_t *bits = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)words, sizeof *bits);
     if (!bits) return ra__fail(RA_ERR_MEMORY, "plan: marks of %" PRId64 " rows", words * 64);
     uint64_t *next = bits;
     for (int n = 0; n < reading->count; n++) {
-        int64_t rows = ra__block_rows(b, reading->first + n);
-        reading->marks[n] = (struct marks){ next, rows, heads };
-        next += words_of(rows) * heads;
+        int64_t tokens = ra__block_tokens(b, reading->first + n);
+        reading->marks[n] = (struct marks){ next, tokens, heads };
+        next += words_of(tokens) * heads;
     }
     ra_status status = ra__rows_of_rank(b, reading->reader,
                                         (struct ra__shard_row_sink){ mark_row, reading });

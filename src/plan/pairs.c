@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 /* One row of a family, and one of its key runs. */
-struct meeting {
+struct crossing {
     const struct ra__problem_terms *terms;
     int64_t q_pos, q_step, q_count;
     struct ra__key_run keys;
@@ -18,7 +18,7 @@ static bool unlimited(struct ra__band band)
 
 /* A key run that is wholly visible or wholly hidden, as most are in long lists, needs no test of
  * each query. */
-static int64_t pairs_by_band(const struct meeting *m)
+static int64_t pairs_by_band(const struct crossing *m)
 {
     int64_t pairs = 0, lo, hi, first_lo, first_hi;
     int64_t last = m->q_pos + (m->q_count - 1) * m->q_step;
@@ -54,7 +54,7 @@ static int64_t count_below(const int32_t *sorted, int64_t count, int32_t limit)
 
 /* Every query against every key: these are sorted once for all queries, or, if there is no memory
  * for that, a thousand at a time. */
-static int64_t pairs_by_visible_range(const struct meeting *m)
+static int64_t pairs_by_visible_range(const struct crossing *m)
 {
     enum { FEW = 1024 };
     int32_t few[FEW], *many = NULL;
@@ -77,7 +77,7 @@ static int64_t pairs_by_visible_range(const struct meeting *m)
     return pairs;
 }
 
-static int64_t pairs_by_both(const struct meeting *m)
+static int64_t pairs_by_both(const struct crossing *m)
 {
     int64_t pairs = 0;
     for (int64_t i = 0; i < m->q_count; i++) {
@@ -101,8 +101,8 @@ static int64_t pairs_of_run(const struct ra__problem_terms *terms, const struct 
     int64_t pairs = 0;
     if (all && !masked) return row->repeat * row->q_count * run->count;
     for (int64_t n = 0; n < (alike ? 1 : row->repeat); n++) {
-        struct meeting m = { terms, row->q_pos + n * row->q_pos_advance, row->q_step, row->q_count,
-                             ra__key_run_at(run, advance, n) };
+        struct crossing m = { terms, row->q_pos + n * row->q_pos_advance, row->q_step, row->q_count,
+                              ra__key_run_at(run, advance, n) };
         pairs += !masked ? pairs_by_band(&m) : all ? pairs_by_visible_range(&m) : pairs_by_both(&m);
     }
     return alike ? pairs * row->repeat : pairs;

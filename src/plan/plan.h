@@ -42,9 +42,12 @@ struct ra__plan_input {
 };
 
 struct ra__plan {
-    struct ra__plan_input
-        home; /* as given; its pointers belong to the caller and outlive the plan */
-    struct ra__plan_input input; /* what programs work on; the same without teams */
+    /* As the caller has it: all heads, ranks. Its pointers belong to the caller and outlive the
+     * plan. */
+    struct ra__plan_input caller;
+    /* What ATTEND and GRADIENT work on. In a team: the heads of the slice, and teams as ranks.
+     * Otherwise the same. */
+    struct ra__plan_input input;
     struct ra__team team;
     struct ra__program forward, backward;
     bool by_head; /* a token in transit is that of one KV head */

@@ -8,15 +8,16 @@
  * owner. */
 #include "plan/builder.h"
 
-/* Adds the keys of hop `hop` to the newest round: mine are forwarded, the next ones arrive. */
+/* Adds the keys of hop `hop` to the newest round: those of the hop before are forwarded, the next
+ * ones arrive. */
 static ra_status exchange_keys(struct ra__builder *b, int hop)
 {
     if (hop >= b->ranks) return RA_OK;
-    int mine = ra__peer(b, 1 - hop), next = ra__peer(b, -hop);
-    const struct ra__ranges *onward = &b->flows[mine].onward, *coming = &b->flows[next].coming;
+    int here = ra__peer(b, 1 - hop), next = ra__peer(b, -hop); /* owners of the two blocks */
+    const struct ra__ranges *onward = &b->flows[here].onward, *coming = &b->flows[next].coming;
     enum ra__buffer from = ra__key_buffer(hop - 1), to = ra__key_buffer(hop);
-    if (onward->count) ra__use_buffer(b, from, ra__block_rows(b, mine));
-    if (coming->count) ra__use_buffer(b, to, ra__block_rows(b, next));
+    if (onward->count) ra__use_buffer(b, from, ra__block_tokens(b, here));
+    if (coming->count) ra__use_buffer(b, to, ra__block_tokens(b, next));
     RA__TRY(ra__send(b, ra__peer(b, 1), RA__TOPIC_KEYS, from, onward));
     return ra__recv(b, ra__peer(b, -1), RA__TOPIC_KEYS, to, coming);
 }
@@ -41,28 +42,29 @@ ra_status ra__ring_forward(struct ra__builder *b)
     return RA_OK;
 }
 
-/* What arrives in one hop: earlier sums of its block, and the own gradients from the last rank that
- * had them. */
+/* What arrives in one hop: the sums of earlier ranks for its block, and, from the last rank that
+ * the own block visited, the complete gradients of the own block. */
 struct arrivals {
-    struct ra__ranges sums, home;
-    enum ra__buffer home_slot;
+    struct ra__ranges sums, returned;
+    enum ra__buffer return_buffer; /* of the latter */
 };
 
 static struct arrivals find_arrivals(struct ra__builder *b, int hop)
 {
-    struct arrivals a = { .home_slot = RA__SUM_ARRIVED };
+    struct arrivals a = { .return_buffer = RA__SUM_ARRIVED };
     const struct ra__flow *flow = &b->flows[ra__peer(b, -hop)];
     if (hop > 1 && hop < b->ranks && flow->coming.count) a.sums = flow->before;
-    if (hop > 1 && hop == b->last_visit + 1) a.home = b->flows[b->rank].onward;
-    if (a.sums.count) a.home_slot = RA__SUM_RETURNED; /* both at once: only if the ring is pruned */
-    if (a.sums.count) ra__use_buffer(b, RA__SUM_ARRIVED, ra__block_rows(b, ra__peer(b, -hop)));
-    if (a.home.count) ra__use_buffer(b, a.home_slot, ra__block_rows(b, b->rank));
+    if (hop > 1 && hop == b->last_visit + 1) a.returned = b->flows[b->rank].onward;
+    if (a.sums.count)
+        a.return_buffer = RA__SUM_RETURNED; /* both at once: only if the ring is pruned */
+    if (a.sums.count) ra__use_buffer(b, RA__SUM_ARRIVED, ra__block_tokens(b, ra__peer(b, -hop)));
+    if (a.returned.count) ra__use_buffer(b, a.return_buffer, ra__block_tokens(b, b->rank));
     return a;
 }
 
-/* Adds to the newest round: my sums of the hop before go to the next rank or, from the last rank,
- * to the owner; what arrives comes from the previous rank, and from the last rank that had my own
- * block. */
+/* Adds to the newest round: the sums of the hop before go to the next rank or, if this is the last
+ * rank that the block visits, to its owner. Sums arrive from the previous rank, and the gradients
+ * of the own block from the last rank it visited. */
 static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arrivals *arrivals)
 {
     int sent = ra__peer(b, 1 - hop);
@@ -73,23 +75,23 @@ static ra_status exchange_sums(struct ra__builder *b, int hop, const struct arri
                          goes_on ? RA__TOPIC_SUMS : RA__TOPIC_RETURN, ra__sum_buffer(hop - 1),
                          &flow->after));
     RA__TRY(ra__recv(b, ra__peer(b, -1), RA__TOPIC_SUMS, RA__SUM_ARRIVED, &arrivals->sums));
-    return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_RETURN, arrivals->home_slot,
-                    &arrivals->home);
+    return ra__recv(b, ra__peer(b, hop - 1), RA__TOPIC_RETURN, arrivals->return_buffer,
+                    &arrivals->returned);
 }
 
 static ra_status put_add(struct ra__builder *b, int hop, int block, enum ra__buffer from,
-                         enum ra__buffer to, const struct ra__ranges *rows)
+                         enum ra__buffer to, const struct ra__ranges *tokens)
 {
-    return ra__put_ranges(b, ra__gather(RA__GATHER_ADD, hop, block, from, to), rows);
+    return ra__put_ranges(b, ra__gather(RA__GATHER_ADD, hop, block, from, to), tokens);
 }
 
 /* The work of one hop on the block that is here: a cleared sum, and gradients added to it. */
-static ra_status sum_visitor(struct ra__builder *b, int hop)
+static ra_status sum_block(struct ra__builder *b, int hop)
 {
     int block = ra__peer(b, -hop);
     const struct ra__flow *flow = &b->flows[block];
     if (flow->coming.count == 0) return RA_OK; /* it does not come here */
-    ra__use_buffer(b, ra__sum_buffer(hop), ra__block_rows(b, block));
+    ra__use_buffer(b, ra__sum_buffer(hop), ra__block_tokens(b, block));
     struct ra__step clear = ra__gather(RA__GATHER_CLEAR, hop, block, RA__NO_BUFFER,
                                        ra__sum_buffer(hop));
     RA__TRY(ra__put_ranges(b, clear, &flow->after));
@@ -111,17 +113,17 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     RA__TRY(exchange_keys(b, hop + 1));
     RA__TRY(exchange_sums(b, hop, &arrivals));
     RA__TRY(ra__put_exchange(b));
-    RA__TRY(hop % b->ranks == 0 ? attend_own(b, hop) : sum_visitor(b, hop));
+    RA__TRY(hop % b->ranks == 0 ? attend_own(b, hop) : sum_block(b, hop));
     RA__TRY(
         put_add(b, hop, ra__peer(b, -hop), RA__SUM_ARRIVED, ra__sum_buffer(hop), &arrivals.sums));
-    return put_add(b, hop, b->rank, arrivals.home_slot, RA__SUM_OWN, &arrivals.home);
+    return put_add(b, hop, b->rank, arrivals.return_buffer, RA__SUM_OWN, &arrivals.returned);
 }
 
 ra_status ra__ring_backward(struct ra__builder *b)
 {
     if (b->direct) return ra__direct_backward(b);
     RA__TRY(pack_own(b));
-    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_rows(b, b->rank)));
+    RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_tokens(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
     return RA_OK;

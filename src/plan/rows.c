@@ -16,11 +16,12 @@ static ra_status hand_on(struct stream *stream, const struct ra__row *row, int64
     const ra_run *at = &stream->run->at;
     int64_t index = row->q.start - stream->shift;
     struct ra__shard_row shard_row = { .row = row,
-                                       .q_row = stream->run->row + (index - at->start) / at->step,
-                                       .q_row_step = row->q.step / at->step,
+                                       .q_token = stream->run->token +
+                                                  (index - at->start) / at->step,
+                                       .q_token_step = row->q.step / at->step,
                                        .index = stream->index++,
                                        .ordinal = ordinal };
-    if (row->q.count == 1) shard_row.q_row_step = 1; /* a single query has any step */
+    if (row->q.count == 1) shard_row.q_token_step = 1; /* a single query has any step */
     return stream->sink.put(stream->sink.context, &shard_row);
 }
 

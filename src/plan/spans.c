@@ -49,17 +49,18 @@ void ra__spans_clear(struct ra__spans *spans)
     *spans = (struct ra__spans){ NULL, 0 };
 }
 
-struct ra__ranges ra__spans_rows(const struct ra__spans *spans, const ra_layout *layout, int owner)
+struct ra__ranges ra__spans_tokens(const struct ra__spans *spans, const ra_layout *layout,
+                                   int owner)
 {
-    struct ra__ranges rows = { 0 };
+    struct ra__ranges tokens = { 0 };
     for (int64_t i = layout->first[owner]; i < layout->first[owner + 1]; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
         int64_t last = ra__run_last(run->at), skipped;
         for (int64_t s = find(spans, run->at.start); s < spans->count; s++) {
             if (spans->at[s].lo > last) break;
             ra_run part = ra__run_clip(run->at, spans->at[s].lo, spans->at[s].hi, &skipped);
-            ra__ranges_add(&rows, run->row + skipped, run->row + skipped + part.count);
+            ra__ranges_add(&tokens, run->token + skipped, run->token + skipped + part.count);
         }
     }
-    return rows;
+    return tokens;
 }

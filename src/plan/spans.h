@@ -14,7 +14,8 @@ ra_status ra__spans_add(struct ra__spans *spans, struct ra__range range);
 ra_status ra__spans_add_all(struct ra__spans *spans, const struct ra__range *ranges, int64_t count);
 void ra__spans_clear(struct ra__spans *spans);
 
-/* The rows of `owner`'s block whose positions are in the set, as a few ranges of rows. */
-struct ra__ranges ra__spans_rows(const struct ra__spans *spans, const ra_layout *layout, int owner);
+/* The tokens of `owner`'s block whose positions are in the set, as a few ranges. */
+struct ra__ranges ra__spans_tokens(const struct ra__spans *spans, const ra_layout *layout,
+                                   int owner);
 
 #endif

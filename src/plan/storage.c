@@ -30,7 +30,7 @@ static struct form kv_block(const struct ra__plan *plan, enum ra__buffer buffer)
 {
     const struct ra__shape *s = &plan->input.shape;
     bool sums = ra__buffer_facts(buffer)->purpose == RA__FOR_GRADIENT;
-    int heads = buffer == RA__SUM_SHARED ? plan->home.shape.kv_heads : s->kv_heads;
+    int heads = buffer == RA__SUM_SHARED ? plan->caller.shape.kv_heads : s->kv_heads;
     const bool one_head = ra__holds_one_head(plan, buffer);
     return (struct form){ BY_TOKEN, sums ? RA_F32 : s->dtype, one_head ? 1 : heads,
                           s->dim + s->value_dim, one_head };
@@ -38,7 +38,7 @@ static struct form kv_block(const struct ra__plan *plan, enum ra__buffer buffer)
 
 static struct form form_of(const struct ra__plan *plan, enum ra__buffer buffer)
 {
-    const struct ra__shape *s = &plan->input.shape, *all = &plan->home.shape;
+    const struct ra__shape *s = &plan->input.shape, *all = &plan->caller.shape;
     switch (buffer) {
     case RA__SWAP_OUT:
     case RA__SWAP_A:

@@ -18,24 +18,24 @@ struct ra__heads {
 /* The heads of member `member` of `size`. */
 struct ra__heads ra__heads_of(const struct ra__shape *shape, int size, int member);
 
-/* Consecutive tokens of a member's shard, and where they are in that of its team. */
+/* Consecutive tokens of a member's shard, and where they are in the joint shard of its team. */
 struct ra__team_run {
-    int64_t home, row, count;
+    int64_t member_token, team_token, count;
 };
 
 /* The positions of all members: one side, queries or keys. */
 struct ra__team_layout {
-    ra_layout
-        *layout; /* a team for a rank; NULL where the size is 1. Nobody owns anything where this
-                          member has no heads */
-    struct ra__team_run *units; /* of this team, one member after the other */
-    int *first;                 /* [size + 1] */
+    /* Each team as one rank; NULL if the size is 1. No rank owns a position if this member has no
+     * heads. */
+    ra_layout *layout;
+    struct ra__team_run *runs; /* of this team, one member after the other */
+    int *first;                /* [size + 1] */
 };
 
 struct ra__team {
     int size, member;
     int first; /* its first rank */
-    struct ra__heads share;
+    struct ra__heads slice;
     bool shared; /* some KV head is in the slices of several members */
     struct ra__team_layout q, k;
 };

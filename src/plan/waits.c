@@ -68,7 +68,7 @@ static void find_gradient(const struct ra__program *program, struct ra__step *st
 
 void ra__find_buffers(const struct ra__program *program, struct ra__step *step)
 {
-    const struct ra__side *home = &program->home;
+    const struct ra__side *caller = &program->caller;
     switch (step->op) {
     case RA__OP_LOAD:
     case RA__OP_STORE:
@@ -82,12 +82,12 @@ void ra__find_buffers(const struct ra__program *program, struct ra__step *step)
         find_in_rows(program, step);
         return;
     case RA__OP_DELTA:
-        step->reads |= ra__buffer_bit(home->out) | ra__buffer_bit(home->dout) |
-                       ra__buffer_bit(home->lse) | ra__buffer_bit(home->dlse);
-        step->writes |= ra__buffer_bit(home->delta);
+        step->reads |= ra__buffer_bit(caller->out) | ra__buffer_bit(caller->dout) |
+                       ra__buffer_bit(caller->lse) | ra__buffer_bit(caller->dlse);
+        step->writes |= ra__buffer_bit(caller->delta);
         return;
     case RA__OP_SINKS:
-        step->reads |= ra__buffer_bit(home->lse) | ra__buffer_bit(home->delta) |
+        step->reads |= ra__buffer_bit(caller->lse) | ra__buffer_bit(caller->delta) |
                        ra__buffer_bit(RA__SINKS);
         step->writes |= ra__buffer_bit(RA__DSINKS);
         return;

@@ -23,7 +23,7 @@ struct endpoint {
     struct hub *hub;
     int rank;
     int hop;                           /* of the newest round, for error sentences */
-    atomic_int_least64_t heartbeat;    /* heartbeat, in nanoseconds */
+    atomic_int_least64_t heartbeat;    /* the time of the last one, in nanoseconds */
     int waits_for;                     /* the rank this one waits for; -1 while it does not */
     double waits_since;                /* when the wait began, or when it last received something */
     struct ra__message *sends, *recvs; /* posted to, and by, this rank; oldest first */
@@ -249,7 +249,7 @@ static void nap(struct endpoint *endpoint)
 
 /* Under the lock: the last heartbeat of *rank. For a rank that waits, that of the rank it waits for
  * counts, and *rank becomes that one; in a cycle of waiting ranks the newest wait counts, and
- * *circle is set. */
+ * *cycle is set. */
 static double last_life(const struct hub *hub, int *rank, bool *cycle)
 {
     double newest = 0;

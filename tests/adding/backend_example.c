@@ -11,10 +11,10 @@ static ra_status serial_open(const struct ra__device_options *options, void **de
     return cpu->open(&one, device);
 }
 
-static ra_status serial_issue(void *device, void *prepared, const struct ra__order *order,
+static ra_status serial_issue(void *device, void *prepared, const struct ra__launch *launch,
                               struct ra__event *done)
 {
-    return cpu->issue(device, prepared, order, done); /* done at once: no event is left */
+    return cpu->issue(device, prepared, launch, done); /* done at once: no event is left */
 }
 
 static void serial_close(void *device) { cpu->close(device); }

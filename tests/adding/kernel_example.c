@@ -57,7 +57,7 @@ static void forward_row(struct ra__forward_job *job, int64_t i, int h)
         ra__band_clip(run, w->q_pos + i * w->q_pos_step, &lo, &hi);
         job->pairs += ra__score_pairs(w, i, run, lo, hi);
         for (int64_t j = lo; j < hi; j++) {
-            int64_t key = run->row + j * run->row_step;
+            int64_t key = run->token + j * run->token_step;
             float qk = dot(shape->dtype, w->q.data, at(w->q, i, h), w->k.data, at(w->k, key, 0),
                            shape->dim);
             struct ra__score score = ra__score(w, i, h, run, j, qk);
@@ -90,7 +90,7 @@ static void backward_pair(struct ra__backward_job *job, int64_t i, int h,
 {
     const struct ra__view *w = &job->view;
     const struct ra__shape *s = w->shape;
-    int64_t key = run->row + j * run->row_step;
+    int64_t key = run->token + j * run->token_step;
     int64_t q = at(w->q, i, h), k = at(w->k, key, 0), v = at(w->v, key, 0), o = at(job->dout, i, h);
     struct ra__score score = ra__score(w, i, h, run, j,
                                        dot(s->dtype, w->q.data, q, w->k.data, k, s->dim));

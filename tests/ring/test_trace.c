@@ -168,7 +168,7 @@ static void check_direction(struct world *w, bool backward)
         enough = true;
         for (int rank = 0; rank < RANKS; rank++) {
             const struct shard *s = &w->shards[rank];
-            check_rank(rank, backward ? &s->plan->steps.backward : &s->plan->steps.forward);
+            check_rank(rank, backward ? &s->plan->programs.backward : &s->plan->programs.forward);
             double part = accounted(rank, (backward ? s->backward : s->forward).seconds);
             if (part > best[rank]) best[rank] = part;
             enough = enough && best[rank] > 0.95;

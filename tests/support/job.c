@@ -77,7 +77,7 @@ static void count_places(struct job_world *w)
     for (int n = 0; n < p->run_count; n++) {
         const struct ra__key_run *run = &p->runs[n];
         if (run->count == 0) continue;
-        w->key_rows = ra__max(w->key_rows, run->row + (run->count - 1) * run->row_step + 1);
+        w->key_rows = ra__max(w->key_rows, run->token + (run->count - 1) * run->token_step + 1);
         w->places = ra__max(w->places, run->pos + (run->count - 1) * run->pos_step + 1);
     }
 }

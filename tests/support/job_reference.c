@@ -41,7 +41,7 @@ struct job_pair job_pair_of(const struct job_world *w, int64_t i, int h,
                             const struct ra__key_run *run, int64_t j)
 {
     struct job_pair pair = {
-        .i = i, .h = h, .key = run->row + j * run->row_step, .slope = 1, .kept = 1
+        .i = i, .h = h, .key = run->token + j * run->token_step, .slope = 1, .kept = 1
     };
     int64_t p = job_origin_of(w, w->plan.q_pos + i * w->plan.q_pos_step);
     int64_t key = job_origin_of(w, run->pos + j * run->pos_step);

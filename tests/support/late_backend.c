@@ -32,7 +32,7 @@ struct block {
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
 struct entry {
-    struct ra__order order;
+    struct ra__launch launch;
     struct ra__call call; /* a copy, with addresses that can be used */
     struct ra__event after[32];
     void *prepared;
@@ -96,11 +96,11 @@ static ra_status run_entry(struct queue *queue, struct entry *entry)
 {
     const struct ra__heartbeat heartbeat = { quiet_beat, queue->device };
     struct ra__event done;
-    entry->order.call = &entry->call;
-    entry->order.heartbeat = &heartbeat;
+    entry->launch.call = &entry->call;
+    entry->launch.heartbeat = &heartbeat;
     if (late_step_fails())
-        return ra__fail(RA_ERR_SYSTEM, "late: step %s failed", ra__step_name(entry->order.step));
-    return ra__backend_cpu.issue(queue->cpu, entry->prepared, &entry->order, &done);
+        return ra__fail(RA_ERR_SYSTEM, "late: step %s failed", ra__step_name(entry->launch.step));
+    return ra__backend_cpu.issue(queue->cpu, entry->prepared, &entry->launch, &done);
 }
 
 static void *queue_main(void *argument)
@@ -112,7 +112,7 @@ static void *queue_main(void *argument)
         while (!queue->first && !late->stop) pthread_cond_wait(&late->changed, &late->lock);
         struct entry *entry = queue->first;
         if (!entry) break;
-        for (int i = 0; i < entry->order.after_count; i++)
+        for (int i = 0; i < entry->launch.after_count; i++)
             wait_until_passed(late, &entry->after[i]);
         bool quit = late->quit || late->status != RA_OK;
         pthread_mutex_unlock(&late->lock);
@@ -266,23 +266,23 @@ static void translate(struct late *late, const struct ra__step *step, struct ra_
     }
 }
 
-static ra_status late_issue(void *device, void *opaque, const struct ra__order *order,
+static ra_status late_issue(void *device, void *opaque, const struct ra__launch *launch,
                             struct ra__event *done)
 {
     struct late *late = device;
     struct prepared *prepared = opaque;
-    const enum ra__op op = order->step->op;
+    const enum ra__op op = launch->step->op;
     const bool copies = op == RA__OP_LOAD || op == RA__OP_STORE || op == RA__OP_GATHER;
     struct queue *queue = &late->queues[copies ? COPY : COMPUTE];
     struct entry *entry = calloc(1, sizeof *entry);
-    if (!entry || order->after_count > RA__COUNT(entry->after)) abort();
-    entry->order = *order;
-    entry->order.after = NULL;
-    entry->call = *order->call;
+    if (!entry || launch->after_count > RA__COUNT(entry->after)) abort();
+    entry->launch = *launch;
+    entry->launch.after = NULL;
+    entry->call = *launch->call;
     entry->prepared = prepared->plan;
-    memcpy(entry->after, order->after, (size_t)order->after_count * sizeof *order->after);
+    memcpy(entry->after, launch->after, (size_t)launch->after_count * sizeof *launch->after);
     pthread_mutex_lock(&late->lock);
-    translate(late, order->step, &entry->call);
+    translate(late, launch->step, &entry->call);
     if (prepared->workspace && prepared->plan->workspace == prepared->workspace)
         prepared->plan->workspace = inside(late, prepared->workspace);
     if (queue->last) queue->last->next = entry;

@@ -24,7 +24,7 @@ static void post(struct post_office *office, const struct shelf *shelf,
         assert_non_null(office->mail);
     }
     struct post_office_mail *mail = &office->mail[office->count++];
-    *mail = (struct post_office_mail){ shelf->plan->home.rank, t->peer, t->tag, false, 0, NULL };
+    *mail = (struct post_office_mail){ shelf->plan->caller.rank, t->peer, t->tag, false, 0, NULL };
     const uint64_t *numbers = numbers_of(shelf, t, false, &mail->count);
     mail->numbers = malloc(mail->count * sizeof *numbers);
     assert_non_null(mail->numbers);
@@ -67,19 +67,19 @@ static void check_sent(const struct post_office *office, const struct shelf *she
     bool found = false;
     for (int i = 0; i < office->count && !found; i++) {
         const struct post_office_mail *mail = &office->mail[i];
-        if (mail->from != shelf->plan->home.rank || mail->to != t->peer || mail->tag != t->tag)
+        if (mail->from != shelf->plan->caller.rank || mail->to != t->peer || mail->tag != t->tag)
             continue;
         found = mail->count == count && !memcmp(mail->numbers, numbers, count * sizeof *numbers);
     }
     if (!found)
         fail_msg("%s: rank %d writes to numbers that are on their way to rank %d",
-                 shelf->world->text, shelf->plan->home.rank, t->peer);
+                 shelf->world->text, shelf->plan->caller.rank, t->peer);
 }
 
 bool post_office_end(struct post_office *office, struct shelf *shelf,
                      const struct ra__plan_round *round)
 {
-    int rank = shelf->plan->home.rank;
+    int rank = shelf->plan->caller.rank;
     for (int i = 0; i < round->recv_count; i++) {
         const struct ra__transfer *t = &shelf->program->recvs[round->first_recv + i];
         if (!find_mail(office, rank, t)) return false; /* all of a tag come in one round */

@@ -28,21 +28,22 @@ uint64_t shelf_times(uint64_t sum, int number) { return sum * (uint64_t)(2 * num
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
-static struct shelf_space tensor_space(const struct ra__side *home, enum ra__buffer tensor)
+static struct shelf_space tensor_space(const struct ra__side *caller, enum ra__buffer tensor)
 {
-    const struct ra__shape *s = &home->shape;
+    const struct ra__shape *s = &caller->shape;
     switch (tensor) {
     case RA__Q:
-    case RA__DQ: return (struct shelf_space){ NULL, home->queries, s->q_heads, s->dim, false };
+    case RA__DQ: return (struct shelf_space){ NULL, caller->queries, s->q_heads, s->dim, false };
     case RA__K:
-    case RA__DK: return (struct shelf_space){ NULL, home->keys, s->kv_heads, s->dim, false };
+    case RA__DK: return (struct shelf_space){ NULL, caller->keys, s->kv_heads, s->dim, false };
     case RA__V:
-    case RA__DV: return (struct shelf_space){ NULL, home->keys, s->kv_heads, s->value_dim, false };
+    case RA__DV:
+        return (struct shelf_space){ NULL, caller->keys, s->kv_heads, s->value_dim, false };
     case RA__OUT:
     case RA__DOUT:
-        return (struct shelf_space){ NULL, home->queries, s->q_heads, s->value_dim, false };
+        return (struct shelf_space){ NULL, caller->queries, s->q_heads, s->value_dim, false };
     case RA__LSE:
-    case RA__DLSE: return (struct shelf_space){ NULL, home->queries, s->q_heads, 1, false };
+    case RA__DLSE: return (struct shelf_space){ NULL, caller->queries, s->q_heads, 1, false };
     default: return (struct shelf_space){ 0 };
     }
 }
@@ -50,9 +51,9 @@ static struct shelf_space tensor_space(const struct ra__side *home, enum ra__buf
 static struct shelf_space buffer_space(const struct shelf *shelf, enum ra__buffer buffer)
 {
     const struct ra__storage *s = &shelf->plan->storage[buffer];
-    const int64_t batch = shelf->plan->home.shape.batch;
+    const int64_t batch = shelf->plan->caller.shape.batch;
     if (ra__buffer_facts(buffer)->provider == RA__BY_CALLER)
-        return tensor_space(&shelf->program->home, buffer);
+        return tensor_space(&shelf->program->caller, buffer);
     if (s->tokens == 0) return (struct shelf_space){ 0 };
     if (s->message) return (struct shelf_space){ NULL, s->tokens, 1, 1, true };
     /* Whatever the order of tokens and batch items, a token of an item is in one place. */
@@ -71,7 +72,8 @@ uint64_t *shelf_cell(const struct shelf *shelf, enum ra__buffer buffer, int64_t 
     if (token < 0 || token >= s->tokens || head < 0 || head >= s->heads || number < 0 ||
         number >= s->width)
         fail_msg("%s: rank %d: %s has no token %d, head %d, number %d", shelf->world->text,
-                 shelf->plan->home.rank, ra__buffer_facts(buffer)->name, (int)token, head, number);
+                 shelf->plan->caller.rank, ra__buffer_facts(buffer)->name, (int)token, head,
+                 number);
     return &s->cells[(token * s->heads + head) * s->width + number];
 }
 
@@ -102,11 +104,11 @@ uint64_t *shelf_write(const struct shelf *shelf, enum ra__buffer buffer, int64_t
 static void bring_tensor(struct shelf *shelf, enum ra__buffer tensor, bool keys)
 {
     const struct shelf_space *s = &shelf->space[tensor];
-    const struct ra__plan_input *home = &shelf->plan->home;
+    const struct ra__plan_input *caller = &shelf->plan->caller;
     for (int64_t i = 0; i < s->tokens * s->heads * s->width; i++) {
         const int64_t token = i / s->width / s->heads;
-        const int64_t position = position_of(keys ? home->k_layout : home->q_layout, home->rank,
-                                             token);
+        const int64_t position = position_of(keys ? caller->k_layout : caller->q_layout,
+                                             caller->rank, token);
         s->cells[i] = shelf_number(tensor, position, (int)(i / s->width % s->heads),
                                    (int)(i % s->width));
     }

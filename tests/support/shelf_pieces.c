@@ -24,7 +24,7 @@ static uint64_t *number_at(const struct shelf *shelf, const struct ra__piece *pi
 static void move_number(const struct shelf *shelf, const struct ra__piece *piece, int64_t token,
                         int head, int number)
 {
-    const int64_t batches = shelf->plan->home.shape.batch;
+    const int64_t batches = shelf->plan->caller.shape.batch;
     uint64_t value = 0;
     for (int64_t batch = 0; batch < batches && piece->from.buffer != RA__NO_BUFFER; batch++) {
         uint64_t got = *number_at(shelf, piece, false, batch, token, head, number);

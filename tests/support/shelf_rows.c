@@ -9,7 +9,7 @@ static void expect(const struct shelf *shelf, enum ra__buffer buffer, int64_t to
         fail_msg(
             "%s: rank %d, hop %d, %s: token %d, head %d, number %d of %s is not what it should "
             "be",
-            shelf->world->text, shelf->plan->home.rank, shelf->step->hop,
+            shelf->world->text, shelf->plan->caller.rank, shelf->step->hop,
             ra__step_name(shelf->step), (int)token, head, number, ra__buffer_facts(buffer)->name);
 }
 
@@ -28,7 +28,7 @@ static void expect_key(const struct shelf *shelf, int64_t key, int64_t token, in
     const struct ra__side *work = &shelf->program->work;
     const enum ra__buffer from = shelf->step->from;
     const bool own = from == RA__OWN_KV, one_head = !own && shelf->plan->storage[from].one_head;
-    const int dim = work->shape.dim, all = kv_head + shelf->plan->team.share.kv_first;
+    const int dim = work->shape.dim, all = kv_head + shelf->plan->team.slice.kv_first;
     const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
     const int head = one_head ? 0 : kv_head;
     for (int d = 0; d < dim; d++)
@@ -52,7 +52,7 @@ static void expect_keys(const struct shelf *shelf, const struct ra__plan_row *ro
             if (key < first - run.band.left || key > last + run.band.right) continue;
             for (int64_t h = 0; h < row->heads.count; h++)
                 if (h == 0 || head_at(row, h) / group != head_at(row, h - 1) / group)
-                    expect_key(shelf, key, run.row + i * run.row_step, head_at(row, h) / group);
+                    expect_key(shelf, key, run.token + i * run.token_step, head_at(row, h) / group);
         }
     }
 }
@@ -151,29 +151,30 @@ static void gradient_query(const struct look *look, void *context)
 
 void shelf_delta(const struct shelf *shelf)
 {
-    const struct ra__side *home = &shelf->program->home;
-    const struct ra__plan_input *input = &shelf->plan->home;
-    for (int64_t i = 0; i < home->queries * home->shape.q_heads; i++) {
-        const int64_t token = i / home->shape.q_heads;
+    const struct ra__side *caller = &shelf->program->caller;
+    const struct ra__plan_input *input = &shelf->plan->caller;
+    for (int64_t i = 0; i < caller->queries * caller->shape.q_heads; i++) {
+        const int64_t token = i / caller->shape.q_heads;
         const int64_t query = position_of(input->q_layout, input->rank, token);
-        const int head = (int)(i % home->shape.q_heads);
-        for (int d = 0; d < home->shape.value_dim; d++) {
-            expect(shelf, home->out, token, head, d, shelf_number(RA__OUT, query, head, d));
-            expect(shelf, home->dout, token, head, d, shelf_number(RA__DOUT, query, head, d));
+        const int head = (int)(i % caller->shape.q_heads);
+        for (int d = 0; d < caller->shape.value_dim; d++) {
+            expect(shelf, caller->out, token, head, d, shelf_number(RA__OUT, query, head, d));
+            expect(shelf, caller->dout, token, head, d, shelf_number(RA__DOUT, query, head, d));
         }
-        expect(shelf, home->dlse, token, head, 0, shelf_number(RA__DLSE, query, head, 0));
-        *shelf_write(shelf, home->delta, token, head, 0) = shelf_number(RA__DELTA, query, head, 0);
+        expect(shelf, caller->dlse, token, head, 0, shelf_number(RA__DLSE, query, head, 0));
+        *shelf_write(shelf, caller->delta, token, head, 0) = shelf_number(RA__DELTA, query, head,
+                                                                          0);
     }
 }
 
 void shelf_sinks(const struct shelf *shelf)
 {
-    const struct ra__side *home = &shelf->program->home;
-    const struct ra__plan_input *input = &shelf->plan->home;
-    for (int64_t token = 0; token < home->queries; token++) {
+    const struct ra__side *caller = &shelf->program->caller;
+    const struct ra__plan_input *input = &shelf->plan->caller;
+    for (int64_t token = 0; token < caller->queries; token++) {
         const int64_t query = position_of(input->q_layout, input->rank, token);
-        expect(shelf, home->lse, token, 0, 0, shelf_number(RA__LSE, query, 0, 0));
-        expect(shelf, home->delta, token, 0, 0, shelf_number(RA__DELTA, query, 0, 0));
+        expect(shelf, caller->lse, token, 0, 0, shelf_number(RA__LSE, query, 0, 0));
+        expect(shelf, caller->delta, token, 0, 0, shelf_number(RA__DELTA, query, 0, 0));
     }
 }
 

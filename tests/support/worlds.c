@@ -27,7 +27,7 @@ static void find_seen(const struct world *w, const ra_problem *problem, const ch
 /* The same plan for a device that reaches less. */
 static void build_steps(struct world *w, int rank)
 {
-    struct ra__plan_input input = w->plan[rank]->steps.home;
+    struct ra__plan_input input = w->plan[rank]->programs.caller;
     input.loads = w->reach != REACHES_ALL;
     input.stages = w->reach == LOADS_AND_STAGES;
     assert_ok(ra__plan_build(&input, &w->account, &w->steps[rank]));
@@ -259,8 +259,8 @@ int64_t position_of(const ra_layout *layout, int rank, int64_t row)
 {
     for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
-        if (row >= run->row && row < run->row + run->at.count)
-            return run->at.start + (row - run->row) * run->at.step;
+        if (row >= run->token && row < run->token + run->at.count)
+            return run->at.start + (row - run->token) * run->at.step;
     }
     fail_msg("rank %d has no row %d", rank, (int)row);
     return -1;
@@ -273,7 +273,7 @@ void each_query(const struct world *w, const struct ra__plan *plan, const struct
     assert_true(row->repeat >= 1 && row->q_count >= 1 && row->heads.count >= 1);
     for (int64_t n = 0; n < row->repeat; n++)
         for (int64_t i = 0; i < row->q_count; i++) {
-            int64_t shard_row = row->q_row + n * row->q_row_advance + i * row->q_row_step;
+            int64_t shard_row = row->q_token + n * row->q_token_advance + i * row->q_token_step;
             struct look look = { plan, p, row, n, shard_row, 0, 0 };
             look.position = row->q_pos + n * row->q_pos_advance + i * row->q_step;
             look.query = look.position - w->k_len + w->n;
@@ -299,7 +299,7 @@ void each_key(const struct look *look, pair_fn visit, void *context)
             if (terms->see_from && (origin < terms->see_from[look->position] ||
                                     origin >= terms->see_to[look->position]))
                 continue;
-            visit(look, key, run.row + j * run.row_step, context);
+            visit(look, key, run.token + j * run.token_step, context);
         }
     }
 }

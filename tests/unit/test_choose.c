@@ -123,7 +123,7 @@ static void it_keeps_a_budget(void **state)
 
 static double predict(const ra_plan *plan, const struct ra__machine *machine)
 {
-    return ra__program_cost(&plan->steps, &plan->steps.forward, machine).seconds;
+    return ra__program_cost(&plan->programs, &plan->programs.forward, machine).seconds;
 }
 
 /* Seconds that a copy of f32 numbers takes, read and written: as cost.c assumes. */

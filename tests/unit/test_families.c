@@ -40,7 +40,7 @@ static double open_plan(const struct giant *g, int rank, ra_plan **plan)
 
 static int most_rows(const ra_plan *plan)
 {
-    int forward = plan->steps.forward.row_count, backward = plan->steps.backward.row_count;
+    int forward = plan->programs.forward.row_count, backward = plan->programs.backward.row_count;
     return forward > backward ? forward : backward;
 }
 
@@ -118,8 +118,8 @@ static void rates_that_do_not_divide_have_few_rows(void **state)
     struct sizes sizes = measure(&giant);
     expect_small(&giant, &sizes, 15 * 4 * 8, MIB);
     open_plan(&giant, 0, &plan);
-    for (int i = 0; i < plan->steps.forward.row_count; i++)
-        assert_true(plan->steps.forward.rows[i].q_count >= 2048 / 15);
+    for (int i = 0; i < plan->programs.forward.row_count; i++)
+        assert_true(plan->programs.forward.rows[i].q_count >= 2048 / 15);
     ra_plan_destroy(plan);
 }
 
@@ -198,20 +198,20 @@ static void a_family_says_how_it_advances(void **state)
     struct giant g = { "dilated:8/2", NULL, 1024, 1, 1, 1 };
     ra_plan *plan;
     open_plan(&g, 0, &plan);
-    const struct ra__program *p = &plan->steps.forward;
+    const struct ra__program *p = &plan->programs.forward;
     const struct ra__plan_row *row = &p->rows[0];
     assert_int_equal(row->repeat, 128);
     assert_int_equal(row->q_count, 4);
     assert_int_equal(row->q_step, 2);
     assert_int_equal(row->q_pos_advance, 8);
-    assert_int_equal(row->q_row_advance, 8);
+    assert_int_equal(row->q_token_advance, 8);
     assert_int_equal(row->key_count, 1);
     assert_int_equal(p->advances[row->first_key].pos, 8);
-    assert_int_equal(p->advances[row->first_key].row, 8);
+    assert_int_equal(p->advances[row->first_key].token, 8);
     struct ra__key_run last = ra__key_run_at(&p->keys[row->first_key], &p->advances[row->first_key],
                                              127);
     assert_int_equal(last.pos, 1016);
-    assert_int_equal(last.row, 1016);
+    assert_int_equal(last.token, 1016);
     assert_int_equal(last.count, 4);
     ra_plan_destroy(plan);
 }

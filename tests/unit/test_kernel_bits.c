@@ -72,7 +72,7 @@ static void bits_do_not_depend_on_cuts_at_block_multiples(void **state)
             int64_t index = whole[n].pos / whole[n].pos_step + from;
             to = ra__min(from + ANY_BLOCK - index % ANY_BLOCK, whole[n].count);
             cut[count] = whole[n];
-            cut[count].row += from * whole[n].row_step;
+            cut[count].token += from * whole[n].token_step;
             cut[count].pos += from * whole[n].pos_step;
             cut[count++].count = to - from;
         }

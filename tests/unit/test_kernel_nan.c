@@ -11,7 +11,7 @@ static bool row_sees_key(const struct job_world *w, int64_t i, int64_t key)
 {
     for (int n = 0; n < w->plan.run_count; n++)
         for (int64_t j = 0; j < w->plan.runs[n].count; j++)
-            if (w->plan.runs[n].row + j * w->plan.runs[n].row_step == key &&
+            if (w->plan.runs[n].token + j * w->plan.runs[n].token_step == key &&
                 job_sees(w, i, &w->plan.runs[n], j))
                 return true;
     return false;

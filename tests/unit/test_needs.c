@@ -41,7 +41,7 @@ static void find_owners(struct world *w)
             const struct ra__shard_run *run = &w->layout->runs[i];
             for (int64_t k = 0; k < run->at.count; k++) {
                 w->owner[run->at.start + k * run->at.step] = rank;
-                w->row[run->at.start + k * run->at.step] = run->row + k;
+                w->row[run->at.start + k * run->at.step] = run->token + k;
             }
         }
 }
@@ -130,18 +130,19 @@ static void expand(const struct world *w, const struct ra__needs *needs, bool by
         if (piece->kv_head > head) first = -1, max_last = 0;
         head = piece->kv_head;
         assert_int_equal(piece->at, at);
-        assert_true(piece->rows.count > 0 && piece->rows.step > 0 && piece->rows.start > first);
-        first = piece->rows.start;
-        for (int64_t k = 0; k < piece->rows.count; k++) {
-            int64_t row = first + k * piece->rows.step;
+        assert_true(piece->tokens.count > 0 && piece->tokens.step > 0 &&
+                    piece->tokens.start > first);
+        first = piece->tokens.start;
+        for (int64_t k = 0; k < piece->tokens.count; k++) {
+            int64_t row = first + k * piece->tokens.step;
             assert_true(row < MOST_N && !marks[by_head ? head : 0][row]);
             marks[by_head ? head : 0][row] = true;
             if (row > max_last) max_last = row;
         }
         assert_int_equal(piece->max_last, max_last);
-        at += piece->rows.count;
+        at += piece->tokens.count;
     }
-    assert_int_equal(needs->rows, at);
+    assert_int_equal(needs->tokens, at);
 }
 
 static void check_pair(const struct world *w, int reader, int owner, bool by_head, bool exact)
@@ -150,11 +151,12 @@ static void check_pair(const struct world *w, int reader, int owner, bool by_hea
     const struct ra__needs *in = &w->builder[reader].incoming[owner];
     const struct ra__needs *out = &w->builder[owner].outgoing[reader];
     assert_int_equal(in->count, out->count);
-    assert_int_equal(in->rows, out->rows);
+    assert_int_equal(in->tokens, out->tokens);
     for (int i = 0; i < in->count; i++) {
         const struct ra__needed *a = &in->pieces[i], *b = &out->pieces[i];
-        assert_true(a->kv_head == b->kv_head && a->at == b->at && a->rows.start == b->rows.start &&
-                    a->rows.step == b->rows.step && a->rows.count == b->rows.count);
+        assert_true(a->kv_head == b->kv_head && a->at == b->at &&
+                    a->tokens.start == b->tokens.start && a->tokens.step == b->tokens.step &&
+                    a->tokens.count == b->tokens.count);
     }
     memset(marks, 0, sizeof marks);
     expand(w, in, by_head, marks);
@@ -244,8 +246,8 @@ static void regular_rows_are_one_piece(void **state)
         world_open(&w, pattern, "contiguous", false);
         const struct ra__needs *needs = &w.builder[0].incoming[1];
         assert_int_equal(needs->count, 1);
-        assert_int_equal(needs->pieces[0].rows.step, rate);
-        assert_int_equal(needs->rows, 139 / rate - 69 / rate); /* multiples from 70 to 139 */
+        assert_int_equal(needs->pieces[0].tokens.step, rate);
+        assert_int_equal(needs->tokens, 139 / rate - 69 / rate); /* multiples from 70 to 139 */
         world_close(&w);
     }
 }
@@ -262,7 +264,7 @@ static void rows_of_two_heads_are_two_pieces(void **state)
     world_open(&w, pattern, "contiguous", true);
     const struct ra__needs *needs = &w.builder[0].incoming[1];
     assert_int_equal(needs->count, 4);
-    for (int i = 0; i < 4; i++) assert_int_equal(needs->pieces[i].rows.step, 4);
+    for (int i = 0; i < 4; i++) assert_int_equal(needs->pieces[i].tokens.step, 4);
     world_close(&w);
 }
 

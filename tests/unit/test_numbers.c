@@ -86,17 +86,18 @@ static uint64_t sum_of_key(const struct world *w, int64_t key, int kv_head)
 static void check_result(const struct shelf *shelf, enum ra__buffer tensor, bool keys, int number)
 {
     const struct shelf_space *s = &shelf->space[tensor];
-    const struct ra__plan_input *home = &shelf->plan->home;
+    const struct ra__plan_input *caller = &shelf->plan->caller;
     for (int64_t i = 0; i < s->tokens * s->heads; i++) {
         const int64_t token = i / s->heads;
         const int head = (int)(i % s->heads);
-        const int64_t at = position_of(keys ? home->k_layout : home->q_layout, home->rank, token);
+        const int64_t at = position_of(keys ? caller->k_layout : caller->q_layout, caller->rank,
+                                       token);
         const uint64_t sum = keys ? sum_of_key(shelf->world, at, head)
                                   : sum_of_query(shelf->world, at, head);
         for (int d = 0; d < s->width; d++)
             if (*shelf_cell(shelf, tensor, token, head, d) != shelf_times(sum, number + d))
                 fail_msg("%s: rank %d: %s of position %d, head %d is not whole", shelf->world->text,
-                         home->rank, ra__buffer_facts(tensor)->name, (int)at, head);
+                         caller->rank, ra__buffer_facts(tensor)->name, (int)at, head);
     }
 }
 
@@ -109,7 +110,7 @@ static void check_results(const struct shelf *shelf, bool backward)
     }
     check_result(shelf, RA__DQ, false, 0);
     check_result(shelf, RA__DK, true, 0);
-    check_result(shelf, RA__DV, true, shelf->program->home.shape.dim);
+    check_result(shelf, RA__DV, true, shelf->program->caller.shape.dim);
 }
 
 static void check_numbers_of(const struct world *w, bool backward, bool latest)

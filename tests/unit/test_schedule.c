@@ -327,7 +327,7 @@ static void note_range(struct ra__forward_job *job, void *workspace)
         ra__band_clip(run, view->q_pos, &lo, &hi);
         for (int64_t k = 0; k < run->count; k++) {
             const int64_t key = run->pos + k * run->pos_step;
-            assert_int_equal(run->row + k * run->row_step, key); /* of one rank */
+            assert_int_equal(run->token + k * run->token_step, key); /* of one rank */
             if (range < 0) range = key / ranges.split->keys;
             assert_int_equal(key / ranges.split->keys, range);
             if (k >= lo && k < hi) ranges.met[key] = (unsigned char)(ranges.met[key] + view->heads);
@@ -346,14 +346,14 @@ static void ranges_hold_each_key_once(void **state)
         int64_t pairs = 0;
         memset(&ranges, 0, sizeof ranges);
         open_few(&w, &c, 1, note_range);
-        ranges.split = &w.plan->steps.forward.split;
+        ranges.split = &w.plan->programs.forward.split;
         assert_true(ranges.split->ranges > 1);
         run_forward(&w);
         for (int64_t key = 0; key < SPLIT_KEYS; key++) {
             assert_true(ranges.met[key] <= c.q_heads);
             pairs += ranges.met[key];
         }
-        assert_int_equal(pairs, ra__program_pairs(&w.plan->steps, &w.plan->steps.forward));
+        assert_int_equal(pairs, ra__program_pairs(&w.plan->programs, &w.plan->programs.forward));
         close_world(&w);
     }
 }

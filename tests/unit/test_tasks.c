@@ -29,12 +29,12 @@ static void make_tasks(struct ra__tasks *tasks, see_fn *see, int64_t n, int chun
 }
 
 /* The time until the last thread is done, in units of the time of all work on as many threads. */
-static double makespan(const struct ra__tasks *tasks, int lanes, int threads)
+static double makespan(const struct ra__tasks *tasks, int kv_items, int threads)
 {
     static double done[RA__MOST_CHUNKS * RA__MOST_CHUNKS][MOST_LANES];
     double free_at[MOST_THREADS] = { 0 }, all = 0, end = 0;
     for (int t = 0; t < tasks->count; t++)
-        for (int lane = 0; lane < lanes; lane++) {
+        for (int lane = 0; lane < kv_items; lane++) {
             const struct ra__task *task = &tasks->list[t];
             int thread = 0;
             for (int i = 1; i < threads; i++)
@@ -94,10 +94,10 @@ static void tasks_that_share_come_one_after_the_other(void **state)
 static void marks_have_room(void **state)
 {
     (void)state;
-    for (int64_t lanes = 1; lanes < 5000; lanes++) {
-        int64_t chunks = ra__tasks_most(lanes);
+    for (int64_t kv_items = 1; kv_items < 5000; kv_items++) {
+        int64_t chunks = ra__tasks_most(kv_items);
         assert_true(chunks >= 1 && chunks <= RA__MOST_CHUNKS);
-        assert_true(chunks == 1 || lanes * chunks * chunks <= RA__MOST_TASKS);
+        assert_true(chunks == 1 || kv_items * chunks * chunks <= RA__MOST_TASKS);
     }
     assert_int_equal(ra__tasks_most(1), RA__MOST_CHUNKS);
 }
@@ -109,7 +109,7 @@ static void threads_are_busy(void **state)
     static const struct {
         see_fn *see;
         int64_t n;
-        int chunks, lanes, threads;
+        int chunks, kv_items, threads;
     } cases[] = {
         { see_full, 4096, 8, 1, 2 },     { see_causal, 4096, 8, 1, 2 },
         { see_window, 4096, 8, 1, 2 },   { see_full, 4096, 8, 8, 16 },
@@ -122,11 +122,11 @@ static void threads_are_busy(void **state)
     for (int i = 0; i < TEST_COUNT(cases); i++) {
         struct ra__tasks tasks;
         make_tasks(&tasks, cases[i].see, cases[i].n, cases[i].chunks);
-        double over = makespan(&tasks, cases[i].lanes, cases[i].threads);
+        double over = makespan(&tasks, cases[i].kv_items, cases[i].threads);
         if (over > 1 / 0.9)
             fail_msg("case %d: %d lanes of %d chunks on %d threads take %.2f times as long as they "
                      "should",
-                     i, cases[i].lanes, cases[i].chunks, cases[i].threads, over);
+                     i, cases[i].kv_items, cases[i].chunks, cases[i].threads, over);
     }
 }
 

@@ -13,19 +13,19 @@ static void check_heads(int q_heads, int kv_heads, int size)
     struct ra__shape shape = { .q_heads = q_heads, .kv_heads = kv_heads };
     int group = q_heads / kv_heads, next = 0;
     for (int m = 0; m < size; m++) {
-        struct ra__heads share = ra__heads_of(&shape, size, m);
-        assert_int_equal(share.q_first, share.q_heads ? next : share.q_first);
-        assert_int_equal(share.q_heads > 0, share.kv_heads > 0);
-        if (share.q_heads == 0) continue;
-        next = share.q_first + share.q_heads;
-        assert_int_equal(share.q_first / group, share.kv_first);
-        assert_int_equal((next - 1) / group, share.kv_first + share.kv_heads - 1);
+        struct ra__heads slice = ra__heads_of(&shape, size, m);
+        assert_int_equal(slice.q_first, slice.q_heads ? next : slice.q_first);
+        assert_int_equal(slice.q_heads > 0, slice.kv_heads > 0);
+        if (slice.q_heads == 0) continue;
+        next = slice.q_first + slice.q_heads;
+        assert_int_equal(slice.q_first / group, slice.kv_first);
+        assert_int_equal((next - 1) / group, slice.kv_first + slice.kv_heads - 1);
         /* The heads of a plan number from 0, and their KV heads follow from that. */
-        assert_int_equal(share.q_heads % share.kv_heads, 0);
-        if (kv_heads >= size) assert_int_equal(share.q_heads, share.kv_heads * group);
-        else assert_int_equal(share.kv_heads, 1);
-        if (kv_heads % size == 0) assert_int_equal(share.kv_heads, kv_heads / size);
-        if (q_heads >= size) assert_true(share.q_heads > 0);
+        assert_int_equal(slice.q_heads % slice.kv_heads, 0);
+        if (kv_heads >= size) assert_int_equal(slice.q_heads, slice.kv_heads * group);
+        else assert_int_equal(slice.kv_heads, 1);
+        if (kv_heads % size == 0) assert_int_equal(slice.kv_heads, kv_heads / size);
+        if (q_heads >= size) assert_true(slice.q_heads > 0);
     }
     assert_int_equal(next, q_heads);
 }
@@ -46,8 +46,8 @@ static int64_t position_of(const ra_layout *layout, int rank, int64_t row)
 {
     for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
         const struct ra__shard_run *run = &layout->runs[i];
-        if (row >= run->row && row < run->row + run->at.count)
-            return run->at.start + (row - run->row) * run->at.step;
+        if (row >= run->token && row < run->token + run->at.count)
+            return run->at.start + (row - run->token) * run->at.step;
     }
     return -1;
 }
@@ -60,12 +60,12 @@ static void check_units(const struct ra__team *team, const ra_layout *home, int 
     int64_t rows = 0;
     for (int m = 0; m < team->size; m++)
         for (int i = team->q.first[m]; i < team->q.first[m + 1]; i++) {
-            const struct ra__team_run *unit = &team->q.units[i];
-            for (int64_t k = 0; k < unit->count; k++, rows++) {
-                assert_false(taken[unit->row + k]);
-                taken[unit->row + k] = true;
-                assert_int_equal(position_of(home, team->first + m, unit->home + k),
-                                 position_of(team->q.layout, team_index, unit->row + k));
+            const struct ra__team_run *run = &team->q.runs[i];
+            for (int64_t k = 0; k < run->count; k++, rows++) {
+                assert_false(taken[run->team_token + k]);
+                taken[run->team_token + k] = true;
+                assert_int_equal(position_of(home, team->first + m, run->member_token + k),
+                                 position_of(team->q.layout, team_index, run->team_token + k));
             }
         }
     assert_int_equal(rows, team->q.layout->count[team_index]);
@@ -84,7 +84,7 @@ static void check_search(const ra_layout *layout, int owner, int64_t n, ra_run k
             assert_in_range(position, 0, n - 1);
             assert_false(found[position]);
             found[position] = true;
-            assert_int_equal(position_of(layout, owner, run.row + i * run.row_step), position);
+            assert_int_equal(position_of(layout, owner, run.token + i * run.token_step), position);
         }
     for (int64_t row = 0; row < layout->count[owner]; row++) {
         int64_t position = position_of(layout, owner, row);

@@ -28,7 +28,7 @@ static void expect_decisions(const struct job_kind *on, const struct ra__key_run
     memset(w.v.data, 0, ra__dtype_bytes(on->dtype) * (size_t)(w.key_rows * DRAWS));
     const float kept = job_weight(&w, w.terms.kept_scale);
     for (int64_t j = 0; j < run->count; j++)
-        job_put(&w, w.v, run->row + j * run->row_step, 0, (int)j, 1);
+        job_put(&w, w.v, run->token + j * run->token_step, 0, (int)j, 1);
     job_run_forward(&w);
     for (int64_t row = 0; row < w.rows; row++) {
         int64_t p = job_origin_of(&w, 3 + row / 3 * 11);
@@ -38,7 +38,7 @@ static void expect_decisions(const struct job_kind *on, const struct ra__key_run
         job_put(&w, w.dout, row / 3, h, 0, 1.0f);
         job_run_backward(&w);
         for (int64_t j = 0; j < run->count; j++) {
-            int64_t key = run->row + j * run->row_step;
+            int64_t key = run->token + j * run->token_step;
             bool want = job_kept(&w, p, job_origin_of(&w, run->pos + j * run->pos_step), h);
             if ((job_at(&w, w.out, row / 3, h, (int)j) != 0.0) != want ||
                 w.dv[key * DRAWS] != (want ? kept : 0.0f))

@@ -7,7 +7,7 @@
 /* The scheduled row that holds the index-th job of the step. */
 static const struct ra__scheduled *find_scheduled(const struct ra__running *run, int64_t index)
 {
-    const struct ra__step *step = run->order->step;
+    const struct ra__step *step = run->launch->step;
     const struct ra__scheduled *schedule = run->program->schedule + step->first_row;
     int low = 0, high = step->row_count;
     while (high - low > 1) {
@@ -25,8 +25,8 @@ static struct ra__key_run keys_in_range(const struct ra__key_split *split, int r
     int64_t skipped, first = range * split->keys;
     ra_run whole = { run->pos, run->pos_step, run->count };
     ra_run part = ra__run_clip(whole, first, first + split->keys, &skipped);
-    return (struct ra__key_run){ run->row + skipped * run->row_step,
-                                 run->row_step,
+    return (struct ra__key_run){ run->token + skipped * run->token_step,
+                                 run->token_step,
                                  part.start,
                                  run->pos_step,
                                  part.count,
@@ -73,7 +73,7 @@ static struct ra__job job_at(const struct ra__running *run, int64_t index)
 /* Jobs of each range of keys. */
 static int64_t count_jobs(const struct ra__running *run)
 {
-    const struct ra__step *step = run->order->step;
+    const struct ra__step *step = run->launch->step;
     const struct ra__scheduled *last =
         &run->program->schedule[step->first_row + step->row_count - 1];
     return last->jobs_before + ra__count_jobs(run->program, &ra__program_of(run)->rows[last->row]);

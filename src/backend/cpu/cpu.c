@@ -65,13 +65,13 @@ static bool cpu_kernel_at(int index, struct ra__kernel_facts *out)
     return true;
 }
 
-static ra_status cpu_issue(void *device, void *prepared, const struct ra__order *order,
+static ra_status cpu_issue(void *device, void *prepared, const struct ra__launch *launch,
                            struct ra__event *done)
 {
     struct ra__cpu_plan *plan = prepared;
-    const struct ra__running run = { device, plan, &plan->programs[order->direction], order };
+    const struct ra__running run = { device, plan, &plan->programs[launch->direction], launch };
     *done = (struct ra__event){ NULL, 0 };
-    switch (order->step->op) {
+    switch (launch->step->op) {
     case RA__OP_LOAD:
     case RA__OP_STORE:
     case RA__OP_GATHER: return ra__cpu_gather(&run);
@@ -83,7 +83,7 @@ static ra_status cpu_issue(void *device, void *prepared, const struct ra__order 
     case RA__OP_EXCHANGE:
     case RA__OPS: break;
     }
-    return ra__fail(RA_ERR_UNSUPPORTED, "cpu: a step %s", ra__step_name(order->step));
+    return ra__fail(RA_ERR_UNSUPPORTED, "cpu: a step %s", ra__step_name(launch->step));
 }
 
 static ra_status cpu_wait(void *device, const struct ra__event *event,

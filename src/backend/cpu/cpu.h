@@ -61,7 +61,7 @@ struct ra__cpu_plan {
                                            [thread][most_keys] */
     struct ra__tasks *tasks;            /* GRADIENT: of the step that runs */
     atomic_bool *done;                  /* [task][KV head of a batch item] of it */
-    struct ra__range *reach;            /* [kv_head]: the tokens of its keys */
+    struct ra__range *key_ranges; /* [KV head]: the tokens of its keys in the step that runs */
     atomic_int_least64_t pairs;
 };
 
@@ -70,7 +70,7 @@ struct ra__running {
     struct ra__cpu *cpu;
     struct ra__cpu_plan *plan;
     const struct ra__cpu_program *program;
-    const struct ra__order *order;
+    const struct ra__launch *launch;
 };
 
 static inline const struct ra__program *ra__program_of(const struct ra__running *run)
@@ -160,7 +160,7 @@ ra_status ra__cpu_sinks(const struct ra__running *run);
 /* body(context, item, thread) for all items, on all threads. */
 static inline ra_status ra__cpu_run(const struct ra__running *run, const struct ra__work *work)
 {
-    return ra__workers_run(run->cpu->workers, work, run->order->heartbeat);
+    return ra__workers_run(run->cpu->workers, work, run->launch->heartbeat);
 }
 
 /* Rows whose work is `bytes` bytes each are given to threads this many at a time: tens of
@@ -175,7 +175,7 @@ static inline int64_t ra__rows_per_item(int64_t bytes)
 static inline struct ra__matrix ra__matrix_in(const struct ra__running *run, enum ra__buffer buffer,
                                               int64_t batch, int64_t token, int head)
 {
-    const struct ra__location *place = &run->order->call->at[buffer];
+    const struct ra__location *place = &run->launch->call->at[buffer];
     const struct ra__storage *s = &place->storage;
     int64_t at = batch * s->batch_stride + token * s->token_stride + head * s->head_stride;
     char *data = place->data ? place->data + at * (int64_t)ra__dtype_bytes(s->dtype) : NULL;

@@ -15,7 +15,7 @@ struct end {
 static struct end find_end(const struct ra__running *run, const struct ra__piece *piece,
                            const struct ra__end *end)
 {
-    const struct ra__location *place = &run->order->call->at[end->buffer];
+    const struct ra__location *place = &run->launch->call->at[end->buffer];
     const struct ra__storage *s = &place->storage;
     if (s->message) {
         const size_t token = (size_t)piece->width * ra__dtype_bytes(piece->message);
@@ -121,7 +121,7 @@ static bool is_message(const struct ra__program *program, enum ra__buffer buffer
 static void move_bytes(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
                        int64_t bytes)
 {
-    const struct ra__location *at = run->order->call->at;
+    const struct ra__location *at = run->launch->call->at;
     memcpy(at[piece->to.buffer].data + piece->to.token + first,
            at[piece->from.buffer].data + piece->from.token + first, (size_t)bytes);
 }
@@ -142,7 +142,7 @@ int64_t ra__tokens_per_item(const struct ra__program *program, const struct ra__
 static const struct ra__piece *find_piece(const struct ra__running *run, int64_t item,
                                           int64_t *within)
 {
-    const struct ra__step *step = run->order->step;
+    const struct ra__step *step = run->launch->step;
     const int64_t *first = run->program->first_item + step->first_piece;
     int low = 0, high = step->piece_count;
     while (high - low > 1) {
@@ -171,7 +171,7 @@ static void gather_item(void *context, int64_t item, int thread)
 
 ra_status ra__cpu_gather(const struct ra__running *run)
 {
-    const struct ra__step *step = run->order->step;
+    const struct ra__step *step = run->launch->step;
     const int last = step->first_piece + step->piece_count - 1;
     const struct ra__piece *piece = &ra__program_of(run)->pieces[last];
     return ra__cpu_run(run,

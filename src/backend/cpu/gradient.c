@@ -4,9 +4,9 @@
  * The division follows from the problem and the kernel, never from the threads. */
 #include "backend/cpu/cpu.h"
 
-/* Chunks of keys begin at multiples of BORDER rows of their block, so that a kernel's panels stay
- * whole where rows go by position, and have at least FEWEST_KEYS rows: for fewer, a kernel would
- * spend too much of its time on loading queries and adding to dQ. */
+/* Chunks of keys begin at multiples of BORDER tokens of their block, so that a kernel's panels stay
+ * whole where tokens are in the order of positions. They have at least FEWEST_KEYS tokens: with
+ * fewer, a kernel would spend too much of its time on loading queries and adding to dQ. */
 enum { BORDER = 256, FEWEST_KEYS = 512 };
 
 /* A step and its plan; the run is NULL while the plan is made. */
@@ -15,7 +15,7 @@ struct gradient {
     struct ra__cpu_plan *plan;
     const struct ra__cpu_program *program;
     const struct ra__step *step;
-    int64_t lanes; /* batch x KV heads */
+    int64_t kv_items; /* batch items x KV heads; kv_item = batch item x KV heads + KV head */
 };
 
 static const struct ra__shape *shape_of(const struct gradient *work)
@@ -40,31 +40,31 @@ static bool tokens_by_head(const struct gradient *work)
            work->program->program->storage[work->step->from].one_head;
 }
 
-/* The entry of `reach` that the keys of a KV head belong to. */
-static struct ra__range *reach_of(const struct gradient *work, int kv_head)
+/* The entry of `key_ranges` that the keys of a KV head belong to. */
+static struct ra__range *key_range_of(const struct gradient *work, int kv_head)
 {
-    return &work->plan->reach[tokens_by_head(work) ? kv_head : 0];
+    return &work->plan->key_ranges[tokens_by_head(work) ? kv_head : 0];
 }
 
-/* How the keys of a step are split: chunk k begins `rows` tokens after chunk k - 1. */
+/* How the keys of a step are split: chunk k begins `tokens` tokens after chunk k - 1. */
 struct ruler {
-    int64_t first, rows;
+    int64_t first, tokens;
     int chunks;
 };
 
-static struct ruler make_ruler(const struct gradient *work, const struct ra__range *reach)
+static struct ruler make_ruler(const struct gradient *work, const struct ra__range *keys)
 {
-    struct ruler ruler = { reach->lo / BORDER * BORDER, BORDER, work->plan->tasks->chunks };
-    int64_t borders = ra__ceil_div(reach->hi - ruler.first, BORDER);
-    ruler.rows *= ra__max(ra__ceil_div(borders, ruler.chunks), 1);
+    struct ruler ruler = { keys->lo / BORDER * BORDER, BORDER, work->plan->tasks->chunks };
+    int64_t borders = ra__ceil_div(keys->hi - ruler.first, BORDER);
+    ruler.tokens *= ra__max(ra__ceil_div(borders, ruler.chunks), 1);
     return ruler;
 }
 
 /* Rows of chunk k; the last one ends nowhere. */
-static struct ra__range rows_of_chunk(const struct ruler *ruler, int k)
+static struct ra__range tokens_of_chunk(const struct ruler *ruler, int k)
 {
-    int64_t lo = ruler->first + k * ruler->rows;
-    return (struct ra__range){ lo, k + 1 < ruler->chunks ? lo + ruler->rows : INT64_MAX };
+    int64_t lo = ruler->first + k * ruler->tokens;
+    return (struct ra__range){ lo, k + 1 < ruler->chunks ? lo + ruler->tokens : INT64_MAX };
 }
 
 /* Chunks [from, to) of a row that belong to chunk q of the step's queries. */
@@ -82,23 +82,23 @@ static void portion_of(const struct gradient *work, int row, int q, int64_t *fro
 static struct ra__key_run clip_run(struct ra__key_run run, const struct ra__range *rows)
 {
     int64_t skipped;
-    ra_run kept = ra__run_clip((ra_run){ run.row, run.row_step, run.count }, rows->lo, rows->hi,
+    ra_run kept = ra__run_clip((ra_run){ run.token, run.token_step, run.count }, rows->lo, rows->hi,
                                &skipped);
-    run.row = kept.start;
+    run.token = kept.start;
     run.pos += skipped * run.pos_step;
     run.count = kept.count;
     return run;
 }
 
-/* Runs a job for all KV heads and batch items that its row has. A task can be long: it polls before
- * each call of the kernel, and after an abort there are no more calls. */
-static void run_lanes(struct gradient *work, struct ra__job *job, int64_t batch, int kv_head)
+/* Runs a job for the query heads of its row that read this KV head of this batch item. A task can
+ * be long: it polls before each call of the kernel, and after an abort there are no more calls. */
+static void run_heads(struct gradient *work, struct ra__job *job, int64_t batch, int kv_head)
 {
     const struct ra__shape *shape = shape_of(work);
     const struct ra__chunks chunks = ra__chunks_of(work->program, job->row);
-    int64_t lanes = ra__count_heads(shape, &chunks, job->row->heads) / shape->batch;
-    for (int64_t i = 0; i < lanes && job->run_count > 0; i++) {
-        job->heads = ra__heads_at(shape, &chunks, job->row->heads, batch * lanes + i);
+    int64_t count = ra__count_heads(shape, &chunks, job->row->heads) / shape->batch;
+    for (int64_t i = 0; i < count && job->run_count > 0; i++) {
+        job->heads = ra__heads_at(shape, &chunks, job->row->heads, batch * count + i);
         if (job->heads.kv_head == kv_head &&
             ra__workers_continue(work->run->cpu->workers, job->thread))
             ra__job_gradient(work->run, job);
@@ -108,7 +108,7 @@ static void run_lanes(struct gradient *work, struct ra__job *job, int64_t batch,
 
 /* Runs a job on its keys in some rows of the block, a few runs at a time. */
 static void run_chunk(struct gradient *work, struct ra__job *job, const struct ra__range *keys,
-                      int64_t lane)
+                      int64_t kv_item)
 {
     enum { RUNS = 64 };
     struct ra__key_run runs[RUNS];
@@ -122,9 +122,10 @@ static void run_chunk(struct gradient *work, struct ra__job *job, const struct r
         *run = clip_run(ra__key_run_at(&program->keys[i], &program->advances[i], job->repeat),
                         keys);
         if (ra__job_keys(job, run, &first) == 0) continue;
-        if (++job->run_count == RUNS) run_lanes(work, job, lane / kv_heads, (int)(lane % kv_heads));
+        if (++job->run_count == RUNS)
+            run_heads(work, job, kv_item / kv_heads, (int)(kv_item % kv_heads));
     }
-    run_lanes(work, job, lane / kv_heads, (int)(lane % kv_heads));
+    run_heads(work, job, kv_item / kv_heads, (int)(kv_item % kv_heads));
 }
 
 /* Has a row any head that reads this KV head? Rows of single heads are many; most are of others. */
@@ -134,20 +135,21 @@ static bool row_reads(const struct ra__shape *shape, const struct ra__plan_row *
     return ra__run_clip(row->heads, kv_head * group, (kv_head + 1) * group, &skipped).count > 0;
 }
 
-static void run_task(struct gradient *work, const struct ra__task *task, int64_t lane, int thread)
+static void run_task(struct gradient *work, const struct ra__task *task, int64_t kv_item,
+                     int thread)
 {
     const struct ra__shape *shape = shape_of(work);
-    struct ruler ruler = make_ruler(work, reach_of(work, (int)(lane % shape->kv_heads)));
-    struct ra__range keys = rows_of_chunk(&ruler, task->keys);
+    struct ruler ruler = make_ruler(work, key_range_of(work, (int)(kv_item % shape->kv_heads)));
+    struct ra__range keys = tokens_of_chunk(&ruler, task->keys);
     int end = work->step->first_row + work->step->row_count;
     for (int row = work->step->first_row; row < end; row++) {
         struct ra__job job = { .row = &work->program->program->rows[row], .thread = thread };
         int64_t from, to;
-        if (!row_reads(shape, job.row, (int)(lane % shape->kv_heads))) continue;
+        if (!row_reads(shape, job.row, (int)(kv_item % shape->kv_heads))) continue;
         portion_of(work, row, task->queries, &from, &to);
         for (int64_t chunk = from; chunk < to; chunk++) {
             ra__job_set(work->program, &job, chunk);
-            run_chunk(work, &job, &keys, lane);
+            run_chunk(work, &job, &keys, kv_item);
         }
     }
 }
@@ -155,51 +157,55 @@ static void run_task(struct gradient *work, const struct ra__task *task, int64_t
 static void gradient_item(void *context, int64_t item, int thread)
 {
     struct gradient *work = context;
-    run_task(work, &work->plan->tasks->list[item / work->lanes], item % work->lanes, thread);
+    run_task(work, &work->plan->tasks->list[item / work->kv_items], item % work->kv_items, thread);
     if (work->plan->tasks->chunks > 1) atomic_store(&work->plan->done[item], true);
 }
 
 static bool task_ready(void *context, int64_t item)
 {
     const struct gradient *work = context;
-    const struct ra__task *task = &work->plan->tasks->list[item / work->lanes];
+    const struct ra__task *task = &work->plan->tasks->list[item / work->kv_items];
     for (int i = 0; i < RA__COUNT(task->after); i++)
         if (task->after[i] >= 0 &&
-            !atomic_load(&work->plan->done[task->after[i] * work->lanes + item % work->lanes]))
+            !atomic_load(
+                &work->plan->done[task->after[i] * work->kv_items + item % work->kv_items]))
             return false;
     return true;
 }
 
 /* ---- All tasks of a step --------------------------------------------------------------------- */
 
-static struct ra__range *reach_of_row(const struct gradient *work, const struct ra__plan_row *row)
+static struct ra__range *key_range_of_row(const struct gradient *work,
+                                          const struct ra__plan_row *row)
 {
     const struct ra__shape *shape = shape_of(work);
-    return reach_of(work, (int)(row->heads.start / (shape->q_heads / shape->kv_heads)));
+    return key_range_of(work, (int)(row->heads.start / (shape->q_heads / shape->kv_heads)));
 }
 
 /* Finds the range of the keys of a step. Families advance in one direction, so their ends are
  * enough. */
-static void find_reach(const struct gradient *work)
+static void find_key_ranges(const struct gradient *work)
 {
     const struct ra__program *program = work->program->program;
     int end = work->step->first_row + work->step->row_count;
     int kv_heads = shape_of(work)->kv_heads;
-    for (int h = 0; h < kv_heads; h++) work->plan->reach[h] = (struct ra__range){ INT64_MAX, 0 };
+    for (int h = 0; h < kv_heads; h++)
+        work->plan->key_ranges[h] = (struct ra__range){ INT64_MAX, 0 };
     for (int r = work->step->first_row; r < end; r++) {
         const struct ra__plan_row *row = &program->rows[r];
-        struct ra__range *reach = reach_of_row(work, row);
+        struct ra__range *key_ranges = key_range_of_row(work, row);
         for (int i = row->first_key; i < row->first_key + row->key_count; i++) {
-            int64_t first = program->keys[i].row;
-            int64_t last = first + (program->keys[i].count - 1) * program->keys[i].row_step;
-            int64_t moved = (row->repeat - 1) * program->advances[i].row;
+            int64_t first = program->keys[i].token;
+            int64_t last = first + (program->keys[i].count - 1) * program->keys[i].token_step;
+            int64_t moved = (row->repeat - 1) * program->advances[i].token;
             if (program->keys[i].count == 0) continue;
-            reach->lo = ra__min(reach->lo, ra__min(first, first + moved));
-            reach->hi = ra__max(reach->hi, ra__max(last, last + moved) + 1);
+            key_ranges->lo = ra__min(key_ranges->lo, ra__min(first, first + moved));
+            key_ranges->hi = ra__max(key_ranges->hi, ra__max(last, last + moved) + 1);
         }
     }
     for (int h = 0; h < kv_heads; h++)
-        work->plan->reach[h].lo = ra__min(work->plan->reach[h].lo, work->plan->reach[h].hi);
+        work->plan->key_ranges[h].lo = ra__min(work->plan->key_ranges[h].lo,
+                                               work->plan->key_ranges[h].hi);
 }
 
 /* What a layout costs. */
@@ -214,7 +220,7 @@ static void add_job(const struct gradient *work, const struct ra__job *job, int 
 {
     struct ra__tasks *tasks = work->plan->tasks;
     const struct ra__program *program = work->program->program;
-    const struct ruler ruler = make_ruler(work, reach_of_row(work, job->row));
+    const struct ruler ruler = make_ruler(work, key_range_of_row(work, job->row));
     int64_t rows_of_job = job->count * ra__chunks_of(work->program, job->row).heads;
     unsigned met = 0; /* chunks of keys, by bit */
     for (int i = job->row->first_key; i < job->row->first_key + job->row->key_count; i++) {
@@ -222,10 +228,11 @@ static void add_job(const struct gradient *work, const struct ra__job *job, int 
                                                 job->repeat);
         int64_t first;
         run.count = ra__job_keys(job, &run, &first);
-        run.row += first * run.row_step;
-        int64_t k = run.count ? ra__min((run.row - ruler.first) / ruler.rows, ruler.chunks - 1) : 0;
+        run.token += first * run.token_step;
+        int64_t k = run.count ? ra__min((run.token - ruler.first) / ruler.tokens, ruler.chunks - 1)
+                              : 0;
         for (int64_t left = run.count, here; left > 0; left -= here, k++) {
-            struct ra__range rows = rows_of_chunk(&ruler, (int)k);
+            struct ra__range rows = tokens_of_chunk(&ruler, (int)k);
             here = clip_run(run, &rows).count;
             tasks->work[k][q] += here * rows_of_job;
             cost->pairs += here * rows_of_job;
@@ -257,7 +264,7 @@ static struct cost lay_out(const struct gradient *work, int chunks)
 }
 
 /* Are calls of the kernel small, and many more than need be? Measured on Zen 4 with random blocks
- * of 64, whole runs: cut as often as possible they took 0 to 11% more time. */
+ * of 64, whole runs: split as often as possible they took 0 to 11% more time. */
 static bool too_many(const struct cost *cost)
 {
     enum { ENOUGH = 64 * 128 }; /* pairs of a call */
@@ -267,10 +274,10 @@ static bool too_many(const struct cost *cost)
 int ra__gradient_grid(struct ra__cpu_plan *plan, const struct ra__step *step)
 {
     const struct gradient work = make_work(NULL, plan, step);
-    int64_t keys = 0, queries = 0, chunks = ra__tasks_most(work.lanes);
-    find_reach(&work);
+    int64_t keys = 0, queries = 0, chunks = ra__tasks_most(work.kv_items);
+    find_key_ranges(&work);
     for (int h = 0; h < shape_of(&work)->kv_heads; h++)
-        keys = ra__max(keys, plan->reach[h].hi - plan->reach[h].lo);
+        keys = ra__max(keys, plan->key_ranges[h].hi - plan->key_ranges[h].lo);
     for (int r = 0; r < step->row_count; r++)
         queries = ra__max(queries, work.program->portions[step->first_row + r].all);
     chunks = ra__max(ra__min(chunks, ra__min(keys / FEWEST_KEYS, queries)), 1);
@@ -284,11 +291,11 @@ int ra__gradient_grid(struct ra__cpu_plan *plan, const struct ra__step *step)
 ra_status ra__cpu_gradient(const struct ra__running *run)
 {
     struct ra__cpu_plan *plan = run->plan;
-    struct gradient work = make_work(run, plan, run->order->step);
-    find_reach(&work);
+    struct gradient work = make_work(run, plan, run->launch->step);
+    find_key_ranges(&work);
     lay_out(&work, work.program->grid[work.step - work.program->program->steps]);
     ra__tasks_order(plan->tasks);
-    const int64_t items = plan->tasks->count * work.lanes;
+    const int64_t items = plan->tasks->count * work.kv_items;
     for (int64_t i = 0; i < items && plan->tasks->chunks > 1; i++)
         atomic_store_explicit(&plan->done[i], false, memory_order_relaxed);
     return ra__cpu_run(

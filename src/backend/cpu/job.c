@@ -41,11 +41,11 @@ void ra__job_set(const struct ra__cpu_program *program, struct ra__job *job, int
 
 /* ---- Where things are ------------------------------------------------------------------------ */
 
-/* The first token of the shard that a job works on; the next ones are q_row_step apart. */
+/* The first token of the shard that a job works on; the next ones are q_token_step apart. */
 static int64_t first_token(const struct ra__job *job)
 {
     const struct ra__plan_row *row = job->row;
-    return row->q_row + job->repeat * row->q_row_advance + job->offset * row->q_row_step;
+    return row->q_token + job->repeat * row->q_token_advance + job->offset * row->q_token_step;
 }
 
 static struct ra__matrix queries_in(const struct ra__running *run, const struct ra__job *job,
@@ -53,7 +53,7 @@ static struct ra__matrix queries_in(const struct ra__running *run, const struct 
 {
     struct ra__matrix matrix = ra__matrix_in(run, buffer, job->heads.batch, first_token(job),
                                              job->heads.head);
-    matrix.row_stride *= job->row->q_row_step;
+    matrix.row_stride *= job->row->q_token_step;
     return matrix;
 }
 
@@ -72,10 +72,10 @@ struct block {
 static struct block find_block(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__side *work = &ra__program_of(run)->work;
-    const enum ra__buffer from = run->order->step->from;
+    const enum ra__buffer from = run->launch->step->from;
     const bool own = from == RA__OWN_KV;
     const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
-    const bool one_head = run->order->call->at[k].storage.one_head;
+    const bool one_head = run->launch->call->at[k].storage.one_head;
     const int kv_head = one_head ? 0 : job->heads.kv_head;
     struct block block = { ra__matrix_in(run, k, job->heads.batch, 0, kv_head),
                            ra__matrix_in(run, v, job->heads.batch, 0, kv_head) };
@@ -111,8 +111,8 @@ static struct state split_state_of(const struct ra__running *run, const struct r
     const int64_t at = range * rows +
                        (job->heads.batch * program->work.queries + first_token(job)) * s->q_heads +
                        job->heads.head;
-    const int64_t stride = s->q_heads * job->row->q_row_step;
-    float *data = (float *)run->order->call->at[RA__SPLIT_STATE].data;
+    const int64_t stride = s->q_heads * job->row->q_token_step;
+    float *data = (float *)run->launch->call->at[RA__SPLIT_STATE].data;
     return (struct state){ { data + at, stride },
                            { data + all + at, stride },
                            data + 2 * all + at * s->value_dim,
@@ -128,14 +128,14 @@ static struct ra__state_row state_row(const struct state *state, int64_t query, 
 
 static struct ra__bias bias_of(const struct ra__running *run, const struct ra__job *job)
 {
-    const ra_bias *bias = &run->order->call->bias;
+    const ra_bias *bias = &run->launch->call->bias;
     if (!bias->data) return (struct ra__bias){ .data = NULL };
     int64_t at = job->heads.batch * bias->batch_stride + job->heads.head * bias->head_stride +
                  first_token(job) * bias->query_stride;
     int64_t bytes = bias->mask ? 1 : (int64_t)sizeof(float);
     return (struct ra__bias){ .data = (const char *)bias->data + at * bytes,
                               .mask = bias->mask != 0,
-                              .row_stride = bias->query_stride * job->row->q_row_step,
+                              .row_stride = bias->query_stride * job->row->q_token_step,
                               .head_stride = bias->head_stride };
 }
 
@@ -145,7 +145,7 @@ static void poll(void *context) { ra__workers_continue(context, 0); }
 /* The arguments of a kernel in both directions. */
 static struct ra__view make_view(const struct ra__running *run, const struct ra__job *job)
 {
-    const struct ra__call *call = run->order->call;
+    const struct ra__call *call = run->launch->call;
     const struct ra__side *work = &ra__program_of(run)->work;
     const struct block block = find_block(run, job);
     return (struct ra__view){
@@ -200,7 +200,7 @@ static void attend_heads(const struct ra__running *run, const struct ra__job *jo
 /* Do tokens of this buffer, with all their KV heads, follow one another? */
 static bool is_dense(const struct ra__running *run, enum ra__buffer buffer, int kv_heads, int width)
 {
-    const struct ra__storage *s = &run->order->call->at[buffer].storage;
+    const struct ra__storage *s = &run->launch->call->at[buffer].storage;
     return s->head_stride == width && s->token_stride == kv_heads * width;
 }
 
@@ -208,12 +208,12 @@ static bool is_dense(const struct ra__running *run, enum ra__buffer buffer, int 
 static bool is_multi_head(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__side *work = &ra__program_of(run)->work;
-    const struct ra__call *call = run->order->call;
-    if (run->order->step->from != RA__OWN_KV || call->bias.data || call->terms.alibi ||
+    const struct ra__call *call = run->launch->call;
+    if (run->launch->step->from != RA__OWN_KV || call->bias.data || call->terms.alibi ||
         call->terms.see_from)
         return false;
     for (int i = 0; i < job->run_count; i++)
-        if (job->runs[i].row_step != 1) return false;
+        if (job->runs[i].token_step != 1) return false;
     return is_dense(run, work->k, work->shape.kv_heads, work->shape.dim) &&
            is_dense(run, work->v, work->shape.kv_heads, work->shape.value_dim);
 }
@@ -250,8 +250,8 @@ static void merge_row(const struct ra__running *run, const struct ra__job *job, 
     }
     if (!row->last) return;
     const struct ra__view view = { .head = work->first_head + job->heads.head,
-                                   .terms = run->order->call->has_terms ? &run->order->call->terms
-                                                                        : NULL };
+                                   .terms = run->launch->call->has_terms ? &run->launch->call->terms
+                                                                         : NULL };
     const struct ra__matrix out = queries_in(run, job, work->out);
     const struct ra__column lse = column_in(run, job, work->lse);
     int64_t at = query * out.row_stride + head * out.head_stride;
@@ -271,8 +271,8 @@ void ra__job_merge(const struct ra__running *run, const struct ra__job *job)
 void ra__job_gradient(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__side *work = &ra__program_of(run)->work;
-    const enum ra__buffer to = run->order->step->to;
-    const int kv_head = run->order->call->at[to].storage.one_head ? 0 : job->heads.kv_head;
+    const enum ra__buffer to = run->launch->step->to;
+    const int kv_head = run->launch->call->at[to].storage.one_head ? 0 : job->heads.kv_head;
     const struct ra__matrix dk = ra__matrix_in(run, to, job->heads.batch, 0, kv_head);
     const struct ra__matrix dq = queries_in(run, job, RA__SUM_Q);
     struct ra__backward_job backward = {

@@ -159,7 +159,8 @@ static ra_status prepare_backward(const struct ra__setup *setup, struct ra__aren
     RA__TRY(ra__arena_array(arena, program->step_count, sizeof *p->grid, (void **)&p->grid));
     RA__TRY(ra__arena_array(arena, 1, sizeof *plan->tasks, (void **)&plan->tasks));
     RA__TRY(ra__arena_array(arena, RA__MOST_TASKS, sizeof *plan->done, (void **)&plan->done));
-    RA__TRY(ra__arena_array(arena, shape->kv_heads, sizeof *plan->reach, (void **)&plan->reach));
+    RA__TRY(ra__arena_array(arena, shape->kv_heads, sizeof *plan->key_ranges,
+                            (void **)&plan->key_ranges));
     if (arena->counting) return RA_OK;
     const int rows = gradient_rows(&program->work, setup->kernel);
     p->all_heads = ra__chunks_for(shape, rows, shape->q_heads);

@@ -11,18 +11,18 @@ struct delta {
 static void delta_item(void *context, int64_t item, int thread)
 {
     const struct delta *delta = context;
-    const struct ra__side *home = &ra__program_of(delta->run)->home;
+    const struct ra__side *caller = &ra__program_of(delta->run)->caller;
     int64_t first = item * delta->per_item;
     int64_t count = ra__min(delta->per_item, delta->tokens - first);
     (void)thread;
     while (count > 0) {
-        int64_t batch = first / home->queries, token = first % home->queries;
-        int64_t some = ra__min(count, home->queries - token);
-        ra__kernel_delta(&home->shape, some, home->shape.q_heads,
-                         ra__matrix_in(delta->run, home->out, batch, token, 0),
-                         ra__matrix_in(delta->run, home->dout, batch, token, 0),
-                         ra__column_in(delta->run, home->dlse, batch, token, 0),
-                         ra__column_in(delta->run, home->delta, batch, token, 0));
+        int64_t batch = first / caller->queries, token = first % caller->queries;
+        int64_t some = ra__min(count, caller->queries - token);
+        ra__kernel_delta(&caller->shape, some, caller->shape.q_heads,
+                         ra__matrix_in(delta->run, caller->out, batch, token, 0),
+                         ra__matrix_in(delta->run, caller->dout, batch, token, 0),
+                         ra__column_in(delta->run, caller->dlse, batch, token, 0),
+                         ra__column_in(delta->run, caller->delta, batch, token, 0));
         first += some;
         count -= some;
     }
@@ -31,21 +31,21 @@ static void delta_item(void *context, int64_t item, int thread)
 /* One number per row, so one thread is fast enough. */
 static ra_status check_lse(const struct ra__running *run)
 {
-    const struct ra__side *home = &ra__program_of(run)->home;
-    for (int64_t batch = 0; home->queries > 0 && batch < home->shape.batch; batch++)
-        RA__TRY(ra__lse_check(&home->shape, home->queries,
-                              ra__column_in(run, home->lse, batch, 0, 0),
-                              ra__matrix_in(run, home->dout, batch, 0, 0),
-                              ra__column_in(run, home->dlse, batch, 0, 0)));
+    const struct ra__side *caller = &ra__program_of(run)->caller;
+    for (int64_t batch = 0; caller->queries > 0 && batch < caller->shape.batch; batch++)
+        RA__TRY(ra__lse_check(&caller->shape, caller->queries,
+                              ra__column_in(run, caller->lse, batch, 0, 0),
+                              ra__matrix_in(run, caller->dout, batch, 0, 0),
+                              ra__column_in(run, caller->dlse, batch, 0, 0)));
     return RA_OK;
 }
 
 ra_status ra__cpu_delta(const struct ra__running *run)
 {
     RA__TRY(check_lse(run));
-    const struct ra__side *home = &ra__program_of(run)->home;
-    const struct ra__shape *s = &home->shape;
-    struct delta delta = { run, s->batch * home->queries,
+    const struct ra__side *caller = &ra__program_of(run)->caller;
+    const struct ra__shape *s = &caller->shape;
+    struct delta delta = { run, s->batch * caller->queries,
                            ra__rows_per_item((int64_t)s->q_heads * (s->dim + s->value_dim) *
                                              (int64_t)sizeof(float)) };
     return ra__cpu_run(run,
@@ -58,23 +58,24 @@ ra_status ra__cpu_delta(const struct ra__running *run)
 static void sinks_item(void *context, int64_t item, int thread)
 {
     const struct ra__running *run = context;
-    const struct ra__side *home = &ra__program_of(run)->home;
-    const struct ra__call *call = run->order->call;
+    const struct ra__side *caller = &ra__program_of(run)->caller;
+    const struct ra__call *call = run->launch->call;
     const int head = (int)item;
     double sum = 0.0;
     (void)thread;
-    for (int64_t batch = 0; batch < home->shape.batch; batch++)
-        ra__kernel_dsinks(home->queries, call->terms.sinks[head],
-                          ra__column_in(run, home->lse, batch, 0, head),
-                          ra__column_in(run, home->delta, batch, 0, head), &sum);
+    for (int64_t batch = 0; batch < caller->shape.batch; batch++)
+        ra__kernel_dsinks(caller->queries, call->terms.sinks[head],
+                          ra__column_in(run, caller->lse, batch, 0, head),
+                          ra__column_in(run, caller->delta, batch, 0, head), &sum);
     ((float *)call->at[RA__DSINKS].data)[head] = (float)sum;
 }
 
 ra_status ra__cpu_sinks(const struct ra__running *run)
 {
-    const struct ra__call *call = run->order->call;
+    const struct ra__call *call = run->launch->call;
     if (!call->terms.sinks || !call->at[RA__DSINKS].data) return RA_OK;
-    return ra__cpu_run(run, &(struct ra__work){ .body = sinks_item,
-                                                .context = (void *)run,
-                                                .items = ra__program_of(run)->home.shape.q_heads });
+    return ra__cpu_run(run,
+                       &(struct ra__work){ .body = sinks_item,
+                                           .context = (void *)run,
+                                           .items = ra__program_of(run)->caller.shape.q_heads });
 }

@@ -2,10 +2,10 @@
 /* tasks.c - see tasks.h. */
 #include "backend/cpu/tasks.h"
 
-int ra__tasks_most(int64_t lanes)
+int ra__tasks_most(int64_t kv_items)
 {
-    enum { AT_ONCE = RA__MOST_TASKS / RA__MOST_CHUNKS }; /* tasks of a phase, over all lanes */
-    int64_t chunks = lanes > 0 ? AT_ONCE / lanes : 1;
+    enum { AT_ONCE = RA__MOST_TASKS / RA__MOST_CHUNKS }; /* tasks of a phase, over all kv_items */
+    int64_t chunks = kv_items > 0 ? AT_ONCE / kv_items : 1;
     if (chunks > RA__MOST_CHUNKS) return RA__MOST_CHUNKS;
     return chunks > 1 ? (int)chunks : 1;
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tasks.h - a backward step as tasks that many threads can take, and their order.
  *
- * The keys a step works on are cut into chunks, and so are its queries. A task is all that one
- * chunk of queries and one chunk of keys give one another, for one KV head of one batch item (a
- * lane): it adds to dK and dV of its keys and to dQ of its queries. Tasks of one lane that share a
- * chunk therefore come one after the other, in the order of one list; all others may run at the
- * same time. The list is made from the problem alone, so sums have the same order, and the same
- * bits, for any number of threads.
+ * The keys a step works on are divided into chunks, and so are its queries. A task is one chunk of
+ * queries against one chunk of keys, for one KV head of one batch item (a kv_item). It adds to dK
+ * and dV of its keys and to dQ of its queries. So tasks of one kv_item that share a chunk come one
+ * after the other, in the order of one list; all others may run at the same time. The list is made
+ * from the problem alone, so sums have the same order, and the same bits, for any number of
+ * threads.
  *
  * The list goes by phases whose tasks have nothing in common: a Latin square. Knows only counts. */
 #ifndef RA__BACKEND_CPU_TASKS_H
@@ -29,11 +29,11 @@ struct ra__tasks {
     struct ra__task list[RA__MOST_CHUNKS * RA__MOST_CHUNKS];
 };
 
-/* The most chunks that a lane is cut into where there are so many lanes: many lanes keep many
- * threads busy as they are. lanes x chunks^2 is at most RA__MOST_TASKS where there is more than one
- * chunk. */
+/* The most chunks that a kv_item is divided into if there are so many of them: many kv_items keep
+ * many threads busy as they are. kv_items x chunks^2 is at most RA__MOST_TASKS if there is more
+ * than one chunk. */
 enum { RA__MOST_TASKS = 2048 };
-int ra__tasks_most(int64_t lanes);
+int ra__tasks_most(int64_t kv_items);
 
 /* Makes the list of the tasks that have work. */
 void ra__tasks_order(struct ra__tasks *tasks);

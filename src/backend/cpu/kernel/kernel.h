@@ -54,12 +54,12 @@ struct ra__column {
 };
 
 /* The queries and keys of a job: one batch item, one KV head, `heads` consecutive query heads that
- * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows,
- * or kernel->backward_rows.
+ * read it, q_count queries, and the key runs they see. heads * q_count is at most kernel->rows, or
+ * kernel->backward_rows.
  *
  * Forward, a job of one query may take all heads of a batch item (a wide job), if
- * kernel->wide(shape) is true, keys and values of the KV heads are adjacent, all runs have row_step
- * 1 and consecutive keys are adjacent, and no bias, slope or mask applies. */
+ * kernel->wide(shape) is true, keys and values of the KV heads are adjacent, all runs have
+ * token_step 1 and consecutive keys are adjacent, and no bias, slope or mask applies. */
 struct ra__view {
     const struct ra__shape *shape;
     int64_t batch;

@@ -74,14 +74,14 @@ static void load_query(const struct ra__view *view, int64_t i, int h, float *to)
 static void load_key(const struct ra__view *view, const struct ra__key_run *run, int64_t j,
                      float *to)
 {
-    int64_t index = (run->row + j * run->row_step) * view->k.row_stride;
+    int64_t index = (run->token + j * run->token_step) * view->k.row_stride;
     load(view->shape, &view->k, index, view->shape->dim, to);
 }
 
 static void load_value(const struct ra__view *view, const struct ra__key_run *run, int64_t j,
                        float *to)
 {
-    int64_t index = (run->row + j * run->row_step) * view->v.row_stride;
+    int64_t index = (run->token + j * run->token_step) * view->v.row_stride;
     load(view->shape, &view->v, index, view->shape->value_dim, to);
 }
 
@@ -205,7 +205,7 @@ static void differentiate(struct ra__backward_job *job, const struct row *row,
                           const struct ra__key_run *run, int64_t j)
 {
     const struct ra__shape *shape = job->view.shape;
-    int64_t key = run->row + j * run->row_step;
+    int64_t key = run->token + j * run->token_step;
     struct ra__score score = score_key(row, &job->view, run, j);
     if (score.hidden) return;
     load_value(&job->view, run, j, row->v);

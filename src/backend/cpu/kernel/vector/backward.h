@@ -342,7 +342,7 @@ static inline float *sums_of_key(const struct key_block *block, int column, floa
                                  int64_t stride)
 {
     if (column < block->seen.from || column >= block->seen.to) return NULL;
-    return sums + (block->run->row + (block->first + column) * block->run->row_step) * stride;
+    return sums + (block->run->token + (block->first + column) * block->run->token_step) * stride;
 }
 
 /* Adds the visible columns of a transposed panel, times a factor, to the gradients of their keys,

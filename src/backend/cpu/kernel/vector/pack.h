@@ -302,7 +302,7 @@ static inline const void *key_row(ra_dtype dtype, const struct ra__matrix *from,
     const struct ra__key_run *run = block->run;
     if (column < block->seen.from || column >= block->seen.to) return NULL;
     return element(dtype, from->data,
-                   (run->row + (block->first + column) * run->row_step) * from->row_stride);
+                   (run->token + (block->first + column) * run->token_step) * from->row_stride);
 }
 
 static void key_rows(ra_dtype dtype, const struct ra__matrix *from, const struct key_block *block,
@@ -369,7 +369,7 @@ static void prefetch_keys(struct prefetch *prefetch, int done, int all)
     const struct ra__shape *shape = view->shape;
     const int64_t left = all > done ? (prefetch->end - prefetch->at) * (all - done) / all : 0;
     for (; prefetch->at < prefetch->end - left; prefetch->at++) {
-        int64_t row = prefetch->run->row + prefetch->at * prefetch->run->row_step;
+        int64_t row = prefetch->run->token + prefetch->at * prefetch->run->token_step;
         prefetch_row(shape->dtype, element(shape->dtype, view->k.data, row * view->k.row_stride),
                      shape->dim);
         prefetch_row(shape->dtype, element(shape->dtype, view->v.data, row * view->v.row_stride),

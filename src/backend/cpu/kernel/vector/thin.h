@@ -34,9 +34,9 @@ static struct thin_rows thin_rows(ra_dtype dtype, const struct ra__matrix *from,
     const struct ra__key_run *run = block->run;
     const int element = (int)ra__dtype_bytes(dtype);
     return (struct thin_rows){ .data = from->data,
-                               .first = (run->row + block->first * run->row_step) *
+                               .first = (run->token + block->first * run->token_step) *
                                         from->row_stride * element,
-                               .step = run->row_step * from->row_stride * element,
+                               .step = run->token_step * from->row_stride * element,
                                .numbers = numbers,
                                .bytes = numbers * element };
 }
