@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* serial.c - the CPU backend on one thread, however many a group asks for. */
-#include "backend/cpu/cpu.h"
+#include "backend/backend.h"
+
+extern const struct ra__backend ra__backend_cpu; /* an entry of backend.list, by its name */
 
 static const struct ra__backend *const cpu = &ra__backend_cpu;
 
