@@ -12,6 +12,9 @@ compile   = cmake --build $(1) --parallel $(JOBS)
 product   = --target ringattn_product
 counted   = --target ringattn_perf
 
+# Programs that run one kernel on one thread: TSan has nothing to see there, and takes minutes each.
+no_threads = ^unit/(kernel|terms|thin|numbers)
+
 .PHONY: all demo test sanitize check perf perf-baseline peers install format clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
@@ -49,7 +52,7 @@ check: ## longer grids, then the tests by clang, under ASan, UBSan and TSan, and
 	@tools/run-tests 'asan and ubsan' $(BUILD)-asan -j $(JOBS) -LE '^long$$' --timeout 900
 	@$(call configure,tsan,$(BUILD)-tsan)
 	@$(call compile,$(BUILD)-tsan)
-	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' --timeout 900
+	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' -E '$(no_threads)' --timeout 900
 	@$(call configure,fuzz,$(BUILD)-fuzz)
 	@$(call compile,$(BUILD)-fuzz) --target tests_fuzz
 	@tools/run-tests fuzz $(BUILD)-fuzz -L '^fuzz$$'
