@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.cu - one backward kernel of src/backend/cuda/sm90, its tile given by compile-time
  * switches, as a shared library for lab.py. */
-#include <sm90/launch_backward.cuh>
+#include "backend/cuda/sm90/launch_backward.cuh"
 
 #ifndef LAB_TYPE
 #define LAB_TYPE __nv_bfloat16

@@ -21,7 +21,7 @@ build()
         esac
     done
     log=$out/$name.log library=$out/$name.so
-    nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src/backend/cuda" \
+    nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src" \
         -Xptxas -v,-warn-spills -Xcompiler -fPIC -shared -cudart static "${switches[@]}" \
         "$root/bench/lab/$source" -o "$library" >"$log" 2>&1 || { echo "$name: does not compile"; return 1; }
     used=$(grep -oE 'Used [0-9]+ registers' "$log" | sort -k2 -n | tail -1)
@@ -33,6 +33,6 @@ build()
     echo "$name: $used"
 }
 export -f build
-gcc -std=c11 -O2 -fPIC -shared -I"$root/src/backend/cuda" "$root"/src/backend/cuda/sm90/*.c \
+gcc -std=c11 -O2 -fPIC -shared -I"$root/src" "$root"/src/backend/cuda/sm90/*.c \
     -o "$out/schedule.so" || exit 1
 grep -vE '^ *(#|$)' "$list" | xargs -P "$(nproc)" -I{} bash -c 'build {}'

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* check_schedule.c - schedules and orders of random rows, checked on the host; needs no GPU.
  *
- *   cc -Isrc/backend/cuda bench/lab/check_schedule.c src/backend/cuda/sm90/schedule.c \
+ *   cc -Isrc bench/lab/check_schedule.c src/backend/cuda/sm90/schedule.c \
  *       src/backend/cuda/sm90/order.c -o check && ./check
  *
  * Every pair of a query and a key that the rows see is in exactly one item, every part is merged
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sm90/sm90.h>
+#include "backend/cuda/sm90/sm90.h"
 
 enum { QUERIES = 700, KEYS = 900, HEADS = 3, ROUNDS = 300 };
 

@@ -226,9 +226,9 @@ class Kernel:
         self.shape = Shape()
         self.library.lab_shape(ctypes.byref(self.shape))
         self.workers = self.library.lab_workers()
-        self.backward_kernel = hasattr(self.library, "fixture_backward")
+        self.backward_kernel = hasattr(self.library, "lab_backward")
         self.launch = getattr(self.library,
-                              "fixture_backward" if self.backward_kernel else "fixture_forward")
+                              "lab_backward" if self.backward_kernel else "lab_forward")
         self.launch.argtypes = [c_void_p, c_void_p]
         self.dtype = torch.float16 if name.startswith("f16") else torch.bfloat16
         self.plans = {}

@@ -3,7 +3,7 @@
  * shared library for lab.py. */
 #include <stdio.h>
 
-#include <sm90/launch.cuh>
+#include "backend/cuda/sm90/launch.cuh"
 
 #ifndef LAB_TYPE
 #define LAB_TYPE __nv_bfloat16

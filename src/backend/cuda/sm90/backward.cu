@@ -2,7 +2,7 @@
 /* backward.cu - the backward kernels that are built, and which of them a problem gets.
  *
  * A row per kernel, in backward.list; the measurements that chose it are in docs/GPU.md. */
-#include <sm90/launch_backward.cuh>
+#include "backend/cuda/sm90/launch_backward.cuh"
 
 namespace
 {
@@ -28,7 +28,7 @@ const struct kernel kernels[] = {
 #define ROW(dim, queries, lag, ordered, staging)                                                   \
     kernel_of<sm90::Backward<__nv_bfloat16, dim, queries, lag, ordered, staging>>(RA__SM90_BF16),  \
         kernel_of<sm90::Backward<__half, dim, queries, lag, ordered, staging>>(RA__SM90_F16),
-#include <sm90/backward.list>
+#include "backend/cuda/sm90/backward.list"
 #undef ROW
 };
 

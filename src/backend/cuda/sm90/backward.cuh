@@ -19,8 +19,8 @@
 #ifndef RA__SM90_BACKWARD_CUH
 #define RA__SM90_BACKWARD_CUH
 
-#include <sm90/backward_consumer.cuh>
-#include <sm90/backward_ends.cuh>
+#include "backend/cuda/sm90/backward_consumer.cuh"
+#include "backend/cuda/sm90/backward_ends.cuh"
 
 namespace sm90
 {

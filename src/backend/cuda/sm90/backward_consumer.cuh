@@ -3,7 +3,7 @@
 #ifndef RA__SM90_BACKWARD_CONSUMER_CUH
 #define RA__SM90_BACKWARD_CONSUMER_CUH
 
-#include <sm90/backward_producer.cuh>
+#include "backend/cuda/sm90/backward_producer.cuh"
 
 namespace sm90
 {

@@ -3,7 +3,7 @@
 #ifndef RA__SM90_BACKWARD_ENDS_CUH
 #define RA__SM90_BACKWARD_ENDS_CUH
 
-#include <sm90/backward_shape.cuh>
+#include "backend/cuda/sm90/backward_shape.cuh"
 
 namespace sm90
 {

@@ -2,7 +2,7 @@
 /* forward.cu - the forward kernels that are built, and which of them a problem gets.
  *
  * A row per kernel, in forward.list; the measurements that chose it are in docs/GPU.md. */
-#include <sm90/launch.cuh>
+#include "backend/cuda/sm90/launch.cuh"
 
 namespace
 {
@@ -29,7 +29,7 @@ const struct kernel kernels[] = {
         kernel_of<                                                                                 \
             sm90::Forward<__half, dim, consumers, keys, stages, cluster, turns, q_registers>>(     \
             RA__SM90_F16, rows),
-#include <sm90/forward.list>
+#include "backend/cuda/sm90/forward.list"
 #undef ROW
 };
 

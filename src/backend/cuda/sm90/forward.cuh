@@ -25,8 +25,8 @@
 #ifndef RA__SM90_FORWARD_CUH
 #define RA__SM90_FORWARD_CUH
 
-#include <sm90/forward_consumer.cuh>
-#include <sm90/forward_producer.cuh>
+#include "backend/cuda/sm90/forward_consumer.cuh"
+#include "backend/cuda/sm90/forward_producer.cuh"
 
 namespace sm90
 {

@@ -4,7 +4,7 @@
 #ifndef RA__SM90_FORWARD_CONSUMER_CUH
 #define RA__SM90_FORWARD_CONSUMER_CUH
 
-#include <sm90/softmax.cuh>
+#include "backend/cuda/sm90/softmax.cuh"
 
 namespace sm90
 {

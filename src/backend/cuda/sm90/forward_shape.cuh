@@ -4,7 +4,7 @@
 #ifndef RA__SM90_FORWARD_SHAPE_CUH
 #define RA__SM90_FORWARD_SHAPE_CUH
 
-#include <sm90/tile.cuh>
+#include "backend/cuda/sm90/tile.cuh"
 
 namespace sm90
 {

@@ -3,8 +3,8 @@
 #ifndef RA__SM90_LAUNCH_CUH
 #define RA__SM90_LAUNCH_CUH
 
-#include <sm90/forward.cuh>
-#include <sm90/maps.cuh>
+#include "backend/cuda/sm90/forward.cuh"
+#include "backend/cuda/sm90/maps.cuh"
 
 namespace sm90
 {

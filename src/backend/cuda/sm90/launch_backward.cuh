@@ -3,8 +3,8 @@
 #ifndef RA__SM90_LAUNCH_BACKWARD_CUH
 #define RA__SM90_LAUNCH_BACKWARD_CUH
 
-#include <sm90/backward.cuh>
-#include <sm90/maps.cuh>
+#include "backend/cuda/sm90/backward.cuh"
+#include "backend/cuda/sm90/maps.cuh"
 
 namespace sm90
 {

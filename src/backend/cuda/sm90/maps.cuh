@@ -5,7 +5,7 @@
 
 #include <cuda_runtime.h>
 
-#include <sm90/tile.cuh>
+#include "backend/cuda/sm90/tile.cuh"
 
 namespace sm90
 {

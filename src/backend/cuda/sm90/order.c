@@ -8,7 +8,7 @@
  * 128) per head. */
 #include <stdlib.h>
 
-#include <sm90/sm90.h>
+#include "backend/cuda/sm90/sm90.h"
 
 /* Where a worker is. */
 struct walker {

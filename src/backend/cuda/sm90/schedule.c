@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <sm90/sm90.h>
+#include "backend/cuda/sm90/sm90.h"
 
 /* A tile and its keys, cut to what its rows can see. */
 struct tile {

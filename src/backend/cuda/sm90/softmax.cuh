@@ -4,7 +4,7 @@
 #ifndef RA__SM90_SOFTMAX_CUH
 #define RA__SM90_SOFTMAX_CUH
 
-#include <sm90/forward_shape.cuh>
+#include "backend/cuda/sm90/forward_shape.cuh"
 
 namespace sm90
 {

@@ -4,8 +4,8 @@
 #ifndef RA__SM90_TILE_CUH
 #define RA__SM90_TILE_CUH
 
-#include <sm90/sm90.h>
-#include <sm90/wgmma.cuh>
+#include "backend/cuda/sm90/sm90.h"
+#include "backend/cuda/sm90/wgmma.cuh"
 
 namespace sm90
 {

@@ -13,7 +13,7 @@
 #ifndef RA__SM90_WGMMA_CUH
 #define RA__SM90_WGMMA_CUH
 
-#include <sm90/words.cuh>
+#include "backend/cuda/sm90/words.cuh"
 
 DEVICE void wgmma_fence(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 DEVICE void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
