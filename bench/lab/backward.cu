@@ -15,11 +15,18 @@
 #define LAB_STAGING 1
 #endif
 
-typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG, LAB_ORDERED, LAB_STAGING> Kernel;
+#ifndef LAB_TERMS
+#define LAB_TERMS 0
+#endif
+
+typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG, LAB_ORDERED, LAB_STAGING, LAB_TERMS>
+    Kernel;
 
 extern "C" {
 
 void lab_shape(struct ra__sm90_shape *shape) { *shape = sm90::backward_shape_of<Kernel>(); }
+
+int lab_terms(void) { return Kernel::TERMS; }
 
 int lab_workers(void) { return sm90::backward_workers_of<Kernel>(); }
 

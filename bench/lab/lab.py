@@ -4,6 +4,7 @@
 Tensors are torch tensors [batch, heads, rows, dim] on the GPU. A Pattern is what the kernels take:
 rows of queries and their key runs (src/backend/cuda/sm90/sm90.h)."""
 import ctypes
+import math
 import os
 import subprocess
 import threading
@@ -14,6 +15,7 @@ import torch
 
 FAR = 1 << 29
 FIRST, LAST = 1, 2
+STAIR_SHIFT, RUN_STAIR_SHIFT, VIEW_SHIFT, RUN_VIEW_SHIFT = 8, 13, 24, 27
 
 ROWS = np.dtype([("batch", "i4"), ("head", "u2"), ("kv_head", "u2"), ("q_row", "i4"),
                  ("q_count", "i4"), ("first_run", "i4"), ("run_count", "i4"), ("flags", "i4")])
@@ -44,12 +46,45 @@ class Column(ctypes.Structure):
         return Column(x.data_ptr(), x.stride(2), x.stride(1), x.stride(0))
 
 
+class Terms(ctypes.Structure):
+    """struct ra__sm90_terms. of(): from tensors; keeps them alive."""
+    _fields_ = [(x, c_int) for x in ("q_pos", "q_step", "k_pos", "k_step")] + [
+        ("softcap", ctypes.c_float), ("slopes", c_void_p), ("sinks", c_void_p), ("bias", c_void_p),
+        ("bias_bytes", c_int), ("bias_row_stride", c_int64), ("bias_head_stride", c_int64),
+        ("bias_batch_stride", c_int64), ("drop_below", ctypes.c_uint64),
+        ("seed", ctypes.c_uint64), ("kept_scale", ctypes.c_float)]
+
+    @staticmethod
+    def of(softcap=0.0, slopes=None, sinks=None, bias=None, drop=0.0, seed=0, q_pos=0, q_step=1,
+           k_pos=0, k_step=1):
+        """bias: [batch, heads, rows, positions], f32 or uint8."""
+        data = lambda x: None if x is None else x.data_ptr()
+        strides = (0, 0, 0) if bias is None else (bias.stride(2), bias.stride(1), bias.stride(0))
+        terms = Terms(q_pos, q_step, k_pos, k_step, softcap, data(slopes), data(sinks), data(bias),
+                      0 if bias is None else bias.element_size(), *strides,
+                      math.ceil(drop * 2 ** 32), seed, 1 / (1 - drop))
+        terms.kept = (slopes, sinks, bias)
+        return terms
+
+    def bits(self):
+        return ((1 if self.softcap else 0) | (2 if self.slopes else 0) | (4 if self.bias else 0) |
+                (8 if self.drop_below else 0) | (16 if self.sinks else 0))
+
+
+class View(ctypes.Structure):
+    _fields_ = [("first", c_int), ("step", c_int)]
+
+
+class Needs(ctypes.Structure):
+    _fields_ = [(x, c_int) for x in ("dim", "dtype", "rows", "terms", "views", "deterministic")]
+
+
 class Forward(ctypes.Structure):
     _fields_ = [("q", Tensor), ("k", Tensor), ("v", Tensor), ("out", Tensor), ("lse", Column),
                 ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
                 ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
-                ("parts", c_void_p), ("failed", c_void_p)]
+                ("parts", c_void_p), ("failed", c_void_p), ("terms", Terms), ("views", View * 8)]
 
 
 class Backward(ctypes.Structure):
@@ -57,7 +92,8 @@ class Backward(ctypes.Structure):
         ("lse", Column), ("scale", ctypes.c_float), ("items", c_void_p), ("runs", c_void_p),
         ("merges", c_void_p), ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
         ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
-        ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p)]
+        ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p),
+        ("terms", Terms), ("dk_sum", Column), ("dv_sum", Column), ("flags", c_int)]
 
 
 class Shape(ctypes.Structure):
@@ -98,7 +134,8 @@ class Pattern:
     stair: queries count in steps of 2^stair."""
 
     def __init__(self, rows, flags=FIRST | LAST, stair=0):
-        self.rows, self.flags, self.stair = rows, flags | stair << 8, stair
+        self.rows, self.flags, self.stair = rows, flags | stair << STAIR_SHIFT, stair
+        self.views = []
 
     @staticmethod
     def band(n, keys, lo=-FAR, hi=FAR, **flags):
@@ -171,8 +208,60 @@ class Pattern:
         all_rows = np.zeros(batch * kv_heads * len(rows), dtype=ROWS)
         for i, (b, h, row) in enumerate((b, h, row) for b in range(batch) for h in range(kv_heads)
                                         for row in rows):
-            all_rows[i] = (b, h * group, h, *row, FIRST | LAST)
+            all_rows[i] = (b, h * group, h, *row,
+                           self.flags & (FIRST | LAST) | self.stair << RUN_STAIR_SHIFT)
         return all_rows, np.array(runs, dtype=RUN)
+
+
+class Dilated(Pattern):
+    """LongNet: branches (segment, rate); head h selects positions h mod rate of a segment. Keys of
+    several branches count as often. Rows are residues modulo the largest rate, a view each."""
+
+    def __init__(self, n, branches):
+        super().__init__([])
+        self.n, self.branches = n, branches
+        self.views = [(first, rate) for _, rate in branches for first in range(rate)]
+        assert len(self.views) <= 8
+
+    def head_rows(self, h):
+        """(view, q_row, q_count, runs) of one head; runs: (view, row, count)."""
+        period = max(rate for _, rate in self.branches)
+        segment = max(w for w, _ in self.branches)
+        shortest = min(w for w, _ in self.branches)
+        for start in range(0, self.n, shortest):
+            for residue in range(period):
+                runs = [(self.views.index((residue % rate, rate)), start // w * w // rate, w // rate)
+                        for w, rate in self.branches if residue % rate == h % rate]
+                assert segment % period == 0
+                yield (self.views.index((residue, period)), start // period, shortest // period,
+                       runs)
+
+    def arrays(self, batch, heads, kv_heads):
+        rows, runs = [], []
+        for b in range(batch):
+            for h in range(heads):
+                for view, q_row, count, keys in self.head_rows(h):
+                    rows.append((b, h, h * kv_heads // heads, q_row, count, len(runs), len(keys),
+                                 self.flags | view << VIEW_SHIFT))
+                    runs += [(v << RUN_VIEW_SHIFT | row, n, -FAR, FAR) for v, row, n in keys]
+        return np.array(rows, dtype=ROWS), np.array(runs, dtype=RUN)
+
+    def pairs(self):
+        """The mean of all heads."""
+        period = max(rate for _, rate in self.branches)
+        return sum(count * sum(n for _, _, n in keys) for h in range(period)
+                   for _, _, count, keys in self.head_rows(h)) // period
+
+    def counts(self, heads):
+        """How often each query of each head sees each key."""
+        seen = torch.zeros(heads, self.n, self.n)
+        i = torch.arange(self.n)
+        for h in range(heads):
+            for w, rate in self.branches:
+                on = i % rate == h % rate
+                same = (i[:, None] // w == i[None] // w) & on[:, None] & on[None]
+                seen[h] += same
+        return seen
 
 
 class Schedule:
@@ -219,33 +308,61 @@ class Schedule:
 
 
 class Kernel:
+    """A variant; or, by the name [f16-]table-DIM, the kernels of forward.cu, and with -backward or
+    -backward-o those of backward.cu, through the functions that the project calls."""
+
     def __init__(self, folder, name):
         self.name = name
-        self.library = ctypes.CDLL(f"{folder}/{name}.so")
+        table = "table" in name
+        self.library = ctypes.CDLL(f"{folder}/{'table' if table else name}.so")
         self.planner = ctypes.CDLL(f"{folder}/schedule.so")
-        self.shape = Shape()
-        self.library.lab_shape(ctypes.byref(self.shape))
-        self.workers = self.library.lab_workers()
-        self.backward_kernel = hasattr(self.library, "lab_backward")
-        self.launch = getattr(self.library,
-                              "lab_backward" if self.backward_kernel else "lab_forward")
-        self.launch.argtypes = [c_void_p, c_void_p]
         self.dtype = torch.float16 if name.startswith("f16") else torch.bfloat16
-        self.plans = {}
+        self.shape = Shape()
+        if table:
+            self.from_table(name)
+        else:
+            self.library.lab_shape(ctypes.byref(self.shape))
+            self.workers = self.library.lab_workers()
+            self.backward_kernel = hasattr(self.library, "lab_backward")
+            self.launch = getattr(self.library,
+                                  "lab_backward" if self.backward_kernel else "lab_forward")
+            self.launch.argtypes = [c_void_p, c_void_p]
+            self.views = name.endswith("v")
+            self.terms = self.library.lab_terms() if hasattr(self.library, "lab_terms") else 0
+
+    def from_table(self, name):
+        self.backward_kernel = "backward" in name
+        side = "backward" if self.backward_kernel else "forward"
+        self.needs = Needs(int(name.split("table-")[1].split("-")[0]),
+                           int(self.dtype == torch.float16), 4096 if "long" in name else 0,
+                           31 if "terms" in name else 0, int("views" in name),
+                           int(name.endswith("-o")))
+        self.views, self.terms = self.needs.views, self.needs.terms
+        workers = c_int()
+        error = getattr(self.library, f"ra__sm90_{side}_shape")(
+            ctypes.byref(self.needs), ctypes.byref(self.shape), ctypes.byref(workers))
+        if error:
+            raise RuntimeError(f"{name}: CUDA error {error}")
+        self.workers = workers.value
+        function = getattr(self.library, f"ra__sm90_{side}_launch")
+        function.argtypes = [c_void_p, c_void_p, c_void_p]
+        self.launch = lambda args, stream: function(args, ctypes.byref(self.needs), stream)
 
     def schedule(self, pattern, q, k, **options):
-        return Schedule(self, pattern, q.shape[0], q.shape[1], k.shape[1], **options)
+        schedule = Schedule(self, pattern, q.shape[0], q.shape[1], k.shape[1], **options)
+        schedule.views = (View * 8)(*(pattern.views or [(0, 1)]))
+        return schedule
 
-    def forward(self, schedule, q, k, v, out, lse, state=None):
+    def forward(self, schedule, q, k, v, out, lse, state=None, terms=None):
         """Launches. state: (m, l, acc), read or written as the flags of the pattern say."""
         m, l, acc = state or (None, None, None)
         data = lambda x: None if x is None else x.data_ptr()
-        args = Forward(Tensor.of(q), Tensor.of(k), Tensor.of(v), Tensor.of(out), Column.of(lse),
-                       Column.of(m), Column.of(l), Column.of(acc), q.shape[3] ** -0.5,
-                       data(schedule.items), data(schedule.runs), data(schedule.merges),
-                       data(schedule.queues), schedule.workers, schedule.merge_count,
-                       data(schedule.parts), data(schedule.failed))
-        self.start(args)
+        self.start(Forward(Tensor.of(q), Tensor.of(k), Tensor.of(v), Tensor.of(out), Column.of(lse),
+                           Column.of(m), Column.of(l), Column.of(acc), q.shape[3] ** -0.5,
+                           data(schedule.items), data(schedule.runs), data(schedule.merges),
+                           data(schedule.queues), schedule.workers, schedule.merge_count,
+                           data(schedule.parts), data(schedule.failed), terms or Terms(),
+                           schedule.views))
 
     def start(self, args):
         error = self.launch(ctypes.byref(args), torch.cuda.current_stream().cuda_stream)
@@ -255,11 +372,14 @@ class Kernel:
     def padded(self, rows):
         return -(-rows // self.shape.block_keys) * self.shape.block_keys
 
-    def backward(self, schedule, q, k, v, out, dout, lse, dq, dk, dv):
+    def backward(self, schedule, q, k, v, out, dout, lse, dq, dk, dv, terms=None, flags=FIRST | LAST,
+                 sums=(None, None), workspace=None):
+        """sums: dk and dv in f32, read or written as the flags of the pattern say. flags: of this
+        launch for the queries; launches of a ring share a workspace."""
         padded, heads = self.padded(q.shape[2]), q.shape[0] * q.shape[1]
         if not hasattr(schedule, "sums"):
-            schedule.sums = [torch.empty(heads * padded * x, device="cuda")
-                             for x in (1, 1, q.shape[3])]
+            schedule.sums = workspace or [torch.empty(heads * padded * x, device="cuda")
+                                          for x in (1, 1, q.shape[3])]
         data = lambda x: None if x is None else x.data_ptr()
         self.start(Backward(*(Tensor.of(x) for x in (q, k, v, out, dout, dq, dk, dv)),
                             Column.of(lse), q.shape[3] ** -0.5, data(schedule.items),
@@ -267,7 +387,8 @@ class Kernel:
                             schedule.workers, schedule.merge_count, padded,
                             *(data(x) for x in schedule.sums), data(schedule.parts),
                             data(schedule.ranks), data(schedule.rank_starts),
-                            data(schedule.turns)))
+                            data(schedule.turns), terms or Terms(), Column.of(sums[0]),
+                            Column.of(sums[1]), flags))
 
 
 def finish(what, seconds=8):

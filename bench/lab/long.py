@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lab import Kernel, Pattern, finish
+from lab import FAR, FIRST, LAST, Kernel, Pattern, finish
 
 
 def once(function):
@@ -33,6 +33,25 @@ def sampled_error(q, k, v, out, rows):
     return worst
 
 
+def ring_of(kernel, q, k, v, out, lse, ranks):
+    """All ranks of a ring on this GPU, one after the other: rank r folds the keys of rank r, then
+    of r - 1 and so on down to 0 (causal), a launch per hop, state in f32 in between."""
+    n = q.shape[2] // ranks
+    part = lambda x, r: x[:, :, r * n:(r + 1) * n]
+    state = (*(torch.empty(*q.shape[:2], n, device="cuda") for _ in range(2)),
+             torch.empty(*q.shape[:2], n, q.shape[3], device="cuda"))
+    hops = []
+    for rank in range(ranks):
+        for hop in range(rank + 1):
+            flags = (FIRST if hop == 0 else 0) | (LAST if hop == rank else 0)
+            pattern = Pattern.band(n, n, hi=0 if hop == 0 else FAR, flags=flags)
+            source = rank - hop
+            hops.append((kernel.schedule(pattern, part(q, rank), part(k, source), section=1),
+                         part(q, rank), part(k, source), part(v, source), part(out, rank),
+                         part(lse, rank), state))
+    return lambda: [kernel.forward(*x) for x in hops], out
+
+
 def million(kernel, n=1 << 20, heads=8):
     q, k, v = (torch.randn(1, heads, n, 128, device="cuda", dtype=torch.bfloat16) for _ in range(3))
     out, lse = torch.full_like(q, float("nan")), torch.empty(1, heads, n, device="cuda")
@@ -43,6 +62,12 @@ def million(kernel, n=1 << 20, heads=8):
     ours = lambda: kernel.forward(schedule, q, k, v, out, lse)
     times = [(once(rival), once(ours)) for _ in range(2)]
     error = sampled_error(q, k, v, out, [0, 1, n // 3, n - 2, n - 1])
+    ring, tell = ring_of(kernel, q, k, v, torch.full_like(q, float("nan")), lse, 4)
+    ringed = [(once(ours), once(ring)) for _ in range(2)]
+    same = sampled_error(q, k, v, tell, [0, 1, n // 3, n - 2, n - 1])
+    print(f"ring of 4 ranks, n {n}: {ringed[1][1]:.3f} s, one launch {ringed[1][0]:.3f} s, "
+          f"{ringed[1][1] / ringed[1][0]:.4f} (the first time {ringed[0][1] / ringed[0][0]:.4f}), "
+          f"error {same:.1e}, NaN {bool(tell.isnan().any())}", flush=True)
     print(f"causal n {n} {heads} heads d 128: cudnn {times[1][0]:.3f} s, {kernel.name} "
           f"{times[1][1]:.3f} s, {times[1][0] / times[1][1]:.3f} ({times[0][0] / times[0][1]:.3f} "
           f"the first time), error {error:.1e}, NaN {bool(out.isnan().any())}, "

@@ -4,6 +4,8 @@
   usage: measure.py FOLDER [--seconds S] [--rounds R] [--cases full,causal,...] [--n N] NAME...
          --hops P: full attention as P launches over a P-th of the keys each, with state in and out
          --jump:   scores jump by 2^1000 at the last block of every row, so that all is replayed
+         --flex:   FlexAttention takes cuDNN's place, with the mask of the case
+         --terms:  score terms for variants that have some
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data, forward or backward. A ratio is cuDNN's time over the variant's in the same round; printed are
@@ -12,13 +14,15 @@ Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or
 the ratio is to its full (no mask) rate per useful flop, marked with a star."""
 import argparse
 import json
+import os
 import time
 
 import torch
+import torch._functorch.config
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from lab import FIRST, LAST, Kernel, Pattern, Sensors, finish
+from lab import FIRST, LAST, Dilated, Kernel, Pattern, Sensors, Terms, finish
 
 CASES = {
     "full": lambda n: Pattern.band(n, n),
@@ -26,6 +30,15 @@ CASES = {
     "window": lambda n: Pattern.band(n, n, lo=-4095, hi=0),
     "blocks": lambda n: Pattern.blocks(n, 8),
     "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
+    "dilated": lambda n: Dilated(n, [(2048, 1), (4096, 2), (8192, 4)]),
+}
+
+MASKS = {
+    "full": None,
+    "causal": lambda b, h, q, k: q >= k,
+    "window": lambda b, h, q, k: (q >= k) & (q - k < 4096),
+    "blocks": lambda b, h, q, k: (q // 64 - k // 64).abs() <= 8,
+    "documents": lambda b, h, q, k: q // 2048 == k // 2048,
 }
 
 
@@ -68,8 +81,15 @@ class Race:
         self.flops = 4 * batch * heads * dim * self.pattern.pairs()
         self.cudnn_flops = (self.flops if case in ("full", "causal")
                             else 4 * batch * heads * dim * n * n)
+        self.flex = options.pop("flex")
+        self.terms = options.pop("terms")
+        if self.flex:
+            self.cudnn_flops = self.flops
         if kernels[0].backward_kernel:
             self.prepare_backward()
+        elif self.flex:
+            attend = self.flex_attention()
+            self.cudnn = lambda: attend(self.q, self.k, self.v)
         self.runners = {}
         for kernel in kernels:
             make = self.runner if hops == 1 else self.hopper
@@ -82,6 +102,7 @@ class Race:
         parts = []
         for i in range(hops):
             flags = (FIRST if i == 0 else 0) | (LAST if i == hops - 1 else 0)
+            if os.environ.get("NOSTATE"): flags = 3
             k, v = (x[:, :, i * n:(i + 1) * n].contiguous() for x in (self.k, self.v))
             pattern = Pattern.band(self.q.shape[2], n, flags=flags)
             parts.append((kernel.schedule(pattern, self.q, k, **options), k, v))
@@ -95,13 +116,38 @@ class Race:
         if kernel.backward_kernel:
             return self.backward_runner(kernel, options)
         schedule = kernel.schedule(self.pattern, self.q, self.k, **options)
-        return lambda: kernel.forward(schedule, self.q, self.k, self.v, self.out, self.lse)
+        terms = self.some_terms(kernel)
+        return lambda: kernel.forward(schedule, self.q, self.k, self.v, self.out, self.lse,
+                                      terms=terms)
+
+    def some_terms(self, kernel):
+        """Those of --terms that the kernel has."""
+        heads, n = self.heads, self.q.shape[2]
+        given = {"softcap": (1, lambda: dict(softcap=30.0)),
+                 "slopes": (2, lambda: dict(slopes=2.0 ** -torch.linspace(1, 8, heads).cuda())),
+                 "bias": (4, lambda: dict(bias=torch.randn(1, 1, n, n, device="cuda")
+                                          .expand(1, heads, n, n))),
+                 "dropout": (8, lambda: dict(drop=0.1, seed=7)),
+                 "sinks": (16, lambda: dict(sinks=torch.zeros(heads, device="cuda")))}
+        chosen = {}
+        for name in self.terms:
+            if kernel.terms & given[name][0]:
+                chosen |= given[name][1]()
+        return Terms.of(**chosen)
+
+    def flex_attention(self):
+        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+        mask, n = MASKS[self.case], self.q.shape[2]
+        blocks = mask and torch.compile(create_block_mask)(mask, None, None, n, n, device="cuda")
+        compiled = torch.compile(flex_attention)
+        return lambda q, k, v: compiled(q, k, v, block_mask=blocks)
 
     def backward_runner(self, kernel, options):
         padded = kernel.padded(self.q.shape[2])
         schedule = kernel.schedule(self.pattern, self.q, self.k, padded=padded, **options)
+        terms = self.some_terms(kernel)
         return lambda: kernel.backward(schedule, self.q, self.k, self.v, self.out, self.dout,
-                                       self.lse, *self.gradients)
+                                       self.lse, *self.gradients, terms=terms)
 
     def prepare_backward(self):
         """out and lse by cuDNN, and its backward pass as the rival."""
@@ -112,8 +158,10 @@ class Race:
         self.dout = torch.randn_like(self.q)
         self.gradients = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
         inputs = [x.detach().requires_grad_() for x in (self.q, self.k, self.v)]
+        torch._functorch.config.donated_buffer = False  # the graph is used again
         with torch.enable_grad():
-            out = F.scaled_dot_product_attention(*inputs, is_causal=causal)
+            out = (self.flex_attention()(*inputs) if self.flex
+                   else F.scaled_dot_product_attention(*inputs, is_causal=causal))
         self.cudnn = lambda: torch.autograd.grad(out, inputs, self.dout, retain_graph=True)
         self.flops, self.cudnn_flops = 2.5 * self.flops, 2.5 * self.cudnn_flops
 
@@ -123,6 +171,8 @@ class Race:
     def run(self, seconds, rounds, sensors):
         """Per name: lists of (ms, clock, power)."""
         times = {name: [] for name in ["cudnn", *self.runners]}
+        for _ in range(3):
+            self.cudnn()  # compiles
         timed(next(iter(self.runners.values())), 1, sensors)  # up to the power limit
         for _ in range(rounds):
             times["cudnn"].append(timed(self.cudnn, seconds, sensors))
@@ -133,17 +183,18 @@ class Race:
 
 def report(race, times, log):
     for name, rows in times.items():
+        shown = "flex" if race.flex and name == "cudnn" else name
         flops = race.cudnn_flops if name == "cudnn" else race.flops
         per_flop = [c[0] / race.cudnn_flops / (x[0] / flops) for c, x in zip(times["cudnn"], rows)]
         mean = lambda i: sum(x[i] for x in rows) / len(rows)
         star = "*" if race.cudnn_flops != race.flops else ""
-        row = dict(case=race.case, n=race.q.shape[2], dim=race.q.shape[3], name=name,
+        row = dict(case=race.case, n=race.q.shape[2], dim=race.q.shape[3], name=shown,
                    tflops=round(flops / mean(0) / 1e9, 1),
                    ratio=round(sum(per_flop) / len(rows), 4),
                    least=round(min(per_flop), 4), most=round(max(per_flop), 4), ms=mean(0),
                    mhz=round(mean(1)), watts=round(mean(2)))
         log.write(json.dumps(row) + "\n")
-        print(f"{race.case:9s} n {row['n']:6d} d {row['dim']:3d} {name:20s} {row['tflops']:6.1f} "
+        print(f"{race.case:9s} n {row['n']:6d} d {row['dim']:3d} {shown:20s} {row['tflops']:6.1f} "
               f"TFLOP/s  {row['ratio']:.3f}{star} ({row['least']:.3f}..{row['most']:.3f})  "
               f"{row['mhz']} MHz {row['watts']} W", flush=True)
 
@@ -159,13 +210,15 @@ def main():
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--section", type=int, default=4)
     parser.add_argument("--item-cost", type=int, default=2)
-    for switch in ("no-split", "rotate", "jump"):
+    for switch in ("no-split", "rotate", "jump", "flex"):
         parser.add_argument("--" + switch, action="store_true")
     parser.add_argument("--spread", type=int, default=0)
     parser.add_argument("--hops", type=int, default=1)
+    parser.add_argument("--terms", default="")
     given = parser.parse_args()
     options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split,
-                   rotate=given.rotate, spread=given.spread)
+                   rotate=given.rotate, spread=given.spread, flex=given.flex,
+                   terms=[x for x in given.terms.split(",") if x])
     torch.manual_seed(1)
     kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \
@@ -174,7 +227,7 @@ def main():
         for kind in sorted({kind_of(k) for k in kernels}):
             some = [k for k in kernels if kind_of(k) == kind]
             for case in given.cases.split(","):
-                race = Race(case, given.n, given.batch, some, options, given.hops, given.jump)
+                race = Race(case, given.n, given.batch, some, dict(options), given.hops, given.jump)
                 report(race, race.run(given.seconds, given.rounds, sensors), log)
     sensors.stop()
 

@@ -18,13 +18,22 @@
 #define LAB_CLUSTER 1
 #endif
 
+#ifndef LAB_TERMS
+#define LAB_TERMS 0
+#endif
+#ifndef LAB_VIEWS
+#define LAB_VIEWS 1
+#endif
+
 typedef sm90::Forward<LAB_TYPE, LAB_DIM, LAB_CONSUMERS, LAB_KEYS, LAB_STAGES, LAB_CLUSTER,
-                      LAB_TURNS, LAB_QREGS>
+                      LAB_TURNS, LAB_QREGS, LAB_TERMS, LAB_VIEWS>
     Kernel;
 
 extern "C" {
 
 void lab_shape(struct ra__sm90_shape *shape) { *shape = sm90::shape_of<Kernel>(); }
+
+int lab_terms(void) { return Kernel::TERMS; }
 
 int lab_workers(void) { return sm90::workers_of<Kernel>(); }
 

@@ -6,23 +6,74 @@ the GPU. A variant that hangs or crashes has failed; the others are still verifi
 import subprocess
 import sys
 
+import numpy as np
 import torch
 
-from lab import FAR, FIRST, LAST, Kernel, Pattern, finish
+from lab import FAR, FIRST, LAST, Dilated, Kernel, Pattern, Terms, finish
 
 torch.backends.cuda.matmul.allow_tf32 = False
 
 
-def reference(q, k, v, mask):
+def philox(seed, c0, c1, c2, c3):
+    """Philox4x32-10 of broadcast counters, as four words: src/core/philox.h."""
+    c = [np.asarray(x, dtype=np.uint64) for x in np.broadcast_arrays(c0, c1, c2, c3)]
+    low = np.uint64(0xFFFFFFFF)
+    for n in range(10):
+        k0 = np.uint64((seed + n * 0x9E3779B9) & 0xFFFFFFFF)
+        k1 = np.uint64(((seed >> 32) + n * 0xBB67AE85) & 0xFFFFFFFF)
+        a, b = c[0] * np.uint64(0xD2511F53), c[2] * np.uint64(0xCD9E8D57)
+        c = [(b >> np.uint64(32)) ^ c[1] ^ k0, b & low, (a >> np.uint64(32)) ^ c[3] ^ k1, a & low]
+    return c
+
+
+class Scores:
+    """Scores of all pairs in float64 with their terms, as core/terms.h defines them. mask: which
+    pairs there are, or how often each counts."""
+
+    def __init__(self, q, k, mask, terms=None):
+        group = q.shape[1] // k.shape[1]
+        self.k = k.double().repeat_interleave(group, 1)
+        x = q.double() @ self.k.transpose(2, 3) * q.shape[3] ** -0.5
+        self.derivative, self.kept, self.sinks = 1, 1, None
+        if terms:
+            x = self.apply(x, terms)
+        times = mask.to(x.device)
+        self.x = torch.where(times > 0, x + torch.log(times.double()), float("-inf"))
+        sums = self.x if self.sinks is None else torch.cat(
+            [self.x, self.sinks[None, :, None, None].expand(*x.shape[:3], 1)], -1)
+        self.lse = torch.logsumexp(sums, -1)
+        self.p = torch.exp(self.x - torch.where(self.lse.isinf(), 0, self.lse)[..., None])
+
+    def apply(self, x, terms):
+        slopes, sinks, bias = terms.kept
+        batch, heads, rows, keys = x.shape
+        query = terms.q_pos + np.arange(rows) * terms.q_step
+        key = terms.k_pos + np.arange(keys) * terms.k_step
+        if terms.softcap:
+            t = torch.tanh(x / terms.softcap)
+            self.derivative, x = 1 - t * t, terms.softcap * t
+        if slopes is not None:
+            away = torch.from_numpy(np.abs(query[:, None] - key[None])).to(x.device)
+            x = x - slopes.double()[None, :, None, None] * away
+        if bias is not None:
+            of = bias[..., torch.from_numpy(key).to(bias.device)]
+            x = x + (of.double() if of.dtype != torch.uint8 else
+                     torch.where(of > 0, 0.0, float("-inf")).double())
+        if terms.drop_below:
+            words = philox(terms.seed, key[None, None, None] // 4, query[None, None, :, None],
+                           np.arange(heads)[None, :, None, None],
+                           np.arange(batch)[:, None, None, None])
+            word = np.choose(np.broadcast_to(key % 4, x.shape), words)
+            self.kept = torch.from_numpy((word >= terms.drop_below) * float(terms.kept_scale)).to(x)
+        self.sinks = None if sinks is None else sinks.double()
+        return x
+
+
+def reference(q, k, v, mask, terms=None):
     """Rows that see nothing: out = 0, lse = -inf."""
-    group = q.shape[1] // k.shape[1]
-    k, v = (x.double().repeat_interleave(group, 1) for x in (k, v))
-    s = q.double() @ k.transpose(2, 3) * q.shape[3] ** -0.5
-    s.masked_fill_(~mask.to(s.device), float("-inf"))
-    lse = torch.logsumexp(s, -1)
-    p = torch.exp(s - torch.where(lse.isinf(), 0, lse)[..., None])
-    p.masked_fill_(~mask.to(s.device), 0)
-    return p @ v, lse
+    scores = Scores(q, k, mask, terms)
+    v = v.double().repeat_interleave(q.shape[1] // k.shape[1], 1)
+    return (scores.p * scores.kept) @ v, scores.lse
 
 
 def random(kernel, batch, heads, rows):
@@ -50,11 +101,12 @@ def compare(kernel, out, lse, want, want_lse, wide=1.0):
     return f"error {error:.1e}, worst {worst:.1e}, lse {off:.1e}"
 
 
-def check(kernel, pattern, q, k, v, wide=1.0, **options):
+def check(kernel, pattern, q, k, v, wide=1.0, terms=None, mask=None, **options):
     out, lse = poisoned(q)
-    kernel.forward(kernel.schedule(pattern, q, k, **options), q, k, v, out, lse)
+    kernel.forward(kernel.schedule(pattern, q, k, **options), q, k, v, out, lse, terms=terms)
     finish(f"{kernel.name}: {kernel.doing}")
-    want, want_lse = reference(q, k, v, pattern.mask(q.shape[2], k.shape[2]))
+    mask = pattern.mask(q.shape[2], k.shape[2]) if mask is None else mask
+    want, want_lse = reference(q, k, v, mask, terms)
     return compare(kernel, out, lse, want, want_lse, wide)
 
 
@@ -182,25 +234,83 @@ def nan_stays(kernel):
     return "" if good else f"{int(rows[:, :, :600].sum())} rows too many"
 
 
-def gradients(kernel, pattern, q, k, v, wide=1.0, **options):
-    """Backward of a pattern against float64; out and lse are the reference's."""
+def some_terms(kernel, q, keys):
+    """Each term that the kernel can do alone, and all of them together."""
+    heads, rows = q.shape[1], q.shape[2]
+    slopes = 2.0 ** -torch.arange(2, heads + 2, device="cuda").float()
+    sinks = torch.randn(heads, device="cuda") + 4
+    bias = torch.randn(q.shape[0], heads, rows, keys + 40, device="cuda")
+    bias[..., ::7] = float("-inf")
+    shown = (torch.rand(1, heads, rows, keys + 40, device="cuda") > 0.3).byte()
+    every = {"softcap": dict(softcap=1.5), "slopes": dict(slopes=slopes, q_pos=37),
+             "bias": dict(bias=bias, k_pos=7),
+             "mask": dict(bias=shown.expand(q.shape[0], -1, -1, -1)),
+             "dropout": dict(drop=0.3, seed=0x123456789ABC, q_pos=5, k_pos=1),
+             "dropout by 2": dict(drop=0.3, seed=7, q_pos=9, q_step=2, k_pos=3, k_step=2),
+             "dropout by 4": dict(drop=0.1, seed=7, k_pos=4),
+             "sinks": dict(sinks=sinks)}
+    every["all"] = dict(softcap=3.0, slopes=slopes, bias=bias, drop=0.2, seed=99, sinks=sinks)
+    can = kernel.terms | (16 if kernel.backward_kernel else 0)
+    made = {name: Terms.of(**x) for name, x in every.items()}
+    return {name: x for name, x in made.items() if not x.bits() & ~can}
+
+
+def with_terms(kernel):
+    """Every term, on careful and clean blocks, with parts, and over rows without keys."""
+    for rows, keys, hi in ((500, 500, 0), (300, 1000, FAR), (200, 150, -30)):
+        q, k, v = some(kernel, rows, keys)
+        for name, terms in some_terms(kernel, q, keys).items():
+            bad = check(kernel, Pattern.band(rows, keys, hi=hi), q, k, v, wide=8, terms=terms)
+            if bad:
+                return f"{name}, {rows} x {keys}: {bad}"
+    return ""
+
+
+def steep_slopes(kernel):
+    """Scores that grow by far more than the range of f32 over the keys of a row."""
+    if not kernel.terms & 2:
+        return ""
+    q, k, v = some(kernel, 1000, 1000)
+    terms = Terms.of(slopes=torch.tensor([3.0, 0.5, 20.0, 0.01], device="cuda"))
+    return check(kernel, Pattern.band(1000, 1000), q, k, v, wide=8, terms=terms)
+
+
+def dilated(kernel):
+    """Residues as views; keys that several branches see count as often."""
+    if not kernel.views:
+        return ""
+    for n, branches in ((1024, [(256, 1), (512, 2), (1024, 4)]), (768, [(256, 2), (768, 4)])):
+        q, k, v = some(kernel, n, n, 2, 4, 4)
+        pattern = Dilated(n, branches)
+        bad = check(kernel, pattern, q, k, v, mask=pattern.counts(4)[None])
+        if bad:
+            return f"{branches}: {bad}"
+    return ""
+
+
+def gradients(kernel, pattern, q, k, v, wide=1.0, terms=None, hops=1, **options):
+    """Backward of a pattern against float64; out and lse are the reference's. hops: a ring, keys in
+    so many parts; dk and dv of each part go through f32."""
     mask = pattern.mask(q.shape[2], k.shape[2])
-    out, lse = reference(q, k, v, mask)
-    dout = torch.randn_like(q)
-    o, g = out.to(q.dtype), dout.double()
     group = q.shape[1] // k.shape[1]
-    kk, vv = (x.double().repeat_interleave(group, 1) for x in (k, v))
-    scale = q.shape[3] ** -0.5
-    s = q.double() @ kk.transpose(2, 3) * scale
-    p = torch.exp(s - torch.where(lse.isinf(), 0, lse)[..., None])
-    p.masked_fill_(~mask.to(p.device), 0)
+    scores = Scores(q, k, mask, terms)
+    vv = v.double().repeat_interleave(group, 1)
+    weights = scores.p * scores.kept
+    o, lse = (weights @ vv).to(q.dtype), scores.lse
+    dout = torch.randn_like(q)
+    g = dout.double()
     delta = (o.double() * g).sum(-1, keepdim=True)
-    ds = p * (g @ vv.transpose(2, 3) - delta) * scale
+    ds = scores.p * (scores.kept * (g @ vv.transpose(2, 3)) - delta) * scores.derivative
+    ds = ds * q.shape[3] ** -0.5
     per_group = lambda x: x.unflatten(1, (-1, group)).sum(2)
-    want = (ds @ kk, per_group(ds.transpose(2, 3) @ q.double()), per_group(p.transpose(2, 3) @ g))
+    want = (ds @ scores.k, per_group(ds.transpose(2, 3) @ q.double()),
+            per_group(weights.transpose(2, 3) @ g))
     got = tuple(torch.full_like(x, float("nan")) for x in (q, k, v))
-    schedule = kernel.schedule(pattern, q, k, padded=kernel.padded(q.shape[2]), **options)
-    kernel.backward(schedule, q, k, v, o, dout, lse.float(), *got)
+    if hops == 1:
+        schedule = kernel.schedule(pattern, q, k, padded=kernel.padded(q.shape[2]), **options)
+        kernel.backward(schedule, q, k, v, o, dout, lse.float(), *got, terms=terms)
+    else:
+        ring_gradients(kernel, hops, q, k, v, o, dout, lse.float(), got, options)
     finish(f"{kernel.name}: {kernel.doing}")
     most = 1e-3 if kernel.dtype == torch.float16 else 6e-3
     said = []
@@ -209,6 +319,48 @@ def gradients(kernel, pattern, q, k, v, wide=1.0, **options):
         if not error < most * wide:
             said.append(f"{name} {error:.1e}, {int(x.isnan().any(-1).sum())} rows of NaN")
     return ", ".join(said)
+
+
+def ring_gradients(kernel, hops, q, k, v, out, dout, lse, got, options):
+    """Full attention: two ranks' queries, one after the other, over the keys of every hop; what the
+    first adds to dk and dv goes on to the second in f32."""
+    n, rows = k.shape[2] // hops, q.shape[2] // 2
+    sums = [torch.full(x.shape, float("nan"), device="cuda") for x in (k, v)]
+    for rank in range(2):
+        mine = [x[:, :, rank * rows:(rank + 1) * rows] for x in (q, out, dout, got[0])]
+        share = None
+        for hop in range(hops):
+            keys = [x[:, :, hop * n:(hop + 1) * n] for x in (k, v, got[1], got[2], *sums)]
+            pattern = Pattern.band(rows, n, flags=FIRST if rank == 0 else LAST)
+            schedule = kernel.schedule(pattern, mine[0], keys[0], padded=kernel.padded(rows),
+                                       **options)
+            flags = (FIRST if hop == 0 else 0) | (LAST if hop == hops - 1 else 0)
+            kernel.backward(schedule, mine[0], keys[0], keys[1], mine[1], mine[2],
+                            lse[:, :, rank * rows:(rank + 1) * rows], mine[3], keys[2], keys[3],
+                            flags=flags, sums=keys[4:], workspace=share)
+            share = schedule.sums
+            finish("hop")
+
+
+def backward_ring(kernel):
+    return (gradients(kernel, Pattern.band(800, 1200), *some(kernel, 800, 1200), hops=3) or
+            gradients(kernel, Pattern.band(6000, 300), *some(kernel, 6000, 300, 1, 2, 1), hops=2))
+
+
+def backward_terms(kernel):
+    for rows, keys, hi in ((500, 500, 0), (300, 600, FAR), (200, 150, -30)):
+        q, k, v = some(kernel, rows, keys)
+        for name, terms in some_terms(kernel, q, keys).items():
+            bad = gradients(kernel, Pattern.band(rows, keys, hi=hi), q, k, v, terms=terms, wide=1.5)
+            if bad:
+                return f"{name}, {rows} x {keys}: {bad}"
+    return ""
+
+
+def backward_blocks(kernel):
+    return (gradients(kernel, Pattern.blocks(1500, 3), *some(kernel, 1500, 1500)) or
+            gradients(kernel, Pattern([(0, 1500, [(0, 1500, -100, 33)])], stair=4),
+                      *some(kernel, 1500, 1500)))
 
 
 def backward_full(kernel):
@@ -272,9 +424,10 @@ def backward_same_bits(kernel):
 
 BACKWARD_CASES = [backward_full, backward_causal, backward_window, backward_documents,
                   backward_shared_out, backward_strided, backward_wide_scores,
-                  backward_same_bits]
+                  backward_same_bits, backward_blocks, backward_ring, backward_terms]
 CASES = [full, causal, causal_later, window, blocks, documents, runs, shared_out, not_shared_out,
-         strided, wide_scores, jumps, large_values, hops, nan_stays]
+         strided, wide_scores, jumps, large_values, hops, nan_stays, with_terms,
+         steep_slopes, dilated]
 
 
 def verify(folder, name):

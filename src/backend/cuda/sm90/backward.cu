@@ -8,7 +8,7 @@ namespace
 {
 
 struct kernel {
-    int dim, dtype, deterministic;
+    int dim, dtype, terms, deterministic;
     ra__sm90_shape (*shape)(void);
     int (*workers)(void);
     int (*launch)(const ra__sm90_backward &args, cudaStream_t stream);
@@ -18,25 +18,29 @@ template <class F> struct kernel kernel_of(int dtype)
 {
     return { F::DIM,
              dtype,
+             F::TERMS,
              F::ORDERED,
              sm90::backward_shape_of<F>,
              sm90::backward_workers_of<F>,
              sm90::launch_backward<F> };
 }
 
+/* The first one that can do all that is needed is taken. */
 const struct kernel kernels[] = {
-#define ROW(dim, queries, lag, ordered, staging)                                                   \
-    kernel_of<sm90::Backward<__nv_bfloat16, dim, queries, lag, ordered, staging>>(RA__SM90_BF16),  \
-        kernel_of<sm90::Backward<__half, dim, queries, lag, ordered, staging>>(RA__SM90_F16),
+#define ENTRY(...)                                                                                 \
+    kernel_of<sm90::Backward<__nv_bfloat16, __VA_ARGS__>>(RA__SM90_BF16),                          \
+        kernel_of<sm90::Backward<__half, __VA_ARGS__>>(RA__SM90_F16),
 #include "backend/cuda/sm90/backward.list"
-#undef ROW
+#undef ENTRY
 };
 
-const struct kernel *find(int dim, int dtype, int deterministic)
+const struct kernel *find(const struct ra__sm90_needs *needs)
 {
-    for (const struct kernel &row : kernels)
-        if (row.dim == dim && row.dtype == dtype && row.deterministic == !!deterministic)
-            return &row;
+    for (const struct kernel &entry : kernels)
+        if (entry.dim == needs->dim && entry.dtype == needs->dtype &&
+            entry.deterministic == !!needs->deterministic &&
+            !(needs->terms & ~RA__SM90_SINKS & ~entry.terms))
+            return &entry;
     return NULL;
 }
 
@@ -44,20 +48,20 @@ const struct kernel *find(int dim, int dtype, int deterministic)
 
 extern "C" {
 
-int ra__sm90_backward_shape(int dim, int dtype, int deterministic, struct ra__sm90_shape *shape,
+int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
                             int *workers)
 {
-    const struct kernel *kernel = find(dim, dtype, deterministic);
+    const struct kernel *kernel = find(needs);
     if (!kernel) return cudaErrorNotSupported;
     *shape = kernel->shape();
     *workers = kernel->workers();
     return *workers > 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-int ra__sm90_backward_launch(const struct ra__sm90_backward *args, int dim, int dtype,
-                             int deterministic, void *stream)
+int ra__sm90_backward_launch(const struct ra__sm90_backward *args,
+                             const struct ra__sm90_needs *needs, void *stream)
 {
-    const struct kernel *kernel = find(dim, dtype, deterministic);
+    const struct kernel *kernel = find(needs);
     return kernel ? kernel->launch(*args, (cudaStream_t)stream) : (int)cudaErrorNotSupported;
 }
 }

@@ -29,7 +29,8 @@ template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
     backward(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
              const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap dout,
-             const __grid_constant__ ra__sm90_backward args, const __grid_constant__ float to_log2)
+             const __grid_constant__ ra__sm90_backward args,
+             const __grid_constant__ struct factors by)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     const BackwardShared<F> shared = { shared_address(memory) };
@@ -48,7 +49,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
         }
     } else {
         registers_take<F::CONSUMER_REGISTERS>();
-        BackwardConsumer<F> consumer = { args, to_log2, shared, group - 1, 0, 0 };
+        BackwardConsumer<F> consumer = { args, by, shared, group - 1, 0, 0 };
         consumer.run();
     }
 }

@@ -10,7 +10,7 @@ namespace sm90
 
 template <class F> struct BackwardConsumer {
     const ra__sm90_backward &args;
-    const float &to_log2;
+    const struct factors &by;
     BackwardShared<F> shared;
     int index;      /* keys 64 index to 64 index + 63 of the item */
     unsigned block; /* blocks done so far: slots and phases follow from it */
@@ -19,6 +19,8 @@ template <class F> struct BackwardConsumer {
     typedef typename F::type T;
     static constexpr int N = F::QUERIES;
     static constexpr int DQ = F::HALF / 128; /* registers of dq */
+    static constexpr int SUMS = F::SUM_DIM / 2;
+    typedef typename bits_of<(N > 64)>::type bits; /* one per score */
 
     DEVICE int slot(void) const { return block & 1; }
     DEVICE uint32_t lap(void) const { return block >> 1 & 1; }
@@ -44,10 +46,10 @@ template <class F> struct BackwardConsumer {
     }
 
     /* sum (64 keys x DIM) += weights (registers) times Q or dO. */
-    DEVICE void issue_sums(float (&sum)[F::DIM / 2], const uint32_t (&weights)[N / 4],
-                           uint32_t queries) const
+    DEVICE void issue_sums(float (&sum)[SUMS], const uint32_t (&weights)[N / 4], uint32_t queries,
+                           int walk) const
     {
-        const uint64_t b = matrix_at(queries, N * 128);
+        const uint64_t b = matrix_at(queries + walk * (F::SUM_DIM / 64) * N * 128, N * 128);
         wgmma_fence();
 #pragma unroll
         for (int step = 0; step < N / 16; step++)
@@ -55,11 +57,12 @@ template <class F> struct BackwardConsumer {
         wgmma_commit();
     }
 
-    /* Our half of dq, transposed: 64 columns of K, times dS; of all queries where DIM is 128, of
-     * half of them where it is 64. */
-    DEVICE void issue_dq(float (&dq)[DQ], int from) const
+    /* Our half of dq, transposed: 64 columns of K, times dS; of half of the queries where
+     * DIM is 64, else of all of them. */
+    DEVICE void issue_dq(float (&dq)[DQ], int from, int walk) const
     {
-        const int panel = F::PANELS == 2 ? index : 0, row = F::PANELS == 2 ? 0 : index * (N / 2);
+        const int panel = F::PANELS > 1 ? 2 * walk + index : 0;
+        const int row = F::PANELS > 1 ? 0 : index * (N / 2);
         const uint64_t a = matrix_at(shared.k() + panel * F::KEYS * 128, F::KEYS * 128);
         const uint64_t b = matrix_at(shared.ds(from) + row * 128, 0);
         wgmma_fence();
@@ -82,32 +85,132 @@ template <class F> struct BackwardConsumer {
             const float2 of = shared_load2(lse + 32 * j);
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], to_log2, -(i & 1 ? of.y : of.x)));
+                s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], by.to_log2, -(i & 1 ? of.y : of.x)));
         }
     }
 
-    /* 0 where a query does not see a key. */
-    DEVICE void hide(float (&s)[N / 2], int4 band, int key_count) const
+    DEVICE int thread_key(void) const
     {
         const int thread = thread_in_group();
-        const int key = 64 * index + 16 * (thread >> 5) + ((thread & 31) >> 2);
-        const int column = 2 * (thread & 3);
+        return 64 * index + 16 * (thread >> 5) + ((thread & 31) >> 2);
+    }
+
+    /* The columns of a block that see our i-th key: from x on, y of them. */
+    DEVICE int2 columns(int4 band, int i) const
+    {
+        const uint32_t item = shared.item(items & 1);
+        const int key = thread_key() + 8 * i;
+        const int2 range = columns_of(band, key, shared_load(item + 28));
+        const int count = key < shared_load(item + 12) ? max(0, range.y - range.x + 1) : 0;
+        return make_int2(range.x, count);
+    }
+
+    /* 0 where a query does not see a key. */
+    DEVICE void hide(float (&s)[N / 2], int4 band) const
+    {
+        const int column = 2 * (thread_in_group() & 3);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            const int from = max(band.x + key + 8 * i, band.z);
-            const int to = min(band.y + key + 8 * i, band.w - 1);
-            const unsigned width = key + 8 * i < key_count ? max(0, to - from + 1) : 0;
+            const int2 seen = columns(band, i);
 #pragma unroll
             for (int j = 0; j < N / 8; j++)
 #pragma unroll
                 for (int c = 0; c < 2; c++)
-                    if ((unsigned)(column - from + 8 * j + c) >= width) s[4 * j + 2 * i + c] = 0;
+                    if ((unsigned)(column - seen.x + 8 * j + c) >= (unsigned)seen.y)
+                        s[4 * j + 2 * i + c] = 0;
         }
+    }
+
+    /* With score terms: P, packed for dv, and P times the derivative of the score. `kept`: what
+     * dropout keeps. */
+    DEVICE void weigh_terms(float (&s)[N / 2], uint32_t (&p)[N / 4], uint32_t entry,
+                            bits kept) const
+    {
+        const int4 who = shared_load4(shared.item(items & 1)), what = shared_load4(entry + 16);
+        const int column = 2 * (thread_in_group() & 3), q_row = what.y + column;
+        const uint32_t lse = shared.lse(slot()) + column * 4;
+        int2 seen[2];
+        struct term_row of[2];
+        float away[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            seen[i] = columns(shared_load4(entry), i);
+            const int64_t key = key_position(args.terms, who.z + thread_key() + 8 * i);
+            of[i] = term_row_of<F::TERMS>(args.terms, who.x, what.z, q_row, key);
+            away[i] = (float)(key - query_position(args.terms, q_row));
+        }
+#pragma unroll
+        for (int j = 0; j < N / 8; j++) {
+            const float2 minus = shared_load2(lse + 32 * j);
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                float weights[2];
+#pragma unroll
+                for (int c = 0; c < 2; c++) {
+                    const int at = 4 * j + 2 * i + c, q = 8 * j + c;
+                    const bool visible = (unsigned)(column - seen[i].x + q) < (unsigned)seen[i].y;
+                    const float more = addend<F::TERMS>(
+                        args.terms, of[i], fmaf(-(float)args.terms.q_step, (float)q, away[i]),
+                        q * args.terms.bias_row_stride, visible);
+                    float derivative;
+                    const float x = capped<F::TERMS>(by, s[at], &derivative) + more;
+                    const bool hidden = !visible || more == -INFINITY;
+                    const float weight = hidden ? 0 : exp2_fast(x - (c ? minus.y : minus.x));
+                    weights[c] = factor(kept, at) * weight;
+                    s[at] = weight * derivative;
+                }
+                p[2 * j + i] = pack<T>(weights[0], weights[1]);
+            }
+            asm volatile("" ::: "memory"); /* loads of a bias are not all moved to the top */
+        }
+    }
+
+    /* What dropout multiplies the weight in register `at` with. */
+    DEVICE float factor(bits kept, int at) const
+    {
+        if constexpr (F::TERMS & RA__SM90_DROPOUT)
+            return args.terms.drop_below ? (kept >> at & 1 ? args.terms.kept_scale : 0.f) : 1.f;
+        return 1.f;
+    }
+
+    DEVICE bits kept_bits(uint32_t entry) const
+    {
+        bits kept = 0;
+        if constexpr (F::TERMS & RA__SM90_DROPOUT) {
+            if (!args.terms.drop_below) return 0;
+            const ra__sm90_terms &terms = args.terms;
+            const int4 who = shared_load4(shared.item(items & 1)), what = shared_load4(entry + 16);
+            const int64_t key = key_position(terms, who.z + thread_key());
+            const int64_t query = query_position(terms, what.y + 2 * (thread_in_group() & 3));
+            if (key_position(terms, who.z) % 4 == 0 && terms.k_step == 1) {
+                /* Four lanes share four keys: each draws for one key row and one query. */
+                const int lane = lane_of(), mine = lane >> 2 & 3;
+#pragma unroll 1
+                for (int j = 0; j < N / 8; j++) {
+                    const unsigned four =
+                        kept_four(terms, who.x, what.z, query + (8 * j + (mine & 1)) * terms.q_step,
+                                  key + (mine >> 1) * 8);
+#pragma unroll
+                    for (int i = 0; i < 4; i++)
+                        kept |= (bits)(__shfl_sync(ALL_LANES, four, (lane & ~12) | i << 2) >>
+                                           mine & 1)
+                                << (4 * j + i);
+                }
+                return kept;
+            }
+#pragma unroll 1
+            for (int i = 0; i < N / 2; i++) /* one at a time: registers are short */
+                kept |= (bits)kept_one(terms, who.x, what.z,
+                                       query + (i / 4 * 8 + i % 2) * terms.q_step,
+                                       key + i / 2 % 2 * 8 * terms.k_step)
+                        << i;
+        }
+        return kept;
     }
 
     /* dS = P (dP - delta), in the type of K. */
     DEVICE void differentiate(uint32_t (&ds)[N / 4], const float (&s)[N / 2],
-                              const float (&dp)[N / 2]) const
+                              const float (&dp)[N / 2], bits kept) const
     {
         const uint32_t delta = shared.delta(slot()) + (thread_in_group() & 3) * 8;
 #pragma unroll
@@ -115,8 +218,10 @@ template <class F> struct BackwardConsumer {
             const float2 of = shared_load2(delta + 32 * j);
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                ds[2 * j + i] = pack<T>(s[4 * j + 2 * i] * (dp[4 * j + 2 * i] - of.x),
-                                        s[4 * j + 2 * i + 1] * (dp[4 * j + 2 * i + 1] - of.y));
+                ds[2 * j + i] = pack<T>(
+                    s[4 * j + 2 * i] * (factor(kept, 4 * j + 2 * i) * dp[4 * j + 2 * i] - of.x),
+                    s[4 * j + 2 * i + 1] *
+                        (factor(kept, 4 * j + 2 * i + 1) * dp[4 * j + 2 * i + 1] - of.y));
         }
     }
 
@@ -151,7 +256,7 @@ template <class F> struct BackwardConsumer {
 
     /* One block of queries. DO_DQ: also dq, of this block or of the one before it. */
     template <bool DO_DQ>
-    DEVICE int step(float (&dk)[F::DIM / 2], float (&dv)[F::DIM / 2], int current)
+    DEVICE int step(float (&dk)[SUMS], float (&dv)[SUMS], int current, int walk)
     {
         float s[N / 2], dp[N / 2], dq[DQ];
         uint32_t p[N / 4], ds[N / 4];
@@ -161,31 +266,35 @@ template <class F> struct BackwardConsumer {
         barrier_wait(shared.do_full(slot()), lap());
         issue_scores(dp, shared.v(), shared.dout(slot()));
         const int next = uniform(shared_load(entry + 16));
+        const bits kept = kept_bits(entry);
         wgmma_wait<1>();
         hold(s);
-        weigh(s);
-        if (current == BLOCK_CAREFUL)
-            hide(s, shared_load4(entry), shared_load(shared.item(items & 1) + 12));
+        if constexpr (F::TERMS) {
+            weigh_terms(s, p, entry, kept);
+        } else {
+            weigh(s);
+            if (current == BLOCK_CAREFUL) hide(s, shared_load4(entry));
 #pragma unroll
-        for (int i = 0; i < N / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+            for (int i = 0; i < N / 4; i++) p[i] = pack<T>(s[2 * i], s[2 * i + 1]);
+        }
         hold(p);
         wgmma_wait<0>();
         hold(dp);
-        differentiate(ds, s, dp);
+        differentiate(ds, s, dp, kept);
         hold(ds);
-        issue_sums(dv, p, shared.dout(slot()));
+        issue_sums(dv, p, shared.dout(slot()), walk);
         share(ds);
         const unsigned of = F::LAG ? block - 1 : block;
         if constexpr (DO_DQ) {
             wait_ds(of);
-            issue_dq(dq, of & 1);
+            issue_dq(dq, of & 1, walk);
             wgmma_wait<1>();
         } else {
             wgmma_wait<0>();
         }
         hold(p);
         arrive(shared.do_empty(slot()));
-        issue_sums(dk, ds, shared.q(slot()));
+        issue_sums(dk, ds, shared.q(slot()), walk);
         if constexpr (DO_DQ) {
             wgmma_wait<1>();
             hold(dq);
@@ -199,37 +308,93 @@ template <class F> struct BackwardConsumer {
         return next;
     }
 
-    DEVICE void last_dq(void) const
+    DEVICE void last_dq(int walk) const
     {
         float dq[DQ];
         const unsigned of = block - 1;
         wait_ds(of);
-        issue_dq(dq, of & 1);
+        issue_dq(dq, of & 1, walk);
         wgmma_wait<0>();
         hold(dq);
         arrive(shared.ds_empty(of & 1));
         stage(dq, of);
     }
 
-    DEVICE void store(const float (&dk)[F::DIM / 2], const float (&dv)[F::DIM / 2]) const
+    /* Sums of two rows to memory in f32, or from there into `x`, which is scaled first. */
+    DEVICE void store_sums(const float (&x)[SUMS], float scale, float *to, int64_t stride,
+                           int left) const
+    {
+#pragma unroll
+        for (int i = 0; i < SUMS / 2; i++)
+            if (8 * (i & 1) < left)
+                __stcg((float2 *)(to + (i & 1) * 8 * stride + i / 2 * 8),
+                       make_float2(x[2 * i] * scale, x[2 * i + 1] * scale));
+    }
+    DEVICE void add_sums(float (&x)[SUMS], float scale, const float *from, int64_t stride,
+                         int left) const
+    {
+#pragma unroll
+        for (int i = 0; i < SUMS / 2; i++) {
+            float2 sum = make_float2(0, 0);
+            if (8 * (i & 1) < left)
+                sum = __ldcg((const float2 *)(from + (i & 1) * 8 * stride + i / 2 * 8));
+            x[2 * i] = fmaf(x[2 * i], scale, sum.x);
+            x[2 * i + 1] = fmaf(x[2 * i + 1], scale, sum.y);
+        }
+    }
+
+    /* dk or dv of an item: in the type of K, or with the sums that travel with the keys. */
+    DEVICE void store_one(float (&x)[SUMS], float scale, ra__sm90_tensor to,
+                          const ra__sm90_column &sums, int4 who, int flags, int walk) const
+    {
+        const int key = thread_key(), kv_head = (int)((uint32_t)who.y >> 16), left = who.w - key;
+        if (uniform(flags & (RA__SM90_FIRST | RA__SM90_LAST)) != (RA__SM90_FIRST | RA__SM90_LAST)) {
+            float *at = sums.data + who.x * sums.batch_stride + kv_head * sums.head_stride +
+                        (who.z + key) * sums.row_stride + walk * F::SUM_DIM +
+                        2 * (thread_in_group() & 3);
+            if (!uniform(flags & RA__SM90_FIRST)) {
+                add_sums(x, scale, at, sums.row_stride, left);
+                scale = 1;
+            }
+            if (!uniform(flags & RA__SM90_LAST)) {
+                store_sums(x, scale, at, sums.row_stride, left);
+                return;
+            }
+        }
+        to.data = (T *)to.data + walk * F::SUM_DIM;
+        store_rows<T>(x, scale, scale, to, who.x, kv_head, who.z + key, left);
+    }
+
+    DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], int walk) const
     {
         const int4 who = shared_load4(shared.item(items & 1));
         const int4 what = shared_load4(shared.item(items & 1) + 16);
-        const int thread = thread_in_group();
-        const int key = 64 * index + 16 * (thread >> 5) + ((thread & 31) >> 2);
-        const int kv_head = (int)((uint32_t)who.y >> 16), left = who.w - key;
         if (uniform(what.z) < 0) {
-            store_rows<T>(dk, args.scale, args.scale, args.dk, who.x, kv_head, who.z + key, left);
-            store_rows<T>(dv, 1.f, 1.f, args.dv, who.x, kv_head, who.z + key, left);
+            store_one(dk, args.scale, args.dk, args.dk_sum, who, what.w, walk);
+            store_one(dv, 1.f, args.dv, args.dv_sum, who, what.w, walk);
             return;
         }
-        float *to = args.parts + (size_t)what.z * F::PART_FLOATS + key * 2 * F::DIM +
-                    2 * (thread & 3);
+        float *to = args.parts + (size_t)what.z * F::PART_FLOATS + thread_key() * 2 * F::DIM +
+                    walk * F::SUM_DIM + 2 * (thread_in_group() & 3);
+        store_sums(dk, args.scale, to, 2 * F::DIM, F::KEYS);
+        store_sums(dv, 1.f, to + F::DIM, 2 * F::DIM, F::KEYS);
+    }
+
+    DEVICE void walk_queries(float (&dk)[SUMS], float (&dv)[SUMS], int walk)
+    {
 #pragma unroll
-        for (int i = 0; i < F::DIM / 4; i++) {
-            const int at = (i & 1) * 16 * F::DIM + i / 2 * 8;
-            *(float2 *)(to + at) = make_float2(dk[2 * i] * args.scale, dk[2 * i + 1] * args.scale);
-            *(float2 *)(to + at + F::DIM) = make_float2(dv[2 * i], dv[2 * i + 1]);
+        for (int i = 0; i < SUMS; i++) dk[i] = dv[i] = 0;
+        int code = uniform(shared_load(shared.item(items & 1) + 20));
+        if constexpr (F::LAG) {
+            if (code != BLOCK_END) {
+                code = step<false>(dk, dv, code, walk);
+#pragma unroll 1
+                while (code != BLOCK_END) code = step<true>(dk, dv, code, walk);
+                last_dq(walk);
+            }
+        } else {
+#pragma unroll 1
+            while (code != BLOCK_END) code = step<true>(dk, dv, code, walk);
         }
     }
 
@@ -239,25 +404,15 @@ template <class F> struct BackwardConsumer {
             barrier_wait(shared.k_full(), items & 1);
             if (uniform(shared_load(shared.item(items & 1) + 28)) & BACKWARD_QUIT) return;
             barrier_wait(shared.v_full(), items & 1);
-            float dk[F::DIM / 2], dv[F::DIM / 2];
-#pragma unroll
-            for (int i = 0; i < F::DIM / 2; i++) dk[i] = dv[i] = 0;
-            int code = uniform(shared_load(shared.item(items & 1) + 20));
-            if constexpr (F::LAG) {
-                if (code != BLOCK_END) {
-                    code = step<false>(dk, dv, code);
+            float dk[SUMS], dv[SUMS];
 #pragma unroll 1
-                    while (code != BLOCK_END) code = step<true>(dk, dv, code);
-                    last_dq();
-                }
-            } else {
-#pragma unroll 1
-                while (code != BLOCK_END) code = step<true>(dk, dv, code);
+            for (int walk = 0; walk < F::WALKS; walk++) {
+                walk_queries(dk, dv, walk);
+                if (walk == F::WALKS - 1) arrive(shared.kv_empty());
+                hold(dk);
+                hold(dv);
+                store(dk, dv, walk);
             }
-            arrive(shared.kv_empty());
-            hold(dk);
-            hold(dv);
-            store(dk, dv);
         }
     }
 };

@@ -64,17 +64,23 @@ __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_b
     const int tiles = args.padded_rows / F::QUERIES, tile = blockIdx.x % tiles;
     const int head = blockIdx.x / tiles % args.dq.heads, batch = blockIdx.x / tiles / args.dq.heads;
     const int half = threadIdx.x >> 7, thread = threadIdx.x & 127, lane = thread & 31;
-    const float4 *from = (const float4 *)(args.dq_sum + ((size_t)blockIdx.x * 2 + half) * F::HALF) +
-                         thread;
 #pragma unroll
-    for (int i = 0; i < F::HALF / 512; i++) {
-        const float4 x = __ldcs(from + i * 128);
-        const int column = 16 * (thread >> 5) + (lane >> 2) + (F::PANELS == 2 ? 64 * half : 0);
-        const int row = 8 * i + 2 * (lane & 3) + (F::PANELS == 2 ? 0 : half * (F::QUERIES / 2));
-        rows[row][column] = (T)(x.x * args.scale);
-        rows[row + 1][column] = (T)(x.y * args.scale);
-        rows[row][column + 8] = (T)(x.z * args.scale);
-        rows[row + 1][column + 8] = (T)(x.w * args.scale);
+    for (int walk = 0; walk < F::WALKS; walk++) {
+        const float4 *from =
+            (const float4 *)(args.dq_sum +
+                             (((size_t)blockIdx.x * F::WALKS + walk) * 2 + half) * F::HALF) +
+            thread;
+#pragma unroll
+        for (int i = 0; i < F::HALF / 512; i++) {
+            const float4 x = __ldcs(from + i * 128);
+            const int column = 16 * (thread >> 5) + (lane >> 2) +
+                               (F::PANELS > 1 ? 64 * (2 * walk + half) : 0);
+            const int row = 8 * i + 2 * (lane & 3) + (F::PANELS > 1 ? 0 : half * (F::QUERIES / 2));
+            rows[row][column] = (T)(x.x * args.scale);
+            rows[row + 1][column] = (T)(x.y * args.scale);
+            rows[row][column + 8] = (T)(x.z * args.scale);
+            rows[row + 1][column + 8] = (T)(x.w * args.scale);
+        }
     }
     __syncthreads();
     for (int i = threadIdx.x; i < F::QUERIES * F::DIM / 8; i += 256) {
@@ -103,10 +109,16 @@ __global__ void __launch_bounds__(256) merge_keys(const __grid_constant__ ra__sm
             sum.y += x.y;
         }
         const ra__sm90_tensor &out = column < F::DIM ? args.dk : args.dv;
-        const int kv_head = merge.head / (args.q.heads / out.heads);
+        const ra__sm90_column &sums = column < F::DIM ? args.dk_sum : args.dv_sum;
+        const int kv_head = merge.head / (args.q.heads / out.heads), row = merge.q_row + key;
+        float2 *travelling = (float2 *)(sums.data + merge.batch * sums.batch_stride +
+                                        kv_head * sums.head_stride + row * sums.row_stride +
+                                        column % F::DIM);
+        if (!(merge.flags & RA__SM90_FIRST)) sum.x += travelling->x, sum.y += travelling->y;
         T *to = (T *)out.data + merge.batch * out.batch_stride + kv_head * out.head_stride +
-                (merge.q_row + key) * out.row_stride + column % F::DIM;
-        *(uint32_t *)to = pack<T>(sum.x, sum.y);
+                row * out.row_stride + column % F::DIM;
+        if (merge.flags & RA__SM90_LAST) *(uint32_t *)to = pack<T>(sum.x, sum.y);
+        else *travelling = sum;
     }
 }
 

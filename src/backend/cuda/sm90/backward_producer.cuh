@@ -20,10 +20,19 @@ template <class F> DEVICE int4 band_of(int4 run, int tile)
     return make_int4(run.z - offset, run.w - offset, -offset, run.y - offset);
 }
 
-template <class F> DEVICE int backward_code_of(int4 band, int key_count)
+/* The columns of a block that see key `key` of the item: [x, y]. Queries may go in stairs. */
+DEVICE int2 columns_of(int4 band, int key, int flags)
 {
-    const bool clean = band.x + F::KEYS - 1 <= 0 && band.y >= F::QUERIES - 1 && band.z <= 0 &&
-                       band.w >= F::QUERIES && key_count >= F::KEYS;
+    const int mask = (1 << (flags >> RA__SM90_RUN_STAIR_SHIFT & RA__SM90_STAIR_MASK)) - 1;
+    const int from = ((band.x + key - band.z + mask) & ~mask) + band.z;
+    const int to = ((band.y + key - band.z) | mask) + band.z;
+    return make_int2(max(from, band.z), min(to, band.w - 1));
+}
+
+template <class F> DEVICE int backward_code_of(int4 band, int key_count, int flags)
+{
+    const bool clean = columns_of(band, F::KEYS - 1, flags).x <= 0 &&
+                       columns_of(band, 0, flags).y >= F::QUERIES - 1 && key_count >= F::KEYS;
     return clean ? BLOCK_CLEAN : BLOCK_CAREFUL;
 }
 
@@ -55,7 +64,7 @@ template <class F> struct BackwardLoader {
         barrier_wait(shared.q_empty(slot), lap ^ 1);
         if (lane_of() == 0) {
             shared_store(shared.entry(slot, lap), band);
-            shared_store(shared.entry(slot, lap) + 16, make_int4(next, 0, 0, 0));
+            shared_store(shared.entry(slot, lap) + 16, make_int4(next, from.row, from.head, 0));
             load_half(shared.q(slot), shared.lse(slot), maps.q, args.lse2, shared.q_full(slot),
                       from, tile0 + tile);
         }
@@ -80,7 +89,7 @@ template <class F> struct BackwardLoader {
             if (++tile > last_tile<F>(run) && ++r < what.x + what.y)
                 tile = first_tile<F>(__ldg(runs + r));
             if (r < what.x + what.y)
-                next = backward_code_of<F>(band_of<F>(__ldg(runs + r), tile), who.w);
+                next = backward_code_of<F>(band_of<F>(__ldg(runs + r), tile), who.w, what.w);
             load_block(who.x, head, now, tile0, band, next);
         }
     }
@@ -113,10 +122,10 @@ template <class F> struct BackwardLoader {
             int4 told = what;
             if (what.y) {
                 const int4 run = __ldg((const int4 *)args.runs + what.x);
-                told.y = backward_code_of<F>(band_of<F>(run, first_tile<F>(run)), who.w);
+                told.y = backward_code_of<F>(band_of<F>(run, first_tile<F>(run)), who.w, what.w);
             }
             send(who, told);
-            load_blocks(who, what);
+            for (int walk = 0; walk < F::WALKS; walk++) load_blocks(who, what);
         }
         send(make_int4(0, 0, 0, 0), make_int4(0, 0, 0, BACKWARD_QUIT));
     }
@@ -144,7 +153,7 @@ template <class F> struct DqAdder {
             for (int r = what.x; r < what.x + what.y; r++)
                 blocks += last_tile<F>(__ldg(runs + r)) - first_tile<F>(__ldg(runs + r)) + 1;
         }
-        return blocks;
+        return blocks * F::WALKS;
     }
 
     /* The buffer that block i goes through is free for it. */
@@ -153,14 +162,14 @@ template <class F> struct DqAdder {
         if (i < total) named_arrive(staging_empty(consumer, i % F::STAGING), STAGING_THREADS);
     }
 
-    DEVICE void add(int tile)
+    DEVICE void add(int tile, int walk)
     {
         const int buffer = done % F::STAGING;
         named_sync(staging_full(consumer, buffer), STAGING_THREADS);
         int32_t *turn = args.turns + 2 * (size_t)tile + consumer;
         if (lane_of() == 0) {
             if constexpr (F::ORDERED) turn_wait(turn, __ldg(rank++));
-            add_out(args.dq_sum + ((size_t)tile * 2 + consumer) * F::HALF,
+            add_out(args.dq_sum + (((size_t)tile * F::WALKS + walk) * 2 + consumer) * F::HALF,
                     shared.dq(consumer, buffer), F::HALF * 4);
             add_out_read();
         }
@@ -186,11 +195,12 @@ template <class F> struct DqAdder {
             const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
             const int head = who.x * args.q.heads + (who.y & 0xFFFF);
             const int tile0 = head * (args.padded_rows / F::QUERIES);
-            for (int r = what.x; r < what.x + what.y; r++) {
-                const int4 run = __ldg(runs + r);
-                for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++)
-                    add(tile0 + tile);
-            }
+            for (int walk = 0; walk < F::WALKS; walk++)
+                for (int r = what.x; r < what.x + what.y; r++) {
+                    const int4 run = __ldg(runs + r);
+                    for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++)
+                        add(tile0 + tile, walk);
+                }
         }
         if (lane_of() == 0) add_out_done();
     }

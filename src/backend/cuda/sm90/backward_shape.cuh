@@ -4,18 +4,24 @@
 #ifndef RA__SM90_BACKWARD_SHAPE_CUH
 #define RA__SM90_BACKWARD_SHAPE_CUH
 
-#include "backend/cuda/sm90/tile.cuh"
+#include "backend/cuda/sm90/terms.cuh"
 
 namespace sm90
 {
 
-template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_> struct Backward {
+template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_, int TERMS_ = 0>
+struct Backward {
     typedef T type;
     static constexpr int DIM = DIM_;
     static constexpr int QUERIES = QUERIES_; /* in a block */
     static constexpr bool LAG = LAG_;
     static constexpr bool ORDERED = ORDERED_; /* adds to dq in a fixed order: the same bits */
     static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
+    static constexpr int TERMS = TERMS_;      /* enum ra__sm90_term: those it can do */
+    /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no more.
+     * With dim 256 an item's queries are walked over twice. */
+    static constexpr int SUM_DIM = DIM < 128 ? DIM : 128;
+    static constexpr int WALKS = DIM / SUM_DIM;
     static constexpr int KEYS = 128;          /* of an item */
     static constexpr int STAGES = 2;          /* of Q, of dO, of dS */
     static constexpr int PANELS = DIM / 64;
@@ -23,7 +29,7 @@ template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING
     static constexpr int KEY_BYTES = KEYS * DIM * 2;
     static constexpr int QUERY_BYTES = QUERIES * DIM * 2;
     static constexpr int DS_BYTES = KEYS * QUERIES * 2;
-    static constexpr int HALF = QUERIES * DIM / 2; /* floats of dq per consumer */
+    static constexpr int HALF = QUERIES * SUM_DIM / 2; /* floats of dq per consumer and walk */
     static constexpr int COLUMN_BYTES = (QUERIES * 4 + 127) / 128 * 128; /* of lse2, delta */
     static constexpr int PART_FLOATS = KEYS * DIM * 2;
     static constexpr int CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24;

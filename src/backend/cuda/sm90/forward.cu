@@ -8,7 +8,7 @@ namespace
 {
 
 struct kernel {
-    int dim, dtype;
+    int dim, dtype, terms, views;
     int rows; /* the fewest queries of a head that it pays for */
     ra__sm90_shape (*shape)(void);
     int (*workers)(void);
@@ -17,26 +17,31 @@ struct kernel {
 
 template <class F> struct kernel kernel_of(int dtype, int rows)
 {
-    return { F::DIM, dtype, rows, sm90::shape_of<F>, sm90::workers_of<F>, sm90::launch<F> };
+    return { F::DIM,
+             dtype,
+             F::TERMS,
+             F::VIEWS > 1,
+             rows,
+             sm90::shape_of<F>,
+             sm90::workers_of<F>,
+             sm90::launch<F> };
 }
 
-/* The first row that fits is taken. */
+/* The first one that can do all that is needed is taken. */
 const struct kernel kernels[] = {
-#define ROW(dim, consumers, keys, stages, cluster, turns, q_registers, rows)                       \
-    kernel_of<                                                                                     \
-        sm90::Forward<__nv_bfloat16, dim, consumers, keys, stages, cluster, turns, q_registers>>(  \
-        RA__SM90_BF16, rows),                                                                      \
-        kernel_of<                                                                                 \
-            sm90::Forward<__half, dim, consumers, keys, stages, cluster, turns, q_registers>>(     \
-            RA__SM90_F16, rows),
+#define ENTRY(rows, ...)                                                                           \
+    kernel_of<sm90::Forward<__nv_bfloat16, __VA_ARGS__>>(RA__SM90_BF16, rows),                     \
+        kernel_of<sm90::Forward<__half, __VA_ARGS__>>(RA__SM90_F16, rows),
 #include "backend/cuda/sm90/forward.list"
-#undef ROW
+#undef ENTRY
 };
 
-const struct kernel *find(int dim, int dtype, int rows)
+const struct kernel *find(const struct ra__sm90_needs *needs)
 {
-    for (const struct kernel &row : kernels)
-        if (row.dim == dim && row.dtype == dtype && rows >= row.rows) return &row;
+    for (const struct kernel &entry : kernels)
+        if (entry.dim == needs->dim && entry.dtype == needs->dtype && needs->rows >= entry.rows &&
+            entry.views >= !!needs->views && !(needs->terms & ~entry.terms))
+            return &entry;
     return NULL;
 }
 
@@ -44,19 +49,20 @@ const struct kernel *find(int dim, int dtype, int rows)
 
 extern "C" {
 
-int ra__sm90_forward_shape(int dim, int dtype, int rows, struct ra__sm90_shape *shape, int *workers)
+int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
+                           int *workers)
 {
-    const struct kernel *kernel = find(dim, dtype, rows);
+    const struct kernel *kernel = find(needs);
     if (!kernel) return cudaErrorNotSupported;
     *shape = kernel->shape();
     *workers = kernel->workers();
     return *workers > 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
-int ra__sm90_forward_launch(const struct ra__sm90_forward *args, int dim, int dtype, int rows,
+int ra__sm90_forward_launch(const struct ra__sm90_forward *args, const struct ra__sm90_needs *needs,
                             void *stream)
 {
-    const struct kernel *kernel = find(dim, dtype, rows);
+    const struct kernel *kernel = find(needs);
     return kernel ? kernel->launch(*args, (cudaStream_t)stream) : (int)cudaErrorNotSupported;
 }
 }

@@ -33,21 +33,21 @@ namespace sm90
 
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
-    forward(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
-            const __grid_constant__ CUtensorMap v, const __grid_constant__ ra__sm90_forward args,
-            const __grid_constant__ float to_log2)
+    forward(const __grid_constant__ Maps<F> maps, const __grid_constant__ ra__sm90_forward args,
+            const __grid_constant__ struct factors by)
 {
     extern __shared__ __align__(1024) uint8_t memory[];
     const Shared<F> shared = { shared_address(memory) };
     const int group = __shfl_sync(ALL_LANES, threadIdx.x >> 7, 0);
     if (threadIdx.x == 0) shared_init<F>(shared);
     everyone_sync<F::CLUSTER>();
+    kernel_follow();
     if (group == 0) {
-        registers_give<F::PRODUCER_REGISTERS>();
-        produce<F>(args, shared, { &q, &k, &v });
+        if constexpr (F::CONSUMERS > 1) registers_give<F::PRODUCER_REGISTERS>();
+        produce<F>(args, shared, maps);
     } else {
-        registers_take<F::CONSUMER_REGISTERS>();
-        consume<F>(args, to_log2, shared, cluster_rank<F::CLUSTER>(), group - 1);
+        if constexpr (F::CONSUMERS > 1) registers_take<F::CONSUMER_REGISTERS>();
+        consume<F>(args, by, shared, cluster_rank<F::CLUSTER>(), group - 1);
     }
 }
 
@@ -57,6 +57,7 @@ __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_fo
 {
     enum { PER_LANE = F::DIM / 32 };
     typedef typename F::type T;
+    kernel_follow();
     const int rows = F::ROWS * F::CLUSTER, lane = threadIdx.x & 31;
     const int task = blockIdx.x * 8 + (threadIdx.x >> 5), row = task % rows;
     const ra__sm90_merge merge = args.merges[task / rows];
@@ -71,18 +72,24 @@ __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_fo
         l += f * first.l[at];
         for (int j = 0; j < PER_LANE; j++) o[j] += f * first.acc[at + PER_LANE * lane + j];
     }
-    const int q_row = merge.q_row + row;
     if (!(merge.flags & RA__SM90_LAST)) {
-        const struct place to = state_place(args, merge.batch, merge.head, q_row);
+        const struct place to = state_place<F>(args, merge.flags, merge.batch, merge.head,
+                                               merge.q_row + row);
         for (int j = 0; j < PER_LANE; j++) to.acc[PER_LANE * lane + j] = o[j];
         if (lane == 0) *to.m = m, *to.l = l;
         return;
     }
+    float f = 1;
+    if constexpr (F::TERMS & RA__SM90_SINKS)
+        if (args.terms.sinks) fold_sink(args.terms.sinks[merge.head] * LOG2_E, m, l, f);
+    const struct ra__sm90_view view = view_in<F>(args, merge.flags);
+    const int q_row = view.first + (merge.q_row + row) * view.step;
     const ra__sm90_tensor &out = args.out;
     T *to = (T *)out.data + merge.batch * out.batch_stride + merge.head * out.head_stride +
-            q_row * out.row_stride + PER_LANE * lane;
-    const float f = l > 0 ? 1.f / l : l;
-    for (int j = 0; j < PER_LANE; j += 2) *(uint32_t *)(to + j) = pack<T>(o[j] * f, o[j + 1] * f);
+            q_row * out.row_stride;
+    f = l > 0 ? f / l : l;
+    for (int j = 0; j < PER_LANE; j += 2)
+        *(uint32_t *)(to + column_at(PER_LANE * lane + j)) = pack<T>(o[j] * f, o[j + 1] * f);
     if (lane == 0) store_lse(args.lse, merge.batch, merge.head, q_row, m, l);
 }
 

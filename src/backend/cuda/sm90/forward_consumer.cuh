@@ -11,7 +11,7 @@ namespace sm90
 
 template <class F> struct Consumer {
     const ra__sm90_forward &args;
-    const float &to_log2; /* what turns q.k into units of log2; stays in constant memory */
+    const struct factors &by;
     Shared<F> shared;
     int rank, index; /* index: of the warpgroup among the consumers of the CTA */
     struct ring k, v;
@@ -87,6 +87,43 @@ template <class F> struct Consumer {
     DEVICE uint64_t k_matrix(void) const { return matrix_at(shared.k(k.slot), 0); }
     DEVICE uint64_t v_matrix(void) const { return matrix_at(shared.v(v.slot), F::KEYS * 128); }
 
+    /* What q.k is multiplied with in the softmax; score terms have done it already. */
+    DEVICE float to_log2(void) const { return F::PAIR_TERMS ? 1.f : by.to_log2; }
+
+    DEVICE struct block_place place(uint32_t entry) const
+    {
+        const int4 who = shared_load4(shared.item(index, lap));
+        return { who.x, who.y & 0xFFFF, who.z + thread_row(), who.z + who.w - 1,
+                 shared_load(entry + 16) };
+    }
+
+    /* Score terms, where there are some; and the band, where not all rows see all keys. */
+    DEVICE void see_all(State<F> &x, uint32_t entry) const
+    {
+        if constexpr (F::PAIR_TERMS)
+            apply_terms<F, false>(x, args.terms, by, place(entry), make_int4(0, 0, 0, 0), 0, 0);
+    }
+    DEVICE void see_some(State<F> &x, uint32_t entry) const
+    {
+        if constexpr (F::PAIR_TERMS)
+            apply_terms<F, true>(x, args.terms, by, place(entry), shared_load4(entry), thread_row(),
+                                 item_flags());
+        else hide<F>(x, shared_load4(entry), thread_row(), item_flags());
+    }
+
+    /* Dropout, on weights whose sum is taken already. */
+    DEVICE uint64_t kept(uint32_t entry) const
+    {
+        if constexpr (F::TERMS & RA__SM90_DROPOUT)
+            if (args.terms.drop_below) return kept_bits<F>(args.terms, place(entry));
+        return ~(uint64_t)0;
+    }
+    DEVICE void drop(State<F> &x, uint64_t kept) const
+    {
+        if constexpr (F::TERMS & RA__SM90_DROPOUT)
+            if (args.terms.drop_below) drop_weights<F>(x, kept, args.terms.kept_scale);
+    }
+
     /* The first block, or the first after one that was skipped: no values are pending. */
     DEVICE int first_block(State<F> &x)
     {
@@ -101,8 +138,9 @@ template <class F> struct Consumer {
         wgmma_wait<0>();
         hold(x.s);
         release_keys();
-        hide<F>(x, shared_load4(entry), thread_row(), item_flags());
-        if (fold_careful<F>(x, to_log2)) scale_sums<F>(x);
+        see_some(x, entry);
+        if (fold_careful<F>(x, to_log2())) scale_sums<F>(x);
+        drop(x, kept(entry));
         pack_weights<F>(x);
         return wary<F>(x, next);
     }
@@ -128,18 +166,21 @@ template <class F> struct Consumer {
         release_keys();
         bool rescale;
         if (current == CODE_CAREFUL) {
-            hide<F>(x, shared_load4(entry), thread_row(), item_flags());
-            rescale = fold_careful<F>(x, to_log2);
+            see_some(x, entry);
+            rescale = fold_careful<F>(x, to_log2());
             next = wary<F>(x, next);
         } else {
-            rescale = fold_free<F>(x, to_log2);
+            see_all(x, entry);
+            rescale = fold_free<F>(x, to_log2());
         }
         hold(x.s);
+        const uint64_t kept_now = kept(entry);
         wgmma_wait<0>();
         hold(x.o);
         hold(x.p);
         release_values();
         if (rescale) scale_sums<F>(x);
+        drop(x, kept_now);
         pack_weights<F>(x);
         return next;
     }
@@ -183,7 +224,8 @@ template <class F> struct Consumer {
         if (flags & RA__SM90_FIRST) return;
         const int4 who = shared_load4(shared.item(index, lap));
         const int row = thread_row();
-        load_state<F>(x, state_place(args, who.x, who.y & 0xFFFF, who.z + row), who.w - row);
+        load_state<F>(x, state_place<F>(args, flags, who.x, who.y & 0xFFFF, who.z + row),
+                      who.w - row);
     }
 
     /* Marks overflow for a second pass. Says whether the warp's rows are to be written. */
@@ -211,14 +253,20 @@ template <class F> struct Consumer {
         if (what.z >= 0) {
             store_state<F>(x, part_place<F>(args, what.z, row), rows_left);
         } else if (!(what.w & RA__SM90_LAST)) {
-            store_state<F>(x, state_place(args, batch, head, who.z + row), rows_left);
+            store_state<F>(x, state_place<F>(args, what.w, batch, head, who.z + row), rows_left);
         } else {
-            store_out<F>(x, args.out, batch, head, who.z + row, rows_left);
-            if ((thread_in_group() & 3) == 0) {
-                if (rows_left > 0) store_lse(args.lse, batch, head, who.z + row, x.m0, x.l0);
-                if (rows_left > 8) store_lse(args.lse, batch, head, who.z + row + 8, x.m1, x.l1);
-            }
+            if constexpr (F::TERMS & RA__SM90_SINKS) sink(x, head);
+            store_out<F>(x, args, what.w, batch, head, who.z + row, rows_left);
         }
+    }
+
+    DEVICE void sink(State<F> &x, int head) const
+    {
+        if (!args.terms.sinks) return;
+        const float logit = __ldg(args.terms.sinks + head) * LOG2_E;
+        fold_sink(logit, x.m0, x.l0, x.f0);
+        fold_sink(logit, x.m1, x.l1, x.f1);
+        scale_sums<F>(x);
     }
 
     DEVICE void pass(void)
@@ -238,10 +286,10 @@ template <class F> struct Consumer {
 };
 
 template <class F>
-DEVICE void consume(const ra__sm90_forward &args, const float &to_log2, Shared<F> shared, int rank,
-                    int index)
+DEVICE void consume(const ra__sm90_forward &args, const struct factors &by, Shared<F> shared,
+                    int rank, int index)
 {
-    Consumer<F> consumer = { args, to_log2, shared, rank, index, { 0, 0 }, { 0, 0 }, 0 };
+    Consumer<F> consumer = { args, by, shared, rank, index, { 0, 0 }, { 0, 0 }, 0 };
     if constexpr (F::TURNS)
         if (index == F::CONSUMERS - 1) named_arrive(1, 256); /* the first turn */
     for (int replay = 0; replay < 2; replay++) {

@@ -9,14 +9,10 @@
 namespace sm90
 {
 
-struct maps {
-    const CUtensorMap *q, *k, *v;
-};
-
 template <class F> struct Producer {
     const ra__sm90_forward &args;
     Shared<F> shared;
-    struct maps maps;
+    const Maps<F> &maps;
 
     /* Read anew at each use: producers have few registers. */
     DEVICE int rank(void) const { return cluster_rank<F::CLUSTER>(); }
@@ -39,6 +35,16 @@ struct block {
     int row, lo, hi, limit;
 };
 
+/* Where a row of a run is: its view, and the row in it. */
+template <class F> DEVICE int view_of(int row)
+{
+    return F::VIEWS > 1 ? row >> RA__SM90_RUN_VIEW_SHIFT : 0;
+}
+template <class F> DEVICE int row_of(int row)
+{
+    return F::VIEWS > 1 ? row & ((1 << RA__SM90_RUN_VIEW_SHIFT) - 1) : row;
+}
+
 /* Blocks of a run are folded from its end; `left` is how many come after the first. */
 template <class F> DEVICE struct block last_block(int4 run, int *left)
 {
@@ -55,7 +61,7 @@ struct rows {
 
 template <class F> DEVICE struct rows rows_of(int4 who, int4 what, int rank, bool replay)
 {
-    const int row = (rank * F::CONSUMERS + lane_of()) * 64, stair = what.w >> RA__SM90_STAIR_SHIFT;
+    const int row = (rank * F::CONSUMERS + lane_of()) * 64, stair = stair_in(what.w);
     return { stair_of(row, stair), stair_of(row + 63, stair), row < who.w, replay };
 }
 
@@ -94,11 +100,14 @@ template <class F> struct KeyProducer : Producer<F> {
     {
         barrier_wait(this->shared.k_empty(at.slot), at.lap ^ 1);
         if (lane_of() == 0) {
-            shared_store(this->shared.entry(at.slot, at.lap),
-                         make_int4(block.lo, block.hi, block.limit, codes));
+            const uint32_t entry = this->shared.entry(at.slot, at.lap);
+            shared_store(entry, make_int4(block.lo, block.hi, block.limit, codes));
+            if constexpr (F::PAIR_TERMS) shared_store(entry + 16, make_int4(from.row, 0, 0, 0));
             const uint32_t full = this->shared.k_full(at.slot);
             barrier_expect(full, F::BLOCK_BYTES);
-            load_block<F>(this->shared.k(at.slot), this->maps.k, full, from, this->rank());
+            const CUtensorMap *map = this->maps.k + view_of<F>(from.row);
+            from.row = row_of<F>(from.row);
+            load_block<F>(this->shared.k(at.slot), map, full, from, this->rank());
         }
         ring_step<F::STAGES>(at);
     }
@@ -111,7 +120,9 @@ template <class F> struct KeyProducer : Producer<F> {
         if (lane_of() == 0) {
             const uint32_t full = this->shared.v_full(to.slot);
             barrier_expect(full, F::BLOCK_BYTES);
-            load_block<F>(this->shared.v(to.slot), this->maps.v, full, from, this->rank());
+            const CUtensorMap *map = this->maps.v + view_of<F>(from.row);
+            from.row = row_of<F>(from.row);
+            load_block<F>(this->shared.v(to.slot), map, full, from, this->rank());
         }
     }
 
@@ -169,17 +180,33 @@ template <class F> struct QueryProducer : Producer<F> {
             }
             barrier_expect(this->shared.q_full(i), F::Q_BYTES);
             const int row = who.z + (this->rank() * F::CONSUMERS + i) * 64;
-            copy_in(this->shared.q(i), this->maps.q, this->shared.q_full(i),
+            const CUtensorMap *map = this->maps.q + (F::VIEWS > 1 ? what.w >> RA__SM90_VIEW_SHIFT : 0);
+            copy_in(this->shared.q(i), map, this->shared.q_full(i),
                     { 0, row, 0, who.y & 0xFFFF, who.x });
         }
         lap ^= 1;
     }
 
+    /* The state that item `index` starts from, towards the L2 cache. */
+    DEVICE void prefetch_state(int index) const
+    {
+        const int4 *items = (const int4 *)this->args.items;
+        const int4 who = __ldg(items + 2 * index);
+        if (F::VIEWS > 1 || __ldg(&items[2 * index + 1].w) & RA__SM90_FIRST) return;
+        const ra__sm90_column &acc = this->args.acc;
+        const int row = this->rank() * F::ROWS;
+        const float *from = acc.data + who.x * acc.batch_stride +
+                            (who.y & 0xFFFF) * acc.head_stride + (who.z + row) * acc.row_stride;
+        const int lines = min(F::ROWS, who.w - row) * (F::DIM / 32);
+        for (int i = lane_of(); i < lines; i += 32)
+            memory_prefetch(from + i / (F::DIM / 32) * acc.row_stride + i % (F::DIM / 32) * 32);
+    }
+
     DEVICE void pass(bool replay)
     {
         const int end = this->args.queues[this->worker() + 1];
-        int i = this->next_item(this->args.queues[this->worker()], replay);
-        for (; i < end; i = this->next_item(i + 1, replay)) {
+        int next, i = this->next_item(this->args.queues[this->worker()], replay);
+        for (; i < end; i = next) {
             const int4 who = __ldg((const int4 *)this->args.items + 2 * i);
             int4 what = __ldg((const int4 *)this->args.items + 2 * i + 1);
             /* Consumers read no runs: they are told what the first block is to them, and which
@@ -193,13 +220,15 @@ template <class F> struct QueryProducer : Producer<F> {
             what.x = i;
             if (replay) what.w |= ITEM_REPLAY;
             send(who, what);
+            next = this->next_item(i + 1, replay);
+            if (next < end) prefetch_state(next);
         }
         send(make_int4(0, 0, 0, 0), make_int4(0, 0, 0, ITEM_QUIT));
     }
 };
 
 template <class F>
-DEVICE void produce(const ra__sm90_forward &args, Shared<F> shared, struct maps maps)
+DEVICE void produce(const ra__sm90_forward &args, Shared<F> shared, const Maps<F> &maps)
 {
     const int warp = __shfl_sync(ALL_LANES, threadIdx.x >> 5, 0);
     KeyProducer<F> keys = { { args, shared, maps }, { 0, 0 } };

@@ -26,12 +26,20 @@ DEVICE int code_of(int codes, int consumer)
 /* Bands may go in stairs: rows are rounded down to a multiple of a power of two. */
 DEVICE int stair_of(int row, int stair) { return row & -1 << stair; }
 
+DEVICE int stair_in(int flags) { return flags >> RA__SM90_STAIR_SHIFT & RA__SM90_STAIR_MASK; }
+
 /* Flags of an item on its way to the consumers, besides enum ra__sm90_flag. */
 enum { ITEM_REPLAY = 4, ITEM_QUIT = 8 };
 
+/* What q.k is multiplied with: to be in units of log2; to be the argument of exp2 in tanh. And the
+ * softcap in units of log2. They stay in constant memory. */
+struct factors {
+    float to_log2, to_tanh, cap;
+};
+
 /* One kernel: its tile and how it is fed. */
 template <class T, int DIM_, int CONSUMERS_, int KEYS_, int STAGES_, int CLUSTER_, bool TURNS_,
-          bool Q_REGISTERS_>
+          bool Q_REGISTERS_, int TERMS_ = 0, int VIEWS_ = 1>
 struct Forward {
     typedef T type;
     static constexpr int DIM = DIM_;
@@ -41,6 +49,12 @@ struct Forward {
     static constexpr int CLUSTER = CLUSTER_;
     static constexpr bool TURNS = TURNS_;             /* consumers issue products in turns */
     static constexpr bool Q_REGISTERS = Q_REGISTERS_; /* queries stay in registers */
+    static constexpr int TERMS = TERMS_;              /* enum ra__sm90_term: those it can do */
+    static constexpr int VIEWS = VIEWS_;              /* 1: none */
+
+    /* Terms that change scores or weights: consumers need to know which keys a block has. */
+    static constexpr bool PAIR_TERMS = TERMS & ~RA__SM90_SINKS;
+    static constexpr int ENTRY_BYTES = PAIR_TERMS ? 32 : 16;
 
     static constexpr int ROWS = 64 * CONSUMERS;
     static constexpr int PANELS = DIM / 64;
@@ -50,21 +64,26 @@ struct Forward {
     static constexpr int BLOCK_BYTES = KEYS * DIM * 2;
     static constexpr int PART_FLOATS = ROWS * CLUSTER * (DIM + 2);
     /* Registers of a thread after the exchange; their sum is what the launch allocates. */
-    static constexpr int CONSUMER_REGISTERS = CONSUMERS == 2 ? 232 : CONSUMERS == 3 ? 160 : 112;
-    static constexpr int PRODUCER_REGISTERS = CONSUMERS == 2 ? 40 : 32;
+    static constexpr int CONSUMER_REGISTERS = CONSUMERS <= 2 ? 232 : CONSUMERS == 3 ? 160 : 112;
+    static constexpr int PRODUCER_REGISTERS = CONSUMERS <= 2 ? 40 : 32;
     /* The largest sum of weights of a lane in one block that is taken without scaling down. For
      * f16, whose largest number is 65,504, it keeps every weight in range. */
     static constexpr float LIMIT = is_bf16<T>::value ? 1.0995e12f : 16384.f;
 };
 
-/* Where things lie in shared memory. */
+/* Tensor maps of a launch, one per view. */
+template <class F> struct Maps {
+    CUtensorMap q[F::VIEWS], k[F::VIEWS], v[F::VIEWS];
+};
+
+/* Where things are stored in shared memory. */
 template <class F> struct Shared {
     uint32_t base;
 
     static constexpr int K = F::CONSUMERS * F::Q_BYTES;
     static constexpr int V = K + F::STAGES * F::BLOCK_BYTES;
     static constexpr int ENTRIES = V + F::STAGES * F::BLOCK_BYTES;
-    static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * 16;
+    static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * F::ENTRY_BYTES;
     static constexpr int BARRIERS = ITEMS + 2 * F::CONSUMERS * 32;
     static constexpr int FAILED = BARRIERS + (2 * F::CONSUMERS + 4 * F::STAGES) * 8;
     static constexpr int BYTES = FAILED + 16;
@@ -75,7 +94,7 @@ template <class F> struct Shared {
     /* Twice as many entries as slots: an entry outlives the block it came with. */
     DEVICE uint32_t entry(int slot, uint32_t lap) const
     {
-        return base + ENTRIES + (slot + lap * F::STAGES) * 16;
+        return base + ENTRIES + (slot + lap * F::STAGES) * F::ENTRY_BYTES;
     }
     DEVICE uint32_t item(int consumer, uint32_t lap) const
     {

@@ -15,52 +15,84 @@ template <class F> ra__sm90_shape shape_of(void)
              F::THREADS, Shared<F>::BYTES,     F::PART_FLOATS, F::WARPS };
 }
 
-template <class F>
-cudaLaunchConfig_t config_of(int workers, cudaStream_t stream, cudaLaunchAttribute *cluster)
+/* A launch that may start before the kernel before it in the stream has ended, and waits for that
+ * itself (kernel_follow). */
+struct launch_config {
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config;
+
+    launch_config(int ctas, int threads, int shared_bytes, int cluster, cudaStream_t stream)
+        : attributes(), config()
+    {
+        attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[0].val.programmaticStreamSerializationAllowed = 1;
+        attributes[1].id = cudaLaunchAttributeClusterDimension;
+        attributes[1].val.clusterDim.x = cluster;
+        attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+        config.gridDim = dim3(ctas);
+        config.blockDim = dim3(threads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream;
+        config.attrs = attributes;
+        config.numAttrs = 2;
+    }
+};
+
+template <class F> launch_config config_of(int workers, cudaStream_t stream)
 {
-    cluster->id = cudaLaunchAttributeClusterDimension;
-    cluster->val.clusterDim.x = F::CLUSTER;
-    cluster->val.clusterDim.y = cluster->val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(workers * F::CLUSTER);
-    config.blockDim = dim3(F::THREADS);
-    config.dynamicSmemBytes = Shared<F>::BYTES;
-    config.stream = stream;
-    config.attrs = cluster;
-    config.numAttrs = 1;
-    return config;
+    return launch_config(workers * F::CLUSTER, F::THREADS, Shared<F>::BYTES, F::CLUSTER, stream);
 }
 
 /* How many workers run at the same time on this GPU; 0 on errors. */
 template <class F> int workers_of(void)
 {
-    cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t config = config_of<F>(1, NULL, &cluster);
+    const launch_config config = config_of<F>(1, NULL);
     int workers = 0;
     if (cudaFuncSetAttribute(forward<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              Shared<F>::BYTES) != cudaSuccess ||
-        cudaOccupancyMaxActiveClusters(&workers, forward<F>, &config) != cudaSuccess)
+        cudaOccupancyMaxActiveClusters(&workers, forward<F>, &config.config) != cudaSuccess)
         return 0;
     return workers;
+}
+
+/* The rows of a tensor that a view has. */
+inline ra__sm90_tensor seen_by(ra__sm90_tensor x, struct ra__sm90_view view)
+{
+    x.data = (char *)x.data + 2 * view.first * x.row_stride;
+    x.rows = (x.rows - view.first + view.step - 1) / view.step;
+    x.row_stride *= view.step;
+    return x;
+}
+
+template <class F> int make_maps(Maps<F> *maps, const ra__sm90_forward &args)
+{
+    const int shared_rows = F::CLUSTER > 1 && F::PANELS == 1 ? F::KEYS / F::CLUSTER : F::KEYS;
+    const int shared_panels = F::PANELS > 1 ? F::PANELS / F::CLUSTER : 1;
+    int error = 0;
+    for (int i = 0; i < F::VIEWS && !error; i++) {
+        const struct ra__sm90_view all = { 0, 1 };
+        const struct ra__sm90_view view = F::VIEWS > 1 && args.views[i].step ? args.views[i] : all;
+        error = make_map<F>(&maps->q[i], seen_by(args.q, view), 64, F::PANELS);
+        if (!error)
+            error = make_map<F>(&maps->k[i], seen_by(args.k, view), shared_rows, shared_panels);
+        if (!error)
+            error = make_map<F>(&maps->v[i], seen_by(args.v, view), shared_rows, shared_panels);
+    }
+    return error;
 }
 
 /* A CUDA error, or 0. workers_of must have been called once for this device. */
 template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
 {
-    CUtensorMap q, k, v;
-    const int shared_rows = F::CLUSTER > 1 && F::PANELS == 1 ? F::KEYS / F::CLUSTER : F::KEYS;
-    const int shared_panels = F::PANELS > 1 ? F::PANELS / F::CLUSTER : 1;
-    int error = make_map<F>(&q, args.q, 64, F::PANELS);
-    if (!error) error = make_map<F>(&k, args.k, shared_rows, shared_panels);
-    if (!error) error = make_map<F>(&v, args.v, shared_rows, shared_panels);
+    Maps<F> maps;
+    int error = make_maps<F>(&maps, args);
     if (error) return error;
-    cudaLaunchAttribute cluster;
-    cudaLaunchConfig_t config = config_of<F>(args.workers, stream, &cluster);
-    error = cudaLaunchKernelEx(&config, forward<F>, q, k, v, args,
-                               args.scale * 1.4426950408889634f);
+    const launch_config config = config_of<F>(args.workers, stream);
+    error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args,
+                               factors_of(args.scale, args.terms));
     if (error || args.merge_count == 0) return error;
-    merge<F><<<args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, stream>>>(args);
-    return cudaGetLastError();
+    const launch_config after(args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, 1, stream);
+    return cudaLaunchKernelEx(&after.config, merge<F>, args);
 }
 
 } // namespace sm90

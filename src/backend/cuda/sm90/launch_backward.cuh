@@ -41,11 +41,15 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
     if (error) return error;
     const int heads = args.q.batch * args.q.heads, per_cta = 256 / (F::DIM / 8);
     const int64_t rows = (int64_t)heads * args.padded_rows;
-    prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
+    if (args.flags & RA__SM90_FIRST)
+        prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
+    else if (F::ORDERED)
+        cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES), stream);
     backward<F><<<args.workers, F::THREADS, BackwardShared<F>::BYTES, stream>>>(
-        q, k, v, dout, args, args.scale * 1.4426950408889634f);
+        q, k, v, dout, args, factors_of(args.scale, args.terms));
     if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
-    finish<F><<<(unsigned)(rows / F::QUERIES), 256, 0, stream>>>(args);
+    if (args.flags & RA__SM90_LAST)
+        finish<F><<<(unsigned)(rows / F::QUERIES), 256, 0, stream>>>(args);
     return cudaGetLastError();
 }
 

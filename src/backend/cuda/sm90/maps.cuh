@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maps.cuh - tensor maps for the copy engine, made on the host. */
+/* maps.cuh - what the host makes for a launch: tensor maps for the copy engine, factors. */
 #ifndef RA__SM90_MAPS_CUH
 #define RA__SM90_MAPS_CUH
 
 #include <cuda_runtime.h>
 
-#include "backend/cuda/sm90/tile.cuh"
+#include "backend/cuda/sm90/terms.cuh"
 
 namespace sm90
 {
@@ -46,6 +46,12 @@ template <class F> int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int 
         CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+inline struct factors factors_of(float scale, const ra__sm90_terms &terms)
+{
+    const float cap = terms.softcap;
+    return { scale * LOG2_E, cap != 0 ? 2 * scale / cap * LOG2_E : 0, cap * LOG2_E };
 }
 
 } // namespace sm90

@@ -5,6 +5,7 @@
  * each to the worker with the least to do. Tiles that would make a worker late are kept back and
  * cut along their keys, so that all workers end together. Knows no kernel: a tile has so many rows,
  * a block so many keys, and work is counted in blocks. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,12 +55,18 @@ static int32_t moved(int32_t side, int32_t rows, int32_t keys)
     return side + rows - keys;
 }
 
-/* The keys of `run` that some of rows [from, from + count) sees; count 0 where there are none. */
-static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_t count, int stair)
+static int stair_of(int32_t flags, int shift) { return flags >> shift & RA__SM90_STAIR_MASK; }
+
+/* The keys of `run` that some of rows [from, from + count) sees; count 0 where there are none. Rows
+ * may go in stairs, or, backward, what the run counts; then it is cut at stairs. */
+static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_t count,
+                                   int32_t flags)
 {
+    const int stair = stair_of(flags, RA__SM90_STAIR_SHIFT);
+    const int32_t mask = (1 << stair_of(flags, RA__SM90_RUN_STAIR_SHIFT)) - 1;
     const int32_t lo = moved(run.lo, from, 0), hi = moved(run.hi, from, 0);
-    const int32_t first = most(0, lo), climb = (count - 1) >> stair << stair;
-    const int32_t last = least(run.count - 1, hi >= RA__SM90_FAR ? hi : hi + climb);
+    const int32_t first = most(0, (lo + mask) & ~mask), climb = (count - 1) >> stair << stair;
+    const int32_t last = least(run.count - 1, hi >= RA__SM90_FAR ? hi : (hi + climb) | mask);
     return (struct ra__sm90_run){ .row = run.row + first,
                                   .count = most(0, last - first + 1),
                                   .lo = moved(lo, 0, first),
@@ -98,7 +105,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
         b->tile_count++;
         for (int i = 0; i < rows->run_count; i++) {
             struct ra__sm90_run run = cut_run(b->input->runs[rows->first_run + i], from,
-                                              tile->count, rows->flags >> RA__SM90_STAIR_SHIFT);
+                                              tile->count, rows->flags);
             if (run.count == 0) continue;
             b->tile_runs[(*runs)++] = run;
             tile->run_count++;
@@ -240,6 +247,14 @@ static int share_out(struct builder *b, const struct tile *tile, int64_t limit)
     return 0;
 }
 
+/* May its keys be shared out? Pieces begin at blocks, and must begin at stairs. */
+static bool can_split(const struct builder *b, const struct tile *tile)
+{
+    const int stair = stair_of(tile->rows->flags, RA__SM90_RUN_STAIR_SHIFT);
+    return b->input->split && tile->blocks > 2 * SHORTEST_PIECE &&
+           b->input->block_keys % (1 << stair) == 0;
+}
+
 /* Whole tiles first, in order; what does not fit any more is cut at the end. */
 static int share_all(struct builder *b)
 {
@@ -251,8 +266,7 @@ static int share_all(struct builder *b)
         const struct tile *tile = &b->tiles[i];
         const int worker = idlest(b);
         const int64_t end = b->load[worker] + tile->blocks + b->input->item_cost;
-        if (b->input->split && end > limit + SHORTEST_PIECE && tile->blocks > 2 * SHORTEST_PIECE)
-            b->tiles[late++] = *tile;
+        if (end > limit + SHORTEST_PIECE && can_split(b, tile)) b->tiles[late++] = *tile;
         else if (give(b, tile, 0, tile->blocks, -1, worker)) return -1;
     }
     b->out->merges = malloc((size_t)(late + 1) * sizeof *b->out->merges);

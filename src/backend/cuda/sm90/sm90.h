@@ -32,8 +32,22 @@ enum ra__sm90_flag {
     RA__SM90_FIRST = 1, /* start from empty state; otherwise from m, l, acc */
     RA__SM90_LAST = 2,  /* write out and lse; otherwise m, l, acc */
     /* From this bit on: log2 of the stairs of the bands. Query i counts as i rounded down to a
-     * multiple of 2^stair, which divides the tile's rows: blocks of queries that see blocks. */
+     * multiple of 2^stair, which divides the tile's rows: blocks of queries that see blocks.
+     * Backward, where queries are the runs, the same number is given in the other place; runs then
+     * start at a multiple of 2^stair of the queries that the bands count. */
     RA__SM90_STAIR_SHIFT = 8,
+    RA__SM90_RUN_STAIR_SHIFT = 13,
+    RA__SM90_STAIR_MASK = 31,
+    RA__SM90_VIEW_SHIFT = 24, /* from this bit on: the view of the queries, see below */
+};
+
+/* Views: rows of a tensor that are `step` apart, for dilated patterns. A launch may have several;
+ * an item names that of its queries, each run that of its keys, in the high bits of its row. Only
+ * kernels with views read them (struct ra__sm90_needs). */
+enum { RA__SM90_VIEWS = 8, RA__SM90_RUN_VIEW_SHIFT = 27 };
+
+struct ra__sm90_view {
+    int32_t first, step;
 };
 
 /* Queries of one head and the key runs they see, in the order in which they are folded. */
@@ -116,10 +130,35 @@ struct ra__sm90_tensor {
     int64_t row_stride, head_stride, batch_stride;
 };
 
-/* Numbers per row in f32; `acc` has dim of them side by side. */
+/* Numbers per row in f32; `acc` has dim of them side by side, in an order that is the kernels' own:
+ * it goes from one launch to the next. */
 struct ra__sm90_column {
     float *data;
     int64_t row_stride, head_stride, batch_stride;
+};
+
+/* What is done to a score besides scale q.k, as core/terms.h defines it. Zeroed: nothing. Row r of
+ * Q is at position q_pos + r q_step, row r of K at k_pos + r k_step. */
+struct ra__sm90_terms {
+    int32_t q_pos, q_step, k_pos, k_step;
+    float softcap;       /* 0 = none */
+    const float *slopes; /* [heads], or NULL */
+    const float *sinks;  /* [heads], natural logarithms, or NULL; forward only */
+    const void *bias;    /* f32, or bytes of which 0 hides the key; or NULL */
+    int32_t bias_bytes;  /* 1 or 4 */
+    int64_t bias_row_stride, bias_head_stride, bias_batch_stride; /* keys by position */
+    uint64_t drop_below; /* dropped if the random word is below; 0 = no dropout */
+    uint64_t seed;
+    float kept_scale;
+};
+
+enum ra__sm90_term {
+    RA__SM90_SOFTCAP = 1,
+    RA__SM90_SLOPES = 2,
+    RA__SM90_BIAS = 4,
+    RA__SM90_DROPOUT = 8,
+    RA__SM90_SINKS = 16,
+    RA__SM90_ALL_TERMS = 31,
 };
 
 /* One launch: device pointers throughout. m is in units of log2 and near the largest score of its
@@ -136,6 +175,8 @@ struct ra__sm90_forward {
     int workers, merge_count;
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
+    struct ra__sm90_terms terms;
+    struct ra__sm90_view views[RA__SM90_VIEWS]; /* kernels with views */
 };
 
 /* Backward. Items and runs of a schedule change sides: an item is at most 128 keys of a KV head
@@ -160,6 +201,12 @@ struct ra__sm90_backward {
     const int32_t *ranks;
     const int64_t *rank_starts;
     int32_t *turns;
+    struct ra__sm90_terms terms;
+    /* Rings: dk and dv in f32, read by items without RA__SM90_FIRST, written by those without
+     * RA__SM90_LAST. `flags`: FIRST where this launch is the first for these queries (workspace is
+     * set up), LAST where it is the last one (dq is written). */
+    struct ra__sm90_column dk_sum, dv_sum;
+    int32_t flags;
 };
 
 /* What a kernel asks of the host. */
@@ -171,21 +218,30 @@ struct ra__sm90_shape {
 
 enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };
 
-/* The kernel for `rows` queries per head, and how many workers run at the same time on the current
- * device. 0 or a CUDA error: there is none for this dim, or the device is not Hopper. */
-int ra__sm90_forward_shape(int dim, int dtype, int rows, struct ra__sm90_shape *shape,
+/* What a problem needs of a kernel. */
+struct ra__sm90_needs {
+    int dim, dtype;
+    int rows;  /* queries per head; forward only */
+    int terms; /* bits of enum ra__sm90_term */
+    int views; /* forward only */
+    int deterministic; /* backward only: the same bits every time; needs an order */
+};
+
+/* The kernel for a problem, and how many workers run at the same time on the current device. 0 or a
+ * CUDA error: there is none, or the device is not Hopper. */
+int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
                            int *workers);
 
 /* Launches that kernel, and the one that merges parts where there are any. Asynchronous; 0 or a
  * CUDA error. ra__sm90_forward_shape must have been called for this device before. */
-int ra__sm90_forward_launch(const struct ra__sm90_forward *args, int dim, int dtype, int rows,
+int ra__sm90_forward_launch(const struct ra__sm90_forward *args, const struct ra__sm90_needs *needs,
                             void *stream);
 
-/* The same backward. Deterministic kernels give the same bits every time and need an order. */
-int ra__sm90_backward_shape(int dim, int dtype, int deterministic, struct ra__sm90_shape *shape,
+/* The same backward. */
+int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
                             int *workers);
-int ra__sm90_backward_launch(const struct ra__sm90_backward *args, int dim, int dtype,
-                             int deterministic, void *stream);
+int ra__sm90_backward_launch(const struct ra__sm90_backward *args,
+                             const struct ra__sm90_needs *needs, void *stream);
 
 #ifdef __cplusplus
 }

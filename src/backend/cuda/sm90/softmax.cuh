@@ -4,7 +4,7 @@
 #ifndef RA__SM90_SOFTMAX_CUH
 #define RA__SM90_SOFTMAX_CUH
 
-#include "backend/cuda/sm90/forward_shape.cuh"
+#include "backend/cuda/sm90/terms.cuh"
 
 namespace sm90
 {
@@ -65,7 +65,7 @@ template <class F> DEVICE void issue_values(State<F> &x, uint64_t v)
 /* -inf where a row does not see a key; `row` is the thread's first one in the tile. */
 template <class F> DEVICE void hide(State<F> &x, int4 entry, int row, int flags)
 {
-    const int stair = flags >> RA__SM90_STAIR_SHIFT;
+    const int stair = stair_in(flags);
     const int row0 = stair_of(row, stair), row1 = stair_of(row + 8, stair);
     const int from0 = entry.x + row0, from1 = entry.x + row1;
     const unsigned width0 = max(0, min(entry.y + row0, entry.z - 1) - from0 + 1);
@@ -79,6 +79,99 @@ template <class F> DEVICE void hide(State<F> &x, int4 entry, int row, int flags)
             if ((unsigned)(column - from1 + 8 * j + c) >= width1) x.s[4 * j + 2 + c] = -INFINITY;
         }
     }
+}
+
+/* Rows and keys of a block, where a kernel has score terms. */
+struct block_place {
+    int batch, head;
+    int q_row, q_last; /* the thread's first row in the tensor; the last one of the item */
+    int k_row;         /* of column 0 */
+};
+
+/* Scores of a block with all terms, in units of log2; with SOME, -inf where a row does not see a
+ * key. */
+template <class F, bool SOME>
+DEVICE void apply_terms(State<F> &x, const ra__sm90_terms &terms, const struct factors &by,
+                        struct block_place at, int4 entry, int row, int flags)
+{
+    const int column = 2 * (thread_in_group() & 3), stair = stair_in(flags);
+    const int64_t key0 = key_position(terms, at.k_row + column);
+    int from[2];
+    unsigned width[2];
+    struct term_row of[2];
+    float away[2];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const int q_row = min(at.q_row + 8 * i, at.q_last), stepped = stair_of(row + 8 * i, stair);
+        from[i] = entry.x + stepped - column;
+        width[i] = max(0, min(entry.y + stepped, entry.z - 1) - (from[i] + column) + 1);
+        of[i] = term_row_of<F::TERMS>(terms, at.batch, at.head, q_row, key0);
+        away[i] = (float)(key0 - query_position(terms, q_row));
+    }
+#pragma unroll
+    for (int j = 0; j < F::KEYS / 8; j++) {
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int c = 0; c < 2; c++) {
+                float &s = x.s[4 * j + 2 * i + c], derivative;
+                const bool visible = !SOME || (unsigned)(8 * j + c - from[i]) < width[i];
+                const float more = addend<F::TERMS>(
+                    terms, of[i], fmaf((float)terms.k_step, (float)(8 * j + c), away[i]),
+                    (8 * j + c) * terms.k_step, visible);
+                s = capped<F::TERMS>(by, s, &derivative) + more;
+                if (!visible || ((F::TERMS & RA__SM90_BIAS) && more == -INFINITY)) s = -INFINITY;
+            }
+        if (j & 1) asm volatile("" ::: "memory"); /* loads of a bias are not all moved to the top */
+    }
+}
+
+/* Which weights of a block dropout keeps: 4 bits for every 8 columns, in the order of registers. */
+template <class F>
+DEVICE uint64_t kept_bits(const ra__sm90_terms &terms, struct block_place at)
+{
+    uint64_t bits = 0;
+    const int lane = thread_in_group() & 3, odd = lane & 1;
+    const int64_t first = key_position(terms, at.k_row), key = first + 2 * lane * terms.k_step;
+    if (first % 4 == 0 && terms.k_step == 1) {
+        /* Two lanes share four keys: each draws for one of their two rows. */
+        const int64_t query = query_position(terms, at.q_row + 8 * odd);
+#pragma unroll 1
+        for (int j = 0; j < F::KEYS / 8; j++) {
+            const unsigned mine = kept_four(terms, at.batch, at.head, query, key + 8 * j);
+            const unsigned other = __shfl_xor_sync(ALL_LANES, mine, 1);
+            const unsigned row0 = (odd ? other : mine) >> 2 * odd & 3;
+            const unsigned row1 = (odd ? mine : other) >> 2 * odd & 3;
+            bits |= (uint64_t)(row0 | row1 << 2) << 4 * j;
+        }
+        return bits;
+    }
+#pragma unroll 1
+    for (int j = 0; j < F::KEYS / 8; j++)
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const int64_t query = query_position(terms, at.q_row + 8 * i);
+            const int64_t from = key + 8 * j * terms.k_step;
+            const unsigned two = kept_one(terms, at.batch, at.head, query, from) |
+                                 kept_one(terms, at.batch, at.head, query, from + terms.k_step) << 1;
+            bits |= (uint64_t)two << (4 * j + 2 * i);
+        }
+    return bits;
+}
+
+template <class F> DEVICE void drop_weights(State<F> &x, uint64_t kept, float scale)
+{
+#pragma unroll
+    for (int i = 0; i < F::KEYS / 2; i++) x.s[i] = kept >> i & 1 ? x.s[i] * scale : 0;
+}
+
+/* A sink: one more key of this logit, in units of log2, and of value 0. */
+DEVICE void fold_sink(float sink, float &m, float &l, float &f)
+{
+    const float top = fmaxf(m, sink);
+    f = top == -INFINITY ? 1.f : exp2_fast(m - top);
+    l = l * f + (top == -INFINITY ? 0.f : exp2_fast(sink - top));
+    m = top;
 }
 
 /* s = exp2(s to_log2 - m), and the sums of both rows over this lane. */
@@ -188,21 +281,36 @@ template <class F> DEVICE void load_queries(State<F> &x, uint32_t from)
     }
 }
 
+/* Numbers of acc are stored in the order in which lanes have them, 16 at a time: 4 of each lane of a
+ * quad. The column of the pair of numbers at place `at`, which is even. */
+DEVICE int column_at(int at) { return (at & ~15) + (at >> 1 & 1) * 8 + (at >> 2 & 3) * 2; }
+
 /* m, l and acc of a thread's first row; its second is 8 further on. */
 struct place {
     float *m, *l, *acc;
     int64_t m_stride, l_stride, acc_stride;
 };
 
-DEVICE struct place state_place(const ra__sm90_forward &args, int batch, int head, int row)
+/* Rows of a view in rows of the tensor: that of row 0, and how far apart they are. */
+template <class F> DEVICE struct ra__sm90_view view_in(const ra__sm90_forward &args, int flags)
 {
+    if constexpr (F::VIEWS == 1) return { 0, 1 };
+    else return args.views[(unsigned)flags >> RA__SM90_VIEW_SHIFT];
+}
+
+template <class F>
+DEVICE struct place state_place(const ra__sm90_forward &args, int flags, int batch, int head,
+                                int row)
+{
+    const struct ra__sm90_view view = view_in<F>(args, flags);
     const ra__sm90_column &m = args.m, &l = args.l, &acc = args.acc;
-    return { m.data + batch * m.batch_stride + head * m.head_stride + row * m.row_stride,
-             l.data + batch * l.batch_stride + head * l.head_stride + row * l.row_stride,
-             acc.data + batch * acc.batch_stride + head * acc.head_stride + row * acc.row_stride,
-             m.row_stride,
-             l.row_stride,
-             acc.row_stride };
+    const int at = view.first + row * view.step;
+    return { m.data + batch * m.batch_stride + head * m.head_stride + at * m.row_stride,
+             l.data + batch * l.batch_stride + head * l.head_stride + at * l.row_stride,
+             acc.data + batch * acc.batch_stride + head * acc.head_stride + at * acc.row_stride,
+             m.row_stride * view.step,
+             l.row_stride * view.step,
+             acc.row_stride * view.step };
 }
 
 template <class F> DEVICE struct place part_place(const ra__sm90_forward &args, int part, int row)
@@ -229,12 +337,14 @@ template <class F> DEVICE void load_state(State<F> &x, struct place from, int ro
         if (8 * i >= rows_left) break;
         (i ? x.m1 : x.m0) = __ldcg(from.m + 8 * i * from.m_stride);
         if (lane == 0) (i ? x.l1 : x.l0) = __ldcg(from.l + 8 * i * from.l_stride);
-        const float *acc = from.acc + 8 * i * from.acc_stride + 2 * lane;
+        const float *acc = from.acc + 8 * i * from.acc_stride + 4 * lane;
 #pragma unroll
-        for (int j = 0; j < F::DIM / 8; j++) {
-            const float2 pair = __ldcg((const float2 *)(acc + 8 * j));
-            x.o[4 * j + 2 * i] = pair.x;
-            x.o[4 * j + 2 * i + 1] = pair.y;
+        for (int j = 0; j < F::DIM / 8; j += 2) {
+            const float4 four = __ldcg((const float4 *)(acc + 8 * j));
+            x.o[4 * j + 2 * i] = four.x;
+            x.o[4 * j + 2 * i + 1] = four.y;
+            x.o[4 * j + 4 + 2 * i] = four.z;
+            x.o[4 * j + 4 + 2 * i + 1] = four.w;
         }
     }
 }
@@ -253,21 +363,13 @@ template <class F> DEVICE void store_state(const State<F> &x, struct place to, i
             __stcg(to.m + 8 * i * to.m_stride, (i ? x.m1 : x.m0) - __log2f(f));
             __stcg(to.l + 8 * i * to.l_stride, l * f);
         }
-        float *acc = to.acc + 8 * i * to.acc_stride + 2 * lane;
+        float *acc = to.acc + 8 * i * to.acc_stride + 4 * lane;
 #pragma unroll
-        for (int j = 0; j < F::DIM / 8; j++)
-            __stcg((float2 *)(acc + 8 * j),
-                   make_float2(x.o[4 * j + 2 * i] * f, x.o[4 * j + 2 * i + 1] * f));
+        for (int j = 0; j < F::DIM / 8; j += 2)
+            __stcg((float4 *)(acc + 8 * j),
+                   make_float4(x.o[4 * j + 2 * i] * f, x.o[4 * j + 2 * i + 1] * f,
+                               x.o[4 * j + 4 + 2 * i] * f, x.o[4 * j + 4 + 2 * i + 1] * f));
     }
-}
-
-/* out = o / l. */
-template <class F>
-DEVICE void store_out(const State<F> &x, const ra__sm90_tensor &out, int batch, int head, int row,
-                      int rows_left)
-{
-    const float f0 = x.l0 > 0 ? 1.f / x.l0 : x.l0, f1 = x.l1 > 0 ? 1.f / x.l1 : x.l1;
-    store_rows<typename F::type>(x.o, f0, f1, out, batch, head, row, rows_left);
 }
 
 DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, float m, float l)
@@ -276,6 +378,24 @@ DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, 
     if (lse.data)
         lse.data[batch * lse.batch_stride + head * lse.head_stride + row * lse.row_stride] =
             natural;
+}
+
+/* out = o / l, and lse. */
+template <class F>
+DEVICE void store_out(const State<F> &x, const ra__sm90_forward &args, int flags, int batch,
+                      int head, int row, int rows_left)
+{
+    const float f0 = x.l0 > 0 ? 1.f / x.l0 : x.l0, f1 = x.l1 > 0 ? 1.f / x.l1 : x.l1;
+    const struct ra__sm90_view view = view_in<F>(args, flags);
+    const int at = view.first + row * view.step;
+    ra__sm90_tensor out = args.out;
+    out.data = (typename F::type *)out.data + at * out.row_stride;
+    out.row_stride *= view.step;
+    store_rows<typename F::type>(x.o, f0, f1, out, batch, head, 0, rows_left);
+    if ((thread_in_group() & 3) == 0) {
+        if (rows_left > 0) store_lse(args.lse, batch, head, at, x.m0, x.l0);
+        if (rows_left > 8) store_lse(args.lse, batch, head, at + 8 * view.step, x.m1, x.l1);
+    }
 }
 
 /* Rows whose weights left the range of f32. Zero times a finite number is zero. */

@@ -79,7 +79,9 @@ template <> struct is_bf16<__nv_bfloat16> {
 #define EIGHT(is, i)                                                                               \
     is(d[i]), is(d[i + 1]), is(d[i + 2]), is(d[i + 3]), is(d[i + 4]), is(d[i + 5]), is(d[i + 6]),  \
         is(d[i + 7])
-#define WORDS_32(is) EIGHT(is, 0), EIGHT(is, 8), EIGHT(is, 16), EIGHT(is, 24)
+#define WORDS_16(is) EIGHT(is, 0), EIGHT(is, 8)
+#define WORDS_24(is) WORDS_16(is), EIGHT(is, 16)
+#define WORDS_32(is) WORDS_24(is), EIGHT(is, 24)
 #define WORDS_40(is) WORDS_32(is), EIGHT(is, 32)
 #define WORDS_48(is) WORDS_40(is), EIGHT(is, 40)
 #define WORDS_56(is) WORDS_48(is), EIGHT(is, 48)
@@ -140,6 +142,8 @@ template <> struct is_bf16<__nv_bfloat16> {
         }                                                                                          \
     }
 
+WGMMA(32, 16, NAMES_8, "%16", "%17", "%18", "%19", "%20", "%21")
+WGMMA(48, 24, NAMES_16, "%24", "%25", "%26", "%27", "%28", "%29")
 WGMMA(64, 32, NAMES_24, "%32", "%33", "%34", "%35", "%36", "%37")
 WGMMA(80, 40, NAMES_32, "%40", "%41", "%42", "%43", "%44", "%45")
 WGMMA(96, 48, NAMES_40, "%48", "%49", "%50", "%51", "%52", "%53")

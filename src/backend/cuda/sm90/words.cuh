@@ -219,6 +219,19 @@ DEVICE void copy_in_plain(uint32_t to, const void *from, int bytes, uint32_t bar
                  : "memory");
 }
 
+/* The line of memory at `from`, towards the L2 cache. */
+DEVICE void memory_prefetch(const void *from)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
+}
+
+/* Kernels of one stream that follow one another: the next one may start before this one has ended,
+ * and waits here until the one before it has. */
+DEVICE void kernel_follow(void)
+{
+    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+}
+
 /* f32 numbers in shared memory added to memory, which is asked to stay in the L2 cache. */
 DEVICE void add_out(float *to, uint32_t from, int bytes)
 {
@@ -258,6 +271,13 @@ DEVICE float exp2_fast(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+DEVICE float reciprocal_fast(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 

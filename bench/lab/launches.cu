@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launches.cu - every kernel of forward.list and backward.list, called as the project calls them,
+ * on small problems, against float64 on the host. Needs no Python, so that it can run under
+ * compute-sanitizer: buffers have exactly the size that the interface asks for.
+ *
+ *   bench/lab/build.sh --table OUT && compute-sanitizer OUT/launches */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <vector>
+
+#include "backend/cuda/sm90/sm90.h"
+
+static int failures, checks;
+
+static void must(int error, const char *what)
+{
+    if (!error) return;
+    printf("%s: %s\n", what, cudaGetErrorString((cudaError_t)error));
+    exit(2);
+}
+
+template <class T> T *on_device(const std::vector<T> &x)
+{
+    void *to = NULL;
+    must(cudaMalloc(&to, x.size() * sizeof(T) + 1), "cudaMalloc");
+    must(cudaMemcpy(to, x.data(), x.size() * sizeof(T), cudaMemcpyHostToDevice), "cudaMemcpy");
+    return (T *)to;
+}
+
+template <class T> std::vector<T> on_device_array(const T *x, int64_t count)
+{
+    return std::vector<T>(x, x + count);
+}
+
+static float normal(void)
+{
+    float sum = -6;
+    for (int i = 0; i < 12; i++) sum += (float)rand() / (float)RAND_MAX;
+    return sum;
+}
+
+/* Numbers of one dtype: as they are, and as the GPU has them. */
+struct matrix {
+    int dtype, heads, rows, dim;
+    std::vector<uint16_t> bits;
+    std::vector<double> value;
+    struct ra__sm90_tensor tensor;
+
+    matrix(int dtype, int heads, int rows, int dim, bool random)
+        : dtype(dtype), heads(heads), rows(rows), dim(dim), bits((size_t)heads * rows * dim, 0x7FFF),
+          value(bits.size())
+    {
+        for (size_t i = 0; random && i < bits.size(); i++) set(i, normal());
+        tensor = { on_device(bits), rows, heads, 1, dim, (int64_t)rows * dim,
+                   (int64_t)heads * rows * dim };
+    }
+    void set(size_t i, float x)
+    {
+        if (dtype == RA__SM90_BF16) {
+            const __nv_bfloat16 y = __float2bfloat16(x);
+            memcpy(&bits[i], &y, 2);
+            value[i] = __bfloat162float(y);
+        } else {
+            const __half y = __float2half(x);
+            memcpy(&bits[i], &y, 2);
+            value[i] = __half2float(y);
+        }
+    }
+    void fetch(void)
+    {
+        must(cudaMemcpy(bits.data(), tensor.data, 2 * bits.size(), cudaMemcpyDeviceToHost), "copy");
+        for (size_t i = 0; i < bits.size(); i++) {
+            __nv_bfloat16 b;
+            __half h;
+            memcpy(&b, &bits[i], 2);
+            memcpy(&h, &bits[i], 2);
+            value[i] = dtype == RA__SM90_BF16 ? __bfloat162float(b) : __half2float(h);
+        }
+    }
+    double &at(int h, int r, int c) { return value[((size_t)h * rows + r) * dim + c]; }
+    void release(void) { cudaFree(tensor.data); }
+};
+
+/* One problem: 2 query heads that read one KV head; query i sees key j if j <= hi + i. */
+struct problem {
+    struct ra__sm90_needs needs;
+    int rows, keys, hi;
+    matrix q, k, v, dout;
+    std::vector<double> out, lse, dq, dk, dv; /* wanted */
+
+    problem(struct ra__sm90_needs needs, int rows, int keys, int hi)
+        : needs(needs), rows(rows), keys(keys), hi(hi), q(needs.dtype, 2, rows, needs.dim, true),
+          k(needs.dtype, 1, keys, needs.dim, true), v(needs.dtype, 1, keys, needs.dim, true),
+          dout(needs.dtype, 2, rows, needs.dim, true)
+    {
+        const int dim = needs.dim;
+        out.assign((size_t)2 * rows * dim, 0);
+        lse.assign((size_t)2 * rows, -INFINITY);
+        dq = out;
+        dk.assign((size_t)keys * dim, 0);
+        dv = dk;
+        for (int h = 0; h < 2; h++)
+            for (int i = 0; i < rows; i++) attend(h, i);
+    }
+
+    void attend(int h, int i)
+    {
+        const int dim = needs.dim;
+        const int64_t last = (int64_t)hi + i < keys - 1 ? (int64_t)hi + i : keys - 1;
+        std::vector<double> x(keys), dp(keys);
+        double sum = 0, delta = 0, *o = &out[((size_t)h * rows + i) * dim];
+        for (int j = 0; j <= last; j++) {
+            for (int c = 0; c < dim; c++) x[j] += q.at(h, i, c) * k.at(0, j, c);
+            x[j] /= sqrt(dim);
+            sum += exp(x[j]);
+        }
+        if (last < 0) return;
+        lse[(size_t)h * rows + i] = log(sum);
+        for (int j = 0; j <= last; j++) {
+            x[j] = exp(x[j]) / sum;
+            for (int c = 0; c < dim; c++) o[c] += x[j] * v.at(0, j, c);
+            for (int c = 0; c < dim; c++) dp[j] += dout.at(h, i, c) * v.at(0, j, c);
+            delta += x[j] * dp[j];
+        }
+        for (int j = 0; j <= last; j++) {
+            const double ds = x[j] * (dp[j] - delta) / sqrt(dim);
+            for (int c = 0; c < dim; c++) {
+                dq[((size_t)h * rows + i) * dim + c] += ds * k.at(0, j, c);
+                dk[(size_t)j * dim + c] += ds * q.at(h, i, c);
+                dv[(size_t)j * dim + c] += x[j] * dout.at(h, i, c);
+            }
+        }
+    }
+
+    void expect(const char *what, const std::vector<double> &got, const std::vector<double> &want)
+    {
+        double off = 0, all = 0;
+        for (size_t i = 0; i < want.size(); i++) {
+            if (isinf(want[i]) && got[i] == want[i]) continue;
+            off += (got[i] - want[i]) * (got[i] - want[i]);
+            all += want[i] * want[i];
+        }
+        const double error = sqrt(off / all);
+        checks++;
+        if (error < (needs.dtype == RA__SM90_BF16 ? 6e-3 : 1e-3)) return;
+        printf("dim %d dtype %d terms %d views %d ordered %d, %d x %d: %s is off by %.1e\n",
+               needs.dim, needs.dtype, needs.terms, needs.views, needs.deterministic, rows, keys,
+               what, error);
+        failures++;
+    }
+    void release(void) { q.release(), k.release(), v.release(), dout.release(); }
+};
+
+/* A schedule, on the device. */
+struct planned {
+    struct ra__sm90_schedule made;
+    struct ra__sm90_item *items;
+    struct ra__sm90_run *runs;
+    struct ra__sm90_merge *merges;
+    int32_t *queues;
+    float *parts;
+
+    planned(const std::vector<ra__sm90_rows> &rows, const std::vector<ra__sm90_run> &given,
+            const struct ra__sm90_shape &shape, int workers)
+    {
+        struct ra__sm90_schedule_input in = {};
+        in.rows = rows.data();
+        in.runs = given.data();
+        in.row_count = (int)rows.size();
+        in.tile_rows = shape.tile_rows;
+        in.block_keys = shape.block_keys;
+        in.workers = workers;
+        in.section_heads = 4;
+        in.item_cost = 2;
+        in.split = 1;
+        must(ra__sm90_schedule(&in, &made), "schedule");
+        items = on_device(on_device_array(made.items, made.item_count));
+        runs = on_device(on_device_array(made.runs, made.run_count));
+        merges = on_device(on_device_array(made.merges, made.merge_count));
+        queues = on_device(on_device_array(made.queues, made.workers + 1));
+        parts = on_device(std::vector<float>((size_t)made.part_count * shape.part_floats, NAN));
+    }
+    ~planned()
+    {
+        cudaFree(items), cudaFree(runs), cudaFree(merges), cudaFree(queues), cudaFree(parts);
+        ra__sm90_schedule_clear(&made);
+    }
+};
+
+static std::vector<double> fetched(const float *from, size_t count)
+{
+    std::vector<float> x(count);
+    must(cudaMemcpy(x.data(), from, 4 * count, cudaMemcpyDeviceToHost), "copy");
+    return std::vector<double>(x.begin(), x.end());
+}
+
+static void run_forward(problem &p)
+{
+    struct ra__sm90_shape shape;
+    int workers;
+    must(ra__sm90_forward_shape(&p.needs, &shape, &workers), "forward_shape");
+    std::vector<ra__sm90_rows> rows;
+    const int flags = RA__SM90_FIRST | RA__SM90_LAST;
+    for (int h = 0; h < 2; h++) rows.push_back({ 0, (uint16_t)h, 0, 0, p.rows, 0, 1, flags });
+    const std::vector<ra__sm90_run> runs = { { 0, p.keys, -RA__SM90_FAR, p.hi } };
+    planned plan(rows, runs, shape, workers);
+    matrix out(p.needs.dtype, 2, p.rows, p.needs.dim, false);
+    float *lse = on_device(std::vector<float>((size_t)2 * p.rows, NAN));
+    struct ra__sm90_forward args = {};
+    args.q = p.q.tensor, args.k = p.k.tensor, args.v = p.v.tensor, args.out = out.tensor;
+    args.lse = { lse, 1, p.rows, 2 * p.rows };
+    args.scale = (float)(1 / sqrt(p.needs.dim));
+    args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
+    args.queues = plan.queues, args.parts = plan.parts;
+    args.workers = workers, args.merge_count = plan.made.merge_count;
+    args.failed = on_device(std::vector<uint8_t>((size_t)plan.made.item_count * shape.warps, 7));
+    for (struct ra__sm90_view &view : args.views) view = { 0, 1 };
+    args.terms.q_step = args.terms.k_step = 1; /* the terms themselves are neutral */
+    must(ra__sm90_forward_launch(&args, &p.needs, NULL), "forward_launch");
+    must(cudaDeviceSynchronize(), "forward");
+    out.fetch();
+    p.expect("out", out.value, p.out);
+    p.expect("lse", fetched(lse, p.lse.size()), p.lse);
+    cudaFree(lse), cudaFree(args.failed), out.release();
+}
+
+static void run_backward(problem &p)
+{
+    struct ra__sm90_shape shape;
+    int workers;
+    must(ra__sm90_backward_shape(&p.needs, &shape, &workers), "backward_shape");
+    const int padded = (p.rows + shape.block_keys - 1) / shape.block_keys * shape.block_keys;
+    const int flags = RA__SM90_FIRST | RA__SM90_LAST, dim = p.needs.dim;
+    const int lo = p.hi >= RA__SM90_FAR ? -RA__SM90_FAR : -p.hi;
+    const std::vector<ra__sm90_rows> rows = { { 0, 0, 0, 0, p.keys, 0, 2, flags } };
+    const std::vector<ra__sm90_run> runs = { { 0, p.rows, lo, RA__SM90_FAR },
+                                             { padded, p.rows, lo, RA__SM90_FAR } };
+    planned plan(rows, runs, shape, workers);
+    matrix out(p.needs.dtype, 2, p.rows, dim, false), dq = out, dk(p.needs.dtype, 1, p.keys, dim, false);
+    for (size_t i = 0; i < p.out.size(); i++) out.set(i, (float)p.out[i]);
+    out.tensor.data = on_device(out.bits);
+    matrix dv(p.needs.dtype, 1, p.keys, dim, false);
+    struct ra__sm90_backward args = {};
+    args.q = p.q.tensor, args.k = p.k.tensor, args.v = p.v.tensor, args.dout = p.dout.tensor;
+    args.out = out.tensor, args.dq = dq.tensor, args.dk = dk.tensor, args.dv = dv.tensor;
+    args.lse = { on_device(std::vector<float>(p.lse.begin(), p.lse.end())), 1, p.rows, 2 * p.rows };
+    args.scale = (float)(1 / sqrt(dim));
+    args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
+    args.queues = plan.queues, args.parts = plan.parts;
+    args.workers = workers, args.merge_count = plan.made.merge_count;
+    args.padded_rows = padded, args.flags = flags;
+    args.lse2 = on_device(std::vector<float>((size_t)2 * padded, NAN));
+    args.delta = on_device(std::vector<float>((size_t)2 * padded, NAN));
+    args.dq_sum = on_device(std::vector<float>((size_t)2 * padded * dim, NAN));
+    args.terms.q_step = args.terms.k_step = 1;
+    struct ra__sm90_order order = {};
+    if (p.needs.deterministic) {
+        const struct ra__sm90_order_input in = { &plan.made, 1, 2, padded, shape.block_keys, 2 };
+        must(ra__sm90_order(&in, &order), "order");
+        args.ranks = on_device(on_device_array(order.ranks, order.starts[workers]));
+        args.rank_starts = on_device(on_device_array(order.starts, workers + 1));
+        args.turns = on_device(std::vector<int32_t>((size_t)4 * padded / shape.block_keys, -1));
+    }
+    must(ra__sm90_backward_launch(&args, &p.needs, NULL), "backward_launch");
+    must(cudaDeviceSynchronize(), "backward");
+    dq.fetch(), dk.fetch(), dv.fetch();
+    p.expect("dq", dq.value, p.dq);
+    p.expect("dk", dk.value, p.dk);
+    p.expect("dv", dv.value, p.dv);
+    for (void *x : { out.tensor.data, dq.tensor.data, dk.tensor.data, dv.tensor.data,
+                     (void *)args.lse.data, (void *)args.lse2, (void *)args.delta,
+                     (void *)args.dq_sum, (void *)args.ranks, (void *)args.rank_starts,
+                     (void *)args.turns })
+        cudaFree(x);
+    ra__sm90_order_clear(&order);
+}
+
+int main(int count, char **args)
+{
+    const int few = count > 1 && args[1][0] == 'f'; /* racecheck is slow */
+    for (int dim = 64; dim <= 256; dim *= 2)
+        for (int dtype = 0; dtype < (few ? 1 : 2); dtype++)
+            for (int i = 0; i < 4; i++) {
+                struct ra__sm90_needs needs = {};
+                needs.dim = dim, needs.dtype = dtype, needs.rows = i == 0 ? 1 << 20 : 0;
+                needs.terms = i == 1 ? 31 : 0, needs.views = i == 2, needs.deterministic = i == 2;
+                problem square(needs, 300, 300, 0), wide(needs, 100, few ? 1100 : 2000, RA__SM90_FAR);
+                problem tall(needs, few ? 1100 : 2000, 130, RA__SM90_FAR);
+                if (i != 2 || dim < 256) run_forward(square), run_forward(wide);
+                if (i != 2 || dim < 256) run_backward(square), run_backward(tall);
+                square.release(), wide.release(), tall.release();
+            }
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures != 0;
+}
