@@ -2,7 +2,7 @@
 # Builds variants of a kernel into shared libraries, as many at a time as there are processors.
 #
 #   usage: build.sh LIST OUT        one variant per line of LIST: NAME SWITCH=VALUE ...
-#          build.sh --table OUT     the kernels of forward.list and backward.list: table.so, launches
+#          build.sh --table OUT     the kernels of the .list files: table.so, launches
 #
 # A variant that spills registers, or whose wgmma ptxas serialises (warnings C75xx), has failed:
 # its library is removed, its log stays. Fails if one has. Lines: name, registers, verdict.
@@ -37,17 +37,19 @@ export -f build
 gcc -std=c11 -O2 -fPIC -shared -I"$root/src" "$root"/src/backend/cuda/sm90/*.c \
     -o "$out/schedule.so" || exit 1
 if [ "$list" = --table ]; then
-    flags=(-gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src" -Xptxas -v,-warn-spills
-        -Xcompiler -fPIC -cudart static --split-compile 0)
+    flags=(-gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src"
+        -Xptxas -v,-warn-spills -Xcompiler -fPIC -cudart static)
     for part in forward backward; do
         nvcc "${flags[@]}" -c "$root/src/backend/cuda/sm90/$part.cu" -o "$out/$part.o" \
             >"$out/table-$part.log" 2>&1 &
     done
     wait
-    grep -HE 'error|C75[0-9]{2}|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' "$out"/table-*.log && exit 1
+    grep -HE 'error|C75[0-9]{2}|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' \
+        "$out"/table-*.log && exit 1
     nvcc "${flags[@]}" -shared "$out/forward.o" "$out/backward.o" -o "$out/table.so" &&
         nvcc "${flags[@]}" "$root/bench/lab/launches.cu" "$out/forward.o" "$out/backward.o" \
-            "$out/schedule.so" -Xlinker -rpath='$ORIGIN' -o "$out/launches" >"$out/launches.log" 2>&1
+            "$out/schedule.so" -Xlinker -rpath='$ORIGIN' -o "$out/launches" \
+            >"$out/launches.log" 2>&1
     exit
 fi
 grep -vE '^ *(#|$)' "$list" | xargs -P "$(nproc)" -I{} bash -c 'build {}'

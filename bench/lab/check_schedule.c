@@ -102,8 +102,7 @@ static void check_items(const struct ra__sm90_schedule_input *in,
     int merged = 0;
     for (int i = 0; i < made->merge_count; i++) merged += made->merges[i].part_count;
     expect(parts == made->part_count && merged == parts, "parts and merges differ", round);
-    if (in->split)
-        expect(longest <= total / made->workers + 40 + whole, "a worker is late", round);
+    if (in->split) expect(longest <= total / made->workers + 40 + whole, "a worker is late", round);
 }
 
 /* Runs the adds as workers would: whoever's next add has its turn goes on. */

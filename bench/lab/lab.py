@@ -84,7 +84,8 @@ class Forward(ctypes.Structure):
                 ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
                 ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
-                ("parts", c_void_p), ("failed", c_void_p), ("terms", Terms), ("views", View * 8)]
+                ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("terms", Terms),
+                ("views", View * 8)]
 
 
 class Backward(ctypes.Structure):
@@ -110,7 +111,7 @@ class ScheduleInput(ctypes.Structure):
 class ScheduleOutput(ctypes.Structure):
     _fields_ = [("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p)] + [(x, c_int) for x in (
-                    "item_count", "run_count", "merge_count", "part_count", "workers")]
+                    "item_count", "run_count", "merge_count", "part_count", "workers", "hides")]
 
 
 class OrderInput(ctypes.Structure):
@@ -230,7 +231,8 @@ class Dilated(Pattern):
         shortest = min(w for w, _ in self.branches)
         for start in range(0, self.n, shortest):
             for residue in range(period):
-                runs = [(self.views.index((residue % rate, rate)), start // w * w // rate, w // rate)
+                runs = [(self.views.index((residue % rate, rate)), start // w * w // rate,
+                         w // rate)
                         for w, rate in self.branches if residue % rate == h % rate]
                 assert segment % period == 0
                 yield (self.views.index((residue, period)), start // period, shortest // period,
@@ -282,7 +284,7 @@ class Schedule:
         self.runs = copied(made.runs, made.run_count * 16)
         self.merges = copied(made.merges, made.merge_count * MERGE_BYTES)
         self.queues = copied(made.queues, (made.workers + 1) * 4)
-        self.workers, self.merge_count = made.workers, made.merge_count
+        self.workers, self.merge_count, self.hides = made.workers, made.merge_count, made.hides
         self.parts = torch.empty(max(1, made.part_count * shape.part_floats), device="cuda")
         self.failed = torch.empty(max(1, made.item_count * shape.warps), dtype=torch.uint8,
                                   device="cuda")
@@ -361,7 +363,8 @@ class Kernel:
                            Column.of(m), Column.of(l), Column.of(acc), q.shape[3] ** -0.5,
                            data(schedule.items), data(schedule.runs), data(schedule.merges),
                            data(schedule.queues), schedule.workers, schedule.merge_count,
-                           data(schedule.parts), data(schedule.failed), terms or Terms(),
+                           data(schedule.parts), data(schedule.failed),
+                           schedule.hides or bool(terms and terms.bias), terms or Terms(),
                            schedule.views))
 
     def start(self, args):
@@ -372,8 +375,8 @@ class Kernel:
     def padded(self, rows):
         return -(-rows // self.shape.block_keys) * self.shape.block_keys
 
-    def backward(self, schedule, q, k, v, out, dout, lse, dq, dk, dv, terms=None, flags=FIRST | LAST,
-                 sums=(None, None), workspace=None):
+    def backward(self, schedule, q, k, v, out, dout, lse, dq, dk, dv, terms=None,
+                 flags=FIRST | LAST, sums=(None, None), workspace=None):
         """sums: dk and dv in f32, read or written as the flags of the pattern say. flags: of this
         launch for the queries; launches of a ring share a workspace."""
         padded, heads = self.padded(q.shape[2]), q.shape[0] * q.shape[1]

@@ -52,12 +52,13 @@ struct matrix {
     struct ra__sm90_tensor tensor;
 
     matrix(int dtype, int heads, int rows, int dim, bool random)
-        : dtype(dtype), heads(heads), rows(rows), dim(dim), bits((size_t)heads * rows * dim, 0x7FFF),
-          value(bits.size())
+        : dtype(dtype), heads(heads), rows(rows), dim(dim),
+          bits((size_t)heads * rows * dim, 0x7FFF), value(bits.size())
     {
         for (size_t i = 0; random && i < bits.size(); i++) set(i, normal());
-        tensor = { on_device(bits), rows, heads, 1, dim, (int64_t)rows * dim,
-                   (int64_t)heads * rows * dim };
+        tensor = {
+            on_device(bits), rows, heads, 1, dim, (int64_t)rows * dim, (int64_t)heads * rows * dim
+        };
     }
     void set(size_t i, float x)
     {
@@ -218,6 +219,7 @@ static void run_forward(problem &p)
     args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
     args.queues = plan.queues, args.parts = plan.parts;
     args.workers = workers, args.merge_count = plan.made.merge_count;
+    args.hides = plan.made.hides;
     args.failed = on_device(std::vector<uint8_t>((size_t)plan.made.item_count * shape.warps, 7));
     for (struct ra__sm90_view &view : args.views) view = { 0, 1 };
     args.terms.q_step = args.terms.k_step = 1; /* the terms themselves are neutral */
@@ -241,7 +243,8 @@ static void run_backward(problem &p)
     const std::vector<ra__sm90_run> runs = { { 0, p.rows, lo, RA__SM90_FAR },
                                              { padded, p.rows, lo, RA__SM90_FAR } };
     planned plan(rows, runs, shape, workers);
-    matrix out(p.needs.dtype, 2, p.rows, dim, false), dq = out, dk(p.needs.dtype, 1, p.keys, dim, false);
+    matrix out(p.needs.dtype, 2, p.rows, dim, false), dq = out,
+                                                      dk(p.needs.dtype, 1, p.keys, dim, false);
     for (size_t i = 0; i < p.out.size(); i++) out.set(i, (float)p.out[i]);
     out.tensor.data = on_device(out.bits);
     matrix dv(p.needs.dtype, 1, p.keys, dim, false);
@@ -272,10 +275,10 @@ static void run_backward(problem &p)
     p.expect("dq", dq.value, p.dq);
     p.expect("dk", dk.value, p.dk);
     p.expect("dv", dv.value, p.dv);
-    for (void *x : { out.tensor.data, dq.tensor.data, dk.tensor.data, dv.tensor.data,
-                     (void *)args.lse.data, (void *)args.lse2, (void *)args.delta,
-                     (void *)args.dq_sum, (void *)args.ranks, (void *)args.rank_starts,
-                     (void *)args.turns })
+    for (void *x :
+         { out.tensor.data, dq.tensor.data, dk.tensor.data, dv.tensor.data, (void *)args.lse.data,
+           (void *)args.lse2, (void *)args.delta, (void *)args.dq_sum, (void *)args.ranks,
+           (void *)args.rank_starts, (void *)args.turns })
         cudaFree(x);
     ra__sm90_order_clear(&order);
 }
@@ -289,7 +292,8 @@ int main(int count, char **args)
                 struct ra__sm90_needs needs = {};
                 needs.dim = dim, needs.dtype = dtype, needs.rows = i == 0 ? 1 << 20 : 0;
                 needs.terms = i == 1 ? 31 : 0, needs.views = i == 2, needs.deterministic = i == 2;
-                problem square(needs, 300, 300, 0), wide(needs, 100, few ? 1100 : 2000, RA__SM90_FAR);
+                problem square(needs, 300, 300, 0),
+                    wide(needs, 100, few ? 1100 : 2000, RA__SM90_FAR);
                 problem tall(needs, few ? 1100 : 2000, 130, RA__SM90_FAR);
                 if (i != 2 || dim < 256) run_forward(square), run_forward(wide);
                 if (i != 2 || dim < 256) run_backward(square), run_backward(tall);

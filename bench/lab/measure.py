@@ -14,7 +14,6 @@ Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or
 the ratio is to its full (no mask) rate per useful flop, marked with a star."""
 import argparse
 import json
-import os
 import time
 
 import torch
@@ -102,7 +101,6 @@ class Race:
         parts = []
         for i in range(hops):
             flags = (FIRST if i == 0 else 0) | (LAST if i == hops - 1 else 0)
-            if os.environ.get("NOSTATE"): flags = 3
             k, v = (x[:, :, i * n:(i + 1) * n].contiguous() for x in (self.k, self.v))
             pattern = Pattern.band(self.q.shape[2], n, flags=flags)
             parts.append((kernel.schedule(pattern, self.q, k, **options), k, v))
@@ -138,7 +136,7 @@ class Race:
     def flex_attention(self):
         from torch.nn.attention.flex_attention import create_block_mask, flex_attention
         mask, n = MASKS[self.case], self.q.shape[2]
-        blocks = mask and torch.compile(create_block_mask)(mask, None, None, n, n, device="cuda")
+        blocks = mask and create_block_mask(mask, None, None, n, n, device="cuda")
         compiled = torch.compile(flex_attention)
         return lambda q, k, v: compiled(q, k, v, block_mask=blocks)
 

@@ -223,15 +223,44 @@ def hops(kernel):
 
 
 def nan_stays(kernel):
-    """A NaN in a key reaches the rows that see it, and no others."""
-    q, k, v = some(kernel)
-    k[:, :, 600, 3] = float("nan")
+    """A NaN in a key or an infinity in a value reaches the rows that see it, and no others."""
+    patterns = ((Pattern.band(1000, 1000, hi=0), range(600, 1000)),
+                (Pattern.band(1000, 1000, lo=-50, hi=7), range(593, 651)),
+                (Pattern.documents([590, 50, 360]), range(590, 640)))
+    for value in (float("nan"), float("inf")):
+        for pattern, seen in patterns:
+            for kind in ("key", "value", "value, over hops"):
+                q, k, v = some(kernel)
+                (k if kind == "key" else v)[:, :, 600, 3] = value
+                if kind == "key" and value == float("inf"):
+                    continue
+                clean = v.clone()
+                clean[:, :, 600, 3] = 0
+                said = spoilt_rows(kernel, pattern, q, k, v, clean, seen, kind)
+                if said:
+                    return f"{value} in a {kind}, rows {seen}: {said}"
+    return ""
+
+
+def spoilt_rows(kernel, pattern, q, k, v, clean, seen, kind):
     out, lse = poisoned(q)
-    kernel.forward(kernel.schedule(Pattern.band(1000, 1000, hi=0), q, k), q, k, v, out, lse)
-    finish(f"{kernel.name}: {kernel.doing}")
-    rows = out.isnan().any(-1)
-    good = bool(rows[:, :, 600:].all()) and not bool(rows[:, :, :600].any())
-    return "" if good else f"{int(rows[:, :, :600].sum())} rows too many"
+    if "hops" in kind:  # the state that the keys are folded into is that of the same keys, once
+        state = (*(torch.full(q.shape[:3], float("nan"), device="cuda") for _ in range(2)),
+                 torch.full(q.shape, float("nan"), device="cuda"))
+        for flags, values in ((FIRST, clean), (LAST, v)):
+            hop = Pattern(pattern.rows, flags=flags)
+            kernel.forward(kernel.schedule(hop, q, k), q, k, values, out, lse, state)
+    else:
+        kernel.forward(kernel.schedule(pattern, q, k), q, k, v, out, lse)
+    finish(f"{kernel.name}: {kernel.doing}", 20)
+    want = reference(q, k, clean, pattern.mask(1000, 1000))[0]
+    rows = torch.zeros(1000, dtype=torch.bool, device="cuda")
+    rows[list(seen)] = True
+    bad = ~out.isfinite().all(-1)
+    if not bool(bad[:, :, rows].all()) or bool(bad[:, :, ~rows].any()):
+        return f"{int(bad[:, :, ~rows].sum())} too many, {int((~bad[:, :, rows]).sum())} too few"
+    error = float((out - want)[:, :, ~rows].norm() / want[:, :, ~rows].norm())
+    return "" if error < 4e-3 else f"error {error:.1e}"
 
 
 def some_terms(kernel, q, keys):

@@ -26,6 +26,7 @@ template <class F> struct BackwardConsumer {
     DEVICE uint32_t lap(void) const { return block >> 1 & 1; }
     DEVICE void arrive(uint32_t barrier) const
     {
+        __syncwarp();
         if ((thread_in_group() & 31) == 0) barrier_arrive(barrier);
     }
 
@@ -187,14 +188,14 @@ template <class F> struct BackwardConsumer {
                 const int lane = lane_of(), mine = lane >> 2 & 3;
 #pragma unroll 1
                 for (int j = 0; j < N / 8; j++) {
-                    const unsigned four =
-                        kept_four(terms, who.x, what.z, query + (8 * j + (mine & 1)) * terms.q_step,
-                                  key + (mine >> 1) * 8);
+                    const unsigned four = kept_four(terms, who.x, what.z,
+                                                    query + (8 * j + (mine & 1)) * terms.q_step,
+                                                    key + (mine >> 1) * 8);
 #pragma unroll
                     for (int i = 0; i < 4; i++)
-                        kept |= (bits)(__shfl_sync(ALL_LANES, four, (lane & ~12) | i << 2) >>
-                                           mine & 1)
-                                << (4 * j + i);
+                        kept |=
+                            (bits)(__shfl_sync(ALL_LANES, four, (lane & ~12) | i << 2) >> mine & 1)
+                            << (4 * j + i);
                 }
                 return kept;
             }

@@ -66,10 +66,10 @@ __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_b
     const int half = threadIdx.x >> 7, thread = threadIdx.x & 127, lane = thread & 31;
 #pragma unroll
     for (int walk = 0; walk < F::WALKS; walk++) {
-        const float4 *from =
-            (const float4 *)(args.dq_sum +
-                             (((size_t)blockIdx.x * F::WALKS + walk) * 2 + half) * F::HALF) +
-            thread;
+        const float4 *from = (const float4 *)(args.dq_sum +
+                                              (((size_t)blockIdx.x * F::WALKS + walk) * 2 + half) *
+                                                  F::HALF) +
+                             thread;
 #pragma unroll
         for (int i = 0; i < F::HALF / 512; i++) {
             const float4 x = __ldcs(from + i * 128);

@@ -18,12 +18,12 @@ struct Backward {
     static constexpr bool ORDERED = ORDERED_; /* adds to dq in a fixed order: the same bits */
     static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
     static constexpr int TERMS = TERMS_;      /* enum ra__sm90_term: those it can do */
-    /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no more.
-     * With dim 256 an item's queries are walked over twice. */
+    /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no
+     * more. With dim 256 an item's queries are walked over twice. */
     static constexpr int SUM_DIM = DIM < 128 ? DIM : 128;
     static constexpr int WALKS = DIM / SUM_DIM;
-    static constexpr int KEYS = 128;          /* of an item */
-    static constexpr int STAGES = 2;          /* of Q, of dO, of dS */
+    static constexpr int KEYS = 128; /* of an item */
+    static constexpr int STAGES = 2; /* of Q, of dO, of dS */
     static constexpr int PANELS = DIM / 64;
     static constexpr int THREADS = 384;
     static constexpr int KEY_BYTES = KEYS * DIM * 2;

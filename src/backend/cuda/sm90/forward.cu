@@ -17,14 +17,10 @@ struct kernel {
 
 template <class F> struct kernel kernel_of(int dtype, int rows)
 {
-    return { F::DIM,
-             dtype,
-             F::TERMS,
-             F::VIEWS > 1,
-             rows,
-             sm90::shape_of<F>,
-             sm90::workers_of<F>,
-             sm90::launch<F> };
+    return {
+        F::DIM,         dtype, F::TERMS, F::VIEWS > 1, rows, sm90::shape_of<F>, sm90::workers_of<F>,
+        sm90::launch<F>
+    };
 }
 
 /* The first one that can do all that is needed is taken. */

@@ -24,10 +24,11 @@ template <class F> struct Consumer {
         return tile_row() + 16 * (thread >> 5) + ((thread & 31) >> 2);
     }
 
-    /* One arrival per warp at every CTA that sent a share of the block. */
+    /* One arrival per warp at every CTA that sent a part of the block, when all lanes are there. */
     DEVICE void release(uint32_t empty) const
     {
         const int lane = thread_in_group() & 31;
+        __syncwarp();
         if constexpr (F::CLUSTER == 1) {
             if (lane == 0) barrier_arrive(empty);
         } else {
@@ -53,6 +54,7 @@ template <class F> struct Consumer {
 
     DEVICE void release_queries(void) const
     {
+        __syncwarp();
         if ((thread_in_group() & 31) == 0) barrier_arrive(shared.q_empty(index));
     }
 
@@ -125,7 +127,7 @@ template <class F> struct Consumer {
     }
 
     /* The first block, or the first after one that was skipped: no values are pending. */
-    DEVICE int first_block(State<F> &x)
+    DEVICE int first_block(State<F> &x, int current)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
         wait_keys();
@@ -138,7 +140,8 @@ template <class F> struct Consumer {
         wgmma_wait<0>();
         hold(x.s);
         release_keys();
-        see_some(x, entry);
+        if (current == CODE_CAREFUL) see_some(x, entry);
+        else see_all(x, entry);
         if (fold_careful<F>(x, to_log2())) scale_sums<F>(x);
         drop(x, kept(entry));
         pack_weights<F>(x);
@@ -210,7 +213,7 @@ template <class F> struct Consumer {
                 next = skip();
                 continue;
             }
-            next = first_block(x);
+            next = first_block(x, next);
 #pragma unroll 1
             while (next >= CODE_CLEAN) next = step(x, next);
             last_values(x);
@@ -228,28 +231,32 @@ template <class F> struct Consumer {
                       who.w - row);
     }
 
-    /* Marks overflow for a second pass. Says whether the warp's rows are to be written. */
-    DEVICE bool accept(const State<F> &x, int item, bool replay, int rows_left) const
+    /* Marks overflow for a second pass, and what is not finite after that for repair(). Returns
+     * whether the warp's rows are to be written. */
+    DEVICE bool accept(const State<F> &x) const
     {
+        const int item = shared_load(shared.item(index, lap) + 16), flags = item_flags();
+        const int rows_left = shared_load(shared.item(index, lap) + 12) - thread_row();
         const int warp = (tile_row() >> 4) + (thread_in_group() >> 5);
         uint8_t *failed = args.failed + (size_t)item * F::WARPS + warp;
-        if (replay) return uniform(__ldcg(failed)) != 0;
+        const bool replay = flags & ITEM_REPLAY;
+        if (replay && uniform(__ldcg(failed)) == 0) return false;
         const bool bad = overflowed<F>(x, rows_left);
         const int lane = thread_in_group() & 31;
-        if (lane == 0) __stcg(failed, (uint8_t)bad);
+        if (lane == 0) __stcg(failed, (uint8_t)(bad ? 1 + replay : replay));
         if (bad && lane < F::CLUSTER) shared_store_at(shared.failed(), lane, 1);
-        return !bad;
+        return !bad || (replay && (flags & RA__SM90_FIRST));
     }
 
     DEVICE void end_item(State<F> &x)
     {
+        x.l0 = quad_sum(x.l0);
+        x.l1 = quad_sum(x.l1);
+        if (!accept(x)) return;
         const int4 who = shared_load4(shared.item(index, lap));
         const int4 what = shared_load4(shared.item(index, lap) + 16);
         const int batch = who.x, head = who.y & 0xFFFF, row = thread_row();
         const int rows_left = who.w - row;
-        x.l0 = quad_sum(x.l0);
-        x.l1 = quad_sum(x.l1);
-        if (!accept(x, what.x, what.w & ITEM_REPLAY, rows_left)) return;
         if (what.z >= 0) {
             store_state<F>(x, part_place<F>(args, what.z, row), rows_left);
         } else if (!(what.w & RA__SM90_LAST)) {

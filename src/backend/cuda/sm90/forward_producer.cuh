@@ -180,7 +180,8 @@ template <class F> struct QueryProducer : Producer<F> {
             }
             barrier_expect(this->shared.q_full(i), F::Q_BYTES);
             const int row = who.z + (this->rank() * F::CONSUMERS + i) * 64;
-            const CUtensorMap *map = this->maps.q + (F::VIEWS > 1 ? what.w >> RA__SM90_VIEW_SHIFT : 0);
+            const CUtensorMap *map = this->maps.q +
+                                     (F::VIEWS > 1 ? what.w >> RA__SM90_VIEW_SHIFT : 0);
             copy_in(this->shared.q(i), map, this->shared.q_full(i),
                     { 0, row, 0, who.y & 0xFFFF, who.x });
         }

@@ -5,6 +5,7 @@
 
 #include "backend/cuda/sm90/forward.cuh"
 #include "backend/cuda/sm90/maps.cuh"
+#include "backend/cuda/sm90/repair.cuh"
 
 namespace sm90
 {
@@ -14,29 +15,6 @@ template <class F> ra__sm90_shape shape_of(void)
     return { F::DIM,     F::ROWS * F::CLUSTER, F::KEYS,        F::CLUSTER,
              F::THREADS, Shared<F>::BYTES,     F::PART_FLOATS, F::WARPS };
 }
-
-/* A launch that may start before the kernel before it in the stream has ended, and waits for that
- * itself (kernel_follow). */
-struct launch_config {
-    cudaLaunchAttribute attributes[2];
-    cudaLaunchConfig_t config;
-
-    launch_config(int ctas, int threads, int shared_bytes, int cluster, cudaStream_t stream)
-        : attributes(), config()
-    {
-        attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[0].val.programmaticStreamSerializationAllowed = 1;
-        attributes[1].id = cudaLaunchAttributeClusterDimension;
-        attributes[1].val.clusterDim.x = cluster;
-        attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
-        config.gridDim = dim3(ctas);
-        config.blockDim = dim3(threads);
-        config.dynamicSmemBytes = shared_bytes;
-        config.stream = stream;
-        config.attrs = attributes;
-        config.numAttrs = 2;
-    }
-};
 
 template <class F> launch_config config_of(int workers, cudaStream_t stream)
 {
@@ -88,11 +66,12 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     int error = make_maps<F>(&maps, args);
     if (error) return error;
     const launch_config config = config_of<F>(args.workers, stream);
-    error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args,
-                               factors_of(args.scale, args.terms));
-    if (error || args.merge_count == 0) return error;
-    const launch_config after(args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, 1, stream);
-    return cudaLaunchKernelEx(&after.config, merge<F>, args);
+    const struct factors by = factors_of(args.scale, args.terms);
+    error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);
+    if (!error && args.hides) error = start(repair<F>, args.workers, 256, 0, stream, args, by);
+    if (!error && args.merge_count)
+        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, stream, args);
+    return error;
 }
 
 } // namespace sm90

@@ -48,6 +48,37 @@ template <class F> int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int 
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
+/* A launch that may start before the kernel before it in the stream has ended, and waits for that
+ * itself (kernel_follow). */
+struct launch_config {
+    cudaLaunchAttribute attributes[2];
+    cudaLaunchConfig_t config;
+
+    launch_config(int ctas, int threads, int shared_bytes, int cluster, cudaStream_t stream)
+        : attributes(), config()
+    {
+        attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[0].val.programmaticStreamSerializationAllowed = 1;
+        attributes[1].id = cudaLaunchAttributeClusterDimension;
+        attributes[1].val.clusterDim.x = cluster;
+        attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+        config.gridDim = dim3(ctas);
+        config.blockDim = dim3(threads);
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream;
+        config.attrs = attributes;
+        config.numAttrs = 2;
+    }
+};
+
+template <class... P, class... A>
+int start(void (*kernel)(P...), int64_t ctas, int threads, int shared_bytes, cudaStream_t stream,
+          const A &...args)
+{
+    const launch_config config((int)ctas, threads, shared_bytes, 1, stream);
+    return cudaLaunchKernelEx(&config.config, kernel, args...);
+}
+
 inline struct factors factors_of(float scale, const ra__sm90_terms &terms)
 {
     const float cap = terms.softcap;

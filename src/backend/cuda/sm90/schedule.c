@@ -164,6 +164,8 @@ static int add_run(struct builder *b, struct ra__sm90_run run)
         out->runs = more;
         b->run_room = room;
     }
+    if (run.lo > -RA__SM90_FAR || run.hi < RA__SM90_FAR || run.count % b->input->block_keys)
+        out->hides = 1;
     out->runs[out->run_count++] = run;
     return 0;
 }

@@ -100,6 +100,7 @@ struct ra__sm90_schedule {
     struct ra__sm90_merge *merges;
     int32_t *queues; /* items [queues[w], queues[w + 1]) are worker w's */
     int item_count, run_count, merge_count, part_count, workers;
+    int hides; /* some block has a key that some of its rows do not see */
 };
 
 /* 0, or -1 where memory is short. */
@@ -175,6 +176,7 @@ struct ra__sm90_forward {
     int workers, merge_count;
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
+    int hides;       /* of the schedule; or terms with a bias */
     struct ra__sm90_terms terms;
     struct ra__sm90_view views[RA__SM90_VIEWS]; /* kernels with views */
 };
@@ -221,9 +223,9 @@ enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };
 /* What a problem needs of a kernel. */
 struct ra__sm90_needs {
     int dim, dtype;
-    int rows;  /* queries per head; forward only */
-    int terms; /* bits of enum ra__sm90_term */
-    int views; /* forward only */
+    int rows;          /* queries per head; forward only */
+    int terms;         /* bits of enum ra__sm90_term */
+    int views;         /* forward only */
     int deterministic; /* backward only: the same bits every time; needs an order */
 };
 

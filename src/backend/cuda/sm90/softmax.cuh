@@ -127,8 +127,7 @@ DEVICE void apply_terms(State<F> &x, const ra__sm90_terms &terms, const struct f
 }
 
 /* Which weights of a block dropout keeps: 4 bits for every 8 columns, in the order of registers. */
-template <class F>
-DEVICE uint64_t kept_bits(const ra__sm90_terms &terms, struct block_place at)
+template <class F> DEVICE uint64_t kept_bits(const ra__sm90_terms &terms, struct block_place at)
 {
     uint64_t bits = 0;
     const int lane = thread_in_group() & 3, odd = lane & 1;
@@ -153,7 +152,8 @@ DEVICE uint64_t kept_bits(const ra__sm90_terms &terms, struct block_place at)
             const int64_t query = query_position(terms, at.q_row + 8 * i);
             const int64_t from = key + 8 * j * terms.k_step;
             const unsigned two = kept_one(terms, at.batch, at.head, query, from) |
-                                 kept_one(terms, at.batch, at.head, query, from + terms.k_step) << 1;
+                                 kept_one(terms, at.batch, at.head, query, from + terms.k_step)
+                                     << 1;
             bits |= (uint64_t)two << (4 * j + 2 * i);
         }
     return bits;
@@ -281,8 +281,8 @@ template <class F> DEVICE void load_queries(State<F> &x, uint32_t from)
     }
 }
 
-/* Numbers of acc are stored in the order in which lanes have them, 16 at a time: 4 of each lane of a
- * quad. The column of the pair of numbers at place `at`, which is even. */
+/* Numbers of acc are stored in the order in which lanes have them, 16 at a time: 4 of each lane of
+ * a quad. The column of the pair of numbers at place `at`, which is even. */
 DEVICE int column_at(int at) { return (at & ~15) + (at >> 1 & 1) * 8 + (at >> 2 & 3) * 2; }
 
 /* m, l and acc of a thread's first row; its second is 8 further on. */
@@ -328,6 +328,14 @@ template <class F> DEVICE void clear_state(State<F> &x)
     x.l0 = x.l1 = 0;
 }
 
+/* As two pairs where registers are too short for four in a row. */
+template <class F> DEVICE float4 load_four(const float *from)
+{
+    if constexpr (F::DIM < 256) return __ldcg((const float4 *)from);
+    const float2 a = __ldcg((const float2 *)from), b = __ldcg((const float2 *)(from + 2));
+    return make_float4(a.x, a.y, b.x, b.y);
+}
+
 /* Rows that do not exist stay empty. */
 template <class F> DEVICE void load_state(State<F> &x, struct place from, int rows_left)
 {
@@ -340,7 +348,7 @@ template <class F> DEVICE void load_state(State<F> &x, struct place from, int ro
         const float *acc = from.acc + 8 * i * from.acc_stride + 4 * lane;
 #pragma unroll
         for (int j = 0; j < F::DIM / 8; j += 2) {
-            const float4 four = __ldcg((const float4 *)(acc + 8 * j));
+            const float4 four = load_four<F>(acc + 8 * j);
             x.o[4 * j + 2 * i] = four.x;
             x.o[4 * j + 2 * i + 1] = four.y;
             x.o[4 * j + 4 + 2 * i] = four.z;

@@ -16,8 +16,7 @@ constexpr float LOG2_E = 1.4426950408889634f;
 
 /* A score in units of log2 out of q.k, before anything is added; and its derivative by that without
  * a softcap: 1 - tanh^2 = 4 r (1 - r). */
-template <int TERMS>
-DEVICE float capped(const struct factors &by, float qk, float *derivative)
+template <int TERMS> DEVICE float capped(const struct factors &by, float qk, float *derivative)
 {
     *derivative = 1;
     if (!(TERMS & RA__SM90_SOFTCAP) || by.cap == 0) return qk * by.to_log2;
@@ -58,8 +57,7 @@ DEVICE float addend(const ra__sm90_terms &terms, const struct term_row &row, flo
             if (terms.bias_bytes == 4) sum = __ldg((const float *)row.bias + at) * LOG2_E;
             else if (!__ldg((const uint8_t *)row.bias + at)) sum = -INFINITY;
         }
-    if (TERMS & RA__SM90_SLOPES)
-        sum = fmaf(-row.slope, fabsf(away), sum);
+    if (TERMS & RA__SM90_SLOPES) sum = fmaf(-row.slope, fabsf(away), sum);
     return sum;
 }
 

@@ -225,8 +225,8 @@ DEVICE void memory_prefetch(const void *from)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-/* Kernels of one stream that follow one another: the next one may start before this one has ended,
- * and waits here until the one before it has. */
+/* Kernels of one stream that follow one another (programmatic dependent launch): the next one may
+ * start before this one has ended, and waits here until the one before it has. */
 DEVICE void kernel_follow(void)
 {
     asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* repair.cuh - rows that a value hidden from them has spoilt: 0 times NaN or infinity is NaN.
+ *
+ * The forward kernel multiplies weights of 0 with values that a row does not see. Rows that are not
+ * finite after their second pass are marked; this kernel looks whether a value that is hidden from
+ * such a row, but was in one of its blocks, is not finite, and then computes the row anew, key by
+ * key, a warp per row. Items that start from state are not written by the second pass: their rows
+ * are all computed anew. Where everything is finite it reads the marks and ends. */
+#ifndef RA__SM90_REPAIR_CUH
+#define RA__SM90_REPAIR_CUH
+
+#include "backend/cuda/sm90/forward_producer.cuh"
+#include "backend/cuda/sm90/softmax.cuh"
+
+namespace sm90
+{
+
+enum { MARK_SPOILT = 2 }; /* in `failed` */
+
+template <class F> struct Repair {
+    enum { PER_LANE = F::DIM / 32 };
+    typedef typename F::type T;
+    const ra__sm90_forward &args;
+    const struct factors &by;
+    int4 who, what; /* the item */
+    int row;        /* in the item */
+    float *q;       /* the row of Q, in shared memory */
+    float m, l, acc[PER_LANE];
+
+    DEVICE int head(void) const { return who.y & 0xFFFF; }
+    DEVICE int q_row(void) const
+    {
+        const struct ra__sm90_view view = view_in<F>(args, what.w);
+        return view.first + (who.z + row) * view.step;
+    }
+
+    /* Key j of a run: its row in the tensor, and where that row of K or V is. */
+    DEVICE int key_row(int4 run, int j) const
+    {
+        if constexpr (F::VIEWS == 1) return run.x + j;
+        const struct ra__sm90_view view = args.views[view_of<F>(run.x)];
+        return view.first + (row_of<F>(run.x) + j) * view.step;
+    }
+    DEVICE const T *at(const ra__sm90_tensor &x, int key) const
+    {
+        return (const T *)x.data + who.x * x.batch_stride +
+               (int)((uint32_t)who.y >> 16) * x.head_stride + key * x.row_stride;
+    }
+
+    /* The keys [x, y) of a run that the row sees. */
+    DEVICE int2 seen(int4 run) const
+    {
+        const int stepped = stair_of(row, stair_in(what.w));
+        return make_int2(max(0, run.z + stepped), min(run.y, run.w + stepped + 1));
+    }
+
+    DEVICE bool finite_value(int key) const
+    {
+        float zero = 0;
+#pragma unroll 4
+        for (int c = 0; c < F::DIM; c++) zero = fmaf((float)at(args.v, key)[c], 0, zero);
+        return zero == 0;
+    }
+
+    /* Does a bias hide the key? */
+    DEVICE bool biased_away(int key) const
+    {
+        if constexpr (F::TERMS & RA__SM90_BIAS) {
+            const int64_t pos = key_position(args.terms, key);
+            const struct term_row of = term_row_of<F::TERMS>(args.terms, who.x, head(), q_row(),
+                                                             pos);
+            return addend<F::TERMS>(args.terms, of,
+                                    (float)(pos - query_position(args.terms, q_row())), 0,
+                                    true) == -INFINITY;
+        }
+        return false;
+    }
+
+    /* Is a value not finite that is hidden from the row, but in one of its blocks? */
+    DEVICE bool spoilt(void) const
+    {
+        bool bad = false;
+        for (int r = what.x; r < what.x + what.y; r++) {
+            const int4 run = __ldg((const int4 *)args.runs + r);
+            const int2 see = seen(run);
+            const int end = (run.y + F::KEYS - 1) / F::KEYS * F::KEYS;
+            for (int j = lane_of(); j < end; j += 32) {
+                const int key = key_row(run, j);
+                if (key >= args.v.rows) continue;
+                if (j < see.x || j >= see.y || biased_away(key)) bad |= !finite_value(key);
+            }
+        }
+        return __any_sync(ALL_LANES, bad);
+    }
+
+    /* The score of a key and what dropout makes of its weight. */
+    DEVICE float score(int key, float *kept) const
+    {
+        const T *k = at(args.k, key);
+        float qk = 0, derivative, more = 0;
+#pragma unroll 4
+        for (int c = 0; c < F::DIM; c++) qk = fmaf(q[c], (float)k[c], qk);
+        *kept = 1;
+        if constexpr (F::PAIR_TERMS) {
+            const ra__sm90_terms &terms = args.terms;
+            const int64_t query_pos = query_position(terms, q_row());
+            const int64_t key_pos = key_position(terms, key);
+            const struct term_row of = term_row_of<F::TERMS>(terms, who.x, head(), q_row(),
+                                                             key_pos);
+            more = addend<F::TERMS>(terms, of, (float)(key_pos - query_pos), 0, true);
+            if ((F::TERMS & RA__SM90_DROPOUT) && terms.drop_below)
+                *kept = kept_one(terms, who.x, head(), query_pos, key_pos) ? terms.kept_scale : 0;
+        }
+        return more == -INFINITY ? more : capped<F::TERMS>(by, qk, &derivative) + more;
+    }
+
+    /* 32 keys of a run, one per lane. */
+    DEVICE void fold(int4 run, int from, int to)
+    {
+        const int mine = from + lane_of();
+        float kept = 0, x = -INFINITY;
+        if (mine < to) x = score(key_row(run, mine), &kept);
+        float top = x;
+        for (int i = 16; i; i >>= 1) top = fmaxf(top, __shfl_xor_sync(ALL_LANES, top, i));
+        const float reference = fmaxf(m, top), safe = reference == -INFINITY ? 0 : reference;
+        const float scale = exp2_fast(m - safe), weight = exp2_fast(x - safe);
+        m = reference;
+        l *= scale;
+        for (int c = 0; c < PER_LANE; c++) acc[c] *= scale;
+        for (int i = 0; i < 32 && from + i < to; i++) {
+            const float p = __shfl_sync(ALL_LANES, weight, i);
+            const float f = __shfl_sync(ALL_LANES, kept, i);
+            const bool hidden = __shfl_sync(ALL_LANES, x, i) == -INFINITY;
+            if (hidden) continue;
+            const T *v = at(args.v, key_row(run, from + i)) + PER_LANE * lane_of();
+            l += p;
+            for (int c = 0; c < PER_LANE; c++) acc[c] = fmaf(p * f, (float)v[c], acc[c]);
+        }
+    }
+
+    /* Columns of this lane are PER_LANE side by side; in state they are elsewhere. */
+    DEVICE int stored_at(int c) const
+    {
+        const int column = PER_LANE * lane_of() + c;
+        return (column & ~15) + (column >> 1 & 3) * 4 + (column >> 3 & 1) * 2 + (column & 1);
+    }
+
+    DEVICE void start(void)
+    {
+        const ra__sm90_tensor &from = args.q;
+        const T *x = (const T *)from.data + who.x * from.batch_stride + head() * from.head_stride +
+                     q_row() * from.row_stride;
+        __syncwarp();
+        for (int c = lane_of(); c < F::DIM; c += 32) q[c] = (float)x[c];
+        __syncwarp();
+        m = -INFINITY;
+        l = 0;
+        for (int c = 0; c < PER_LANE; c++) acc[c] = 0;
+        if (what.w & RA__SM90_FIRST) return;
+        const struct place state = state_place<F>(args, what.w, who.x, head(), who.z + row);
+        m = *state.m;
+        l = *state.l;
+        for (int c = 0; c < PER_LANE; c++) acc[c] = state.acc[stored_at(c)];
+    }
+
+    DEVICE void end(void)
+    {
+        __syncwarp();
+        if (what.z >= 0 || !(what.w & RA__SM90_LAST)) {
+            const struct place to = what.z >= 0
+                                        ? part_place<F>(args, what.z, row)
+                                        : state_place<F>(args, what.w, who.x, head(), who.z + row);
+            for (int c = 0; c < PER_LANE; c++) to.acc[stored_at(c)] = acc[c];
+            if (lane_of() == 0) *to.m = m, *to.l = l;
+            return;
+        }
+        float f = 1;
+        if constexpr (F::TERMS & RA__SM90_SINKS)
+            if (args.terms.sinks) fold_sink(args.terms.sinks[head()] * LOG2_E, m, l, f);
+        f = l > 0 ? f / l : l;
+        const ra__sm90_tensor &out = args.out;
+        T *to = (T *)out.data + who.x * out.batch_stride + head() * out.head_stride +
+                q_row() * out.row_stride + PER_LANE * lane_of();
+        for (int c = 0; c < PER_LANE; c += 2)
+            *(uint32_t *)(to + c) = pack<T>(acc[c] * f, acc[c + 1] * f);
+        if (lane_of() == 0) store_lse(args.lse, who.x, head(), q_row(), m, l);
+    }
+
+    DEVICE void run(void)
+    {
+        if ((what.w & RA__SM90_FIRST) && !spoilt()) return;
+        start();
+        for (int r = what.x; r < what.x + what.y; r++) {
+            const int4 run = __ldg((const int4 *)args.runs + r);
+            const int2 see = seen(run);
+            for (int j = see.x; j < see.y; j += 32) fold(run, j, see.y);
+        }
+        end();
+    }
+};
+
+template <class F>
+__global__ void __launch_bounds__(256, 1)
+    repair(const __grid_constant__ ra__sm90_forward args, const __grid_constant__ struct factors by)
+{
+    __shared__ float queries[8][F::DIM];
+    kernel_follow();
+    const int warp = threadIdx.x >> 5, count = args.queues[args.workers];
+    bool any = false; /* of our items; all marks are read at once */
+    for (int n = threadIdx.x, i; (i = blockIdx.x + n / F::WARPS * gridDim.x) < count; n += 256)
+        any |= args.failed[(size_t)i * F::WARPS + n % F::WARPS] == MARK_SPOILT;
+    if (!__syncthreads_or(any)) return;
+    for (int i = blockIdx.x; i < count; i += gridDim.x)
+        for (int j = warp; j < 16 * F::WARPS; j += 8) {
+            if (args.failed[(size_t)i * F::WARPS + j / 16] != MARK_SPOILT) continue;
+            const int4 *item = (const int4 *)args.items + 2 * i;
+            Repair<F> row = { args, by, item[0], item[1], j, queries[warp] };
+            if (j < row.who.w) row.run();
+        }
+}
+
+} // namespace sm90
+#endif
