@@ -9,7 +9,7 @@
 # the public headers are open to all. A folder inside src/transport is a plug-in with its own rules. The
 # insides of a backend are its own, and its kernels know only core.
 # Outside src/ only the public headers are seen: cli/ works with bench/ and harness/, bench/ with
-# harness/, examples/ with nothing. A file of harness/ names others as "harness/folder/file.h", and
+# harness/, examples/ with nothing; bench/lab builds GPU kernels from their sources. A file of harness/ names others as "harness/folder/file.h", and
 # the folders have an order of their own. Tests may look everywhere.
 set -eu
 
@@ -95,6 +95,7 @@ check()
     function check_outside() {
         if (exists(folder "/" name) || exists(part[1] "/" name)) return
         if (part[1] ~ /^(cli|bench)$/ && name ~ /^harness\// && exists(name)) return
+        if (folder == "bench/lab" && name ~ /^backend\/cuda\// && exists("src/" name)) return
         if (part[1] == "cli" && name ~ /^bench\// && exists(name)) return
         refuse(part[1] "/ may include only the public headers, its own" \
                (part[1] == "examples" ? "" : part[1] == "bench" ? ", and harness/" : ", bench/ and harness/"))
@@ -135,9 +136,10 @@ try()
         echo "/* nothing */" >"$tree/src/$layer/$layer.h"
     done
     mkdir -p "$tree/include" "$tree/cli" "$tree/bench" "$tree/examples" "$tree/src/backend/cpu/kernel/isa" \
-        "$tree/src/backend/cpu" "$tree/src/device" \
+        "$tree/src/backend/cpu" "$tree/src/backend/cuda" "$tree/src/device" "$tree/bench/lab" \
         "$tree/src/transport/plug" "$tree/harness/base" "$tree/harness/text" "$tree/harness/run"
-    for header in include/ringattn.h cli/cli.h bench/bench.h harness/base/base.h harness/run/run.h; do
+    for header in include/ringattn.h cli/cli.h bench/bench.h harness/base/base.h harness/run/run.h \
+        src/backend/cuda/gpu.h; do
         echo "/* nothing */" >"$tree/$header"
     done
     printf '/* one */\n%s\n' "#include $3" >"$tree/$2"
@@ -178,6 +180,7 @@ self_test()
     try 0 cli/x.c '"harness/run/run.h"'
     try 0 cli/x.c '"bench/bench.h"'
     try 0 bench/x.c '"harness/run/run.h"'
+    try 0 bench/lab/x.cu '"backend/cuda/gpu.h"'
     try 0 harness/run/x.c '"run.h"'
     try 0 harness/run/x.c '"harness/base/base.h"'
     try 0 harness/run/x.c '"ringattn.h"'
@@ -210,6 +213,8 @@ self_test()
     try 1 src/core/x.c 'RA__HEADER'
     try 1 cli/x.c '"core/core.h"'
     try 1 bench/x.c '"core/core.h"'
+    try 1 bench/x.c '"backend/cuda/gpu.h"'
+    try 1 bench/lab/x.cu '"core/core.h"'
     try 1 bench/x.c '"cli.h"'
     try 1 bench/x.c '"cli/cli.h"'
     try 1 harness/text/x.c '"harness/run/run.h"'
