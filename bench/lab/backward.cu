@@ -28,7 +28,7 @@ void lab_shape(struct ra__sm90_shape *shape) { *shape = sm90::backward_shape_of<
 
 int lab_terms(void) { return Kernel::TERMS; }
 
-int lab_workers(void) { return sm90::backward_workers_of<Kernel>(); }
+int lab_clusters(void) { return sm90::backward_clusters_of<Kernel>(); }
 
 int lab_backward(const struct ra__sm90_backward *args, void *stream)
 {

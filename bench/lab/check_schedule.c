@@ -5,8 +5,8 @@
  *       src/backend/cuda/sm90/order.c -o check && ./check
  *
  * Every pair of a query and a key that the rows see is in exactly one item, every part is merged
- * once, no worker has much more to do than the others, and the ranks of the adds to a block of dq
- * are 0, 1, 2, ... in an order in which no worker waits for ever. */
+ * once, no cluster has much more to do than the others, and the ranks of the adds to a block of dq
+ * are 0, 1, 2, ... in an order in which no cluster waits for ever. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static void check_items(const struct ra__sm90_schedule_input *in,
 {
     int parts = 0, whole = 0; /* whole: blocks of rows that may not be split */
     int64_t total = 0, longest = 0;
-    for (int w = 0; w < made->workers; w++) {
+    for (int w = 0; w < made->clusters; w++) {
         int64_t load = 0;
         for (int i = made->queues[w]; i < made->queues[w + 1]; i++) {
             const struct ra__sm90_item *item = &made->items[i];
@@ -102,40 +102,41 @@ static void check_items(const struct ra__sm90_schedule_input *in,
     int merged = 0;
     for (int i = 0; i < made->merge_count; i++) merged += made->merges[i].part_count;
     expect(parts == made->part_count && merged == parts, "parts and merges differ", round);
-    if (in->split) expect(longest <= total / made->workers + 40 + whole, "a worker is late", round);
+    if (in->split)
+        expect(longest <= total / made->clusters + 40 + whole, "a cluster is late", round);
 }
 
-/* Runs the adds as workers would: whoever's next add has its turn goes on. */
+/* Runs the adds as clusters would: whoever's next add has its turn goes on. */
 static void check_order(const struct ra__sm90_schedule *made, int padded, int block, int round)
 {
     struct ra__sm90_order order;
     const struct ra__sm90_order_input in = { made, 1, HEADS, padded, block, 2 };
     if (ra__sm90_order(&in, &order)) exit(2);
-    const int tiles = HEADS * (padded / block);
-    int *turn = calloc((size_t)tiles, sizeof *turn);
-    int *tile_of = malloc((size_t)(order.starts[made->workers] + 1) * sizeof *tile_of);
-    int64_t *at = malloc((size_t)made->workers * sizeof *at);
-    if (!turn || !tile_of || !at) exit(2);
-    for (int w = 0; w < made->workers; w++) {
+    const int blocks = HEADS * (padded / block);
+    int *turn = calloc((size_t)blocks, sizeof *turn);
+    int *block_of = malloc((size_t)(order.starts[made->clusters] + 1) * sizeof *block_of);
+    int64_t *at = malloc((size_t)made->clusters * sizeof *at);
+    if (!turn || !block_of || !at) exit(2);
+    for (int w = 0; w < made->clusters; w++) {
         int64_t n = at[w] = order.starts[w];
         for (int i = made->queues[w]; i < made->queues[w + 1]; i++)
             for (int r = 0; r < made->items[i].run_count; r++) {
                 const struct ra__sm90_run run = made->runs[made->items[i].first_run + r];
                 for (int t = run.row / block; t <= (run.row + run.count - 1) / block; t++)
-                    tile_of[n++] = made->items[i].head * (padded / block) + t;
+                    block_of[n++] = made->items[i].head * (padded / block) + t;
             }
-        expect(n == order.starts[w + 1], "adds of a worker", round);
+        expect(n == order.starts[w + 1], "adds of a cluster", round);
     }
-    int64_t left = order.starts[made->workers];
+    int64_t left = order.starts[made->clusters];
     for (int moved = 1; moved;) {
         moved = 0;
-        for (int w = 0; w < made->workers; w++)
-            while (at[w] < order.starts[w + 1] && turn[tile_of[at[w]]] == order.ranks[at[w]])
-                turn[tile_of[at[w]++]]++, left--, moved = 1;
+        for (int w = 0; w < made->clusters; w++)
+            while (at[w] < order.starts[w + 1] && turn[block_of[at[w]]] == order.ranks[at[w]])
+                turn[block_of[at[w]++]]++, left--, moved = 1;
     }
-    expect(left == 0, "workers wait for ever", round);
+    expect(left == 0, "clusters wait for ever", round);
     free(turn);
-    free(tile_of);
+    free(block_of);
     free(at);
     ra__sm90_order_clear(&order);
 }
@@ -152,7 +153,7 @@ int main(void)
         struct ra__sm90_schedule_input in = { .rows = rows, .runs = runs, .block_keys = block };
         in.row_count = random_rows(rows, runs);
         in.tile_rows = 64 * (1 + below(6));
-        in.workers = 1 + below(40);
+        in.clusters = 1 + below(40);
         in.section_heads = 1 + below(3);
         in.item_cost = below(4);
         in.split = below(2);

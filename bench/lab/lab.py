@@ -83,7 +83,7 @@ class Forward(ctypes.Structure):
     _fields_ = [("q", Tensor), ("k", Tensor), ("v", Tensor), ("out", Tensor), ("lse", Column),
                 ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
                 ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
-                ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
+                ("queues", c_void_p), ("clusters", c_int), ("merge_count", c_int),
                 ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("terms", Terms),
                 ("views", View * 8)]
 
@@ -91,27 +91,27 @@ class Forward(ctypes.Structure):
 class Backward(ctypes.Structure):
     _fields_ = [(x, Tensor) for x in ("q", "k", "v", "out", "dout", "dq", "dk", "dv")] + [
         ("lse", Column), ("scale", ctypes.c_float), ("items", c_void_p), ("runs", c_void_p),
-        ("merges", c_void_p), ("queues", c_void_p), ("workers", c_int), ("merge_count", c_int),
+        ("merges", c_void_p), ("queues", c_void_p), ("clusters", c_int), ("merge_count", c_int),
         ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
         ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p),
         ("terms", Terms), ("dk_sum", Column), ("dv_sum", Column), ("flags", c_int)]
 
 
 class Shape(ctypes.Structure):
-    _fields_ = [(x, c_int) for x in ("dim", "tile_rows", "block_keys", "cluster", "threads",
+    _fields_ = [(x, c_int) for x in ("dim", "tile_rows", "block_keys", "cluster_ctas", "threads",
                                      "shared_bytes", "part_floats", "warps")]
 
 
 class ScheduleInput(ctypes.Structure):
     _fields_ = [("rows", c_void_p), ("runs", c_void_p)] + [(x, c_int) for x in (
-        "row_count", "tile_rows", "block_keys", "workers", "section_heads", "item_cost", "split",
+        "row_count", "tile_rows", "block_keys", "clusters", "section_heads", "item_cost", "split",
         "spread", "rotate")]
 
 
 class ScheduleOutput(ctypes.Structure):
     _fields_ = [("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p)] + [(x, c_int) for x in (
-                    "item_count", "run_count", "merge_count", "part_count", "workers", "hides")]
+                    "item_count", "run_count", "merge_count", "part_count", "clusters", "hides")]
 
 
 class OrderInput(ctypes.Structure):
@@ -275,7 +275,7 @@ class Schedule:
                       else pattern.arrays(batch, heads, kv_heads))
         shape = kernel.shape
         given = ScheduleInput(rows.ctypes.data, runs.ctypes.data, len(rows), shape.tile_rows,
-                              shape.block_keys, kernel.workers, section, item_cost, int(split),
+                              shape.block_keys, kernel.clusters, section, item_cost, int(split),
                               spread, int(rotate))
         made = ScheduleOutput()
         if kernel.planner.ra__sm90_schedule(ctypes.byref(given), ctypes.byref(made)):
@@ -283,8 +283,8 @@ class Schedule:
         self.items = copied(made.items, made.item_count * ITEM_BYTES)
         self.runs = copied(made.runs, made.run_count * 16)
         self.merges = copied(made.merges, made.merge_count * MERGE_BYTES)
-        self.queues = copied(made.queues, (made.workers + 1) * 4)
-        self.workers, self.merge_count, self.hides = made.workers, made.merge_count, made.hides
+        self.queues = copied(made.queues, (made.clusters + 1) * 4)
+        self.clusters, self.merge_count, self.hides = made.clusters, made.merge_count, made.hides
         self.parts = torch.empty(max(1, made.part_count * shape.part_floats), device="cuda")
         self.failed = torch.empty(max(1, made.item_count * shape.warps), dtype=torch.uint8,
                                   device="cuda")
@@ -301,8 +301,8 @@ class Schedule:
         ordered = OrderOutput()
         if kernel.planner.ra__sm90_order(ctypes.byref(given), ctypes.byref(ordered)):
             raise MemoryError("order")
-        self.rank_starts = copied(ordered.starts, (made.workers + 1) * 8)
-        adds = ctypes.cast(ordered.starts, ctypes.POINTER(c_int64))[made.workers]
+        self.rank_starts = copied(ordered.starts, (made.clusters + 1) * 8)
+        adds = ctypes.cast(ordered.starts, ctypes.POINTER(c_int64))[made.clusters]
         self.ranks = copied(ordered.ranks, max(1, adds) * 4)
         self.turns = torch.empty(2 * batch * heads * padded // block, dtype=torch.int32,
                                  device="cuda")
@@ -324,7 +324,7 @@ class Kernel:
             self.from_table(name)
         else:
             self.library.lab_shape(ctypes.byref(self.shape))
-            self.workers = self.library.lab_workers()
+            self.clusters = self.library.lab_clusters()
             self.backward_kernel = hasattr(self.library, "lab_backward")
             self.launch = getattr(self.library,
                                   "lab_backward" if self.backward_kernel else "lab_forward")
@@ -340,12 +340,12 @@ class Kernel:
                            31 if "terms" in name else 0, int("views" in name),
                            int(name.endswith("-o")))
         self.views, self.terms = self.needs.views, self.needs.terms
-        workers = c_int()
+        clusters = c_int()
         error = getattr(self.library, f"ra__sm90_{side}_shape")(
-            ctypes.byref(self.needs), ctypes.byref(self.shape), ctypes.byref(workers))
+            ctypes.byref(self.needs), ctypes.byref(self.shape), ctypes.byref(clusters))
         if error:
             raise RuntimeError(f"{name}: CUDA error {error}")
-        self.workers = workers.value
+        self.clusters = clusters.value
         function = getattr(self.library, f"ra__sm90_{side}_launch")
         function.argtypes = [c_void_p, c_void_p, c_void_p]
         self.launch = lambda args, stream: function(args, ctypes.byref(self.needs), stream)
@@ -362,7 +362,7 @@ class Kernel:
         self.start(Forward(Tensor.of(q), Tensor.of(k), Tensor.of(v), Tensor.of(out), Column.of(lse),
                            Column.of(m), Column.of(l), Column.of(acc), q.shape[3] ** -0.5,
                            data(schedule.items), data(schedule.runs), data(schedule.merges),
-                           data(schedule.queues), schedule.workers, schedule.merge_count,
+                           data(schedule.queues), schedule.clusters, schedule.merge_count,
                            data(schedule.parts), data(schedule.failed),
                            schedule.hides or bool(terms and terms.bias), terms or Terms(),
                            schedule.views))
@@ -387,7 +387,7 @@ class Kernel:
         self.start(Backward(*(Tensor.of(x) for x in (q, k, v, out, dout, dq, dk, dv)),
                             Column.of(lse), q.shape[3] ** -0.5, data(schedule.items),
                             data(schedule.runs), data(schedule.merges), data(schedule.queues),
-                            schedule.workers, schedule.merge_count, padded,
+                            schedule.clusters, schedule.merge_count, padded,
                             *(data(x) for x in schedule.sums), data(schedule.parts),
                             data(schedule.ranks), data(schedule.rank_starts),
                             data(schedule.turns), terms or Terms(), Column.of(sums[0]),

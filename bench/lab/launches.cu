@@ -167,7 +167,7 @@ struct planned {
     float *parts;
 
     planned(const std::vector<ra__sm90_rows> &rows, const std::vector<ra__sm90_run> &given,
-            const struct ra__sm90_shape &shape, int workers)
+            const struct ra__sm90_shape &shape, int clusters)
     {
         struct ra__sm90_schedule_input in = {};
         in.rows = rows.data();
@@ -175,7 +175,7 @@ struct planned {
         in.row_count = (int)rows.size();
         in.tile_rows = shape.tile_rows;
         in.block_keys = shape.block_keys;
-        in.workers = workers;
+        in.clusters = clusters;
         in.section_heads = 4;
         in.item_cost = 2;
         in.split = 1;
@@ -183,7 +183,7 @@ struct planned {
         items = on_device(on_device_array(made.items, made.item_count));
         runs = on_device(on_device_array(made.runs, made.run_count));
         merges = on_device(on_device_array(made.merges, made.merge_count));
-        queues = on_device(on_device_array(made.queues, made.workers + 1));
+        queues = on_device(on_device_array(made.queues, made.clusters + 1));
         parts = on_device(std::vector<float>((size_t)made.part_count * shape.part_floats, NAN));
     }
     ~planned()
@@ -203,13 +203,13 @@ static std::vector<double> fetched(const float *from, size_t count)
 static void run_forward(problem &p)
 {
     struct ra__sm90_shape shape;
-    int workers;
-    must(ra__sm90_forward_shape(&p.needs, &shape, &workers), "forward_shape");
+    int clusters;
+    must(ra__sm90_forward_shape(&p.needs, &shape, &clusters), "forward_shape");
     std::vector<ra__sm90_rows> rows;
     const int flags = RA__SM90_FIRST | RA__SM90_LAST;
     for (int h = 0; h < 2; h++) rows.push_back({ 0, (uint16_t)h, 0, 0, p.rows, 0, 1, flags });
     const std::vector<ra__sm90_run> runs = { { 0, p.keys, -RA__SM90_FAR, p.hi } };
-    planned plan(rows, runs, shape, workers);
+    planned plan(rows, runs, shape, clusters);
     matrix out(p.needs.dtype, 2, p.rows, p.needs.dim, false);
     float *lse = on_device(std::vector<float>((size_t)2 * p.rows, NAN));
     struct ra__sm90_forward args = {};
@@ -218,7 +218,7 @@ static void run_forward(problem &p)
     args.scale = (float)(1 / sqrt(p.needs.dim));
     args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
     args.queues = plan.queues, args.parts = plan.parts;
-    args.workers = workers, args.merge_count = plan.made.merge_count;
+    args.clusters = clusters, args.merge_count = plan.made.merge_count;
     args.hides = plan.made.hides;
     args.failed = on_device(std::vector<uint8_t>((size_t)plan.made.item_count * shape.warps, 7));
     for (struct ra__sm90_view &view : args.views) view = { 0, 1 };
@@ -234,15 +234,15 @@ static void run_forward(problem &p)
 static void run_backward(problem &p)
 {
     struct ra__sm90_shape shape;
-    int workers;
-    must(ra__sm90_backward_shape(&p.needs, &shape, &workers), "backward_shape");
+    int clusters;
+    must(ra__sm90_backward_shape(&p.needs, &shape, &clusters), "backward_shape");
     const int padded = (p.rows + shape.block_keys - 1) / shape.block_keys * shape.block_keys;
     const int flags = RA__SM90_FIRST | RA__SM90_LAST, dim = p.needs.dim;
     const int lo = p.hi >= RA__SM90_FAR ? -RA__SM90_FAR : -p.hi;
     const std::vector<ra__sm90_rows> rows = { { 0, 0, 0, 0, p.keys, 0, 2, flags } };
     const std::vector<ra__sm90_run> runs = { { 0, p.rows, lo, RA__SM90_FAR },
                                              { padded, p.rows, lo, RA__SM90_FAR } };
-    planned plan(rows, runs, shape, workers);
+    planned plan(rows, runs, shape, clusters);
     matrix out(p.needs.dtype, 2, p.rows, dim, false), dq = out,
                                                       dk(p.needs.dtype, 1, p.keys, dim, false);
     for (size_t i = 0; i < p.out.size(); i++) out.set(i, (float)p.out[i]);
@@ -255,7 +255,7 @@ static void run_backward(problem &p)
     args.scale = (float)(1 / sqrt(dim));
     args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
     args.queues = plan.queues, args.parts = plan.parts;
-    args.workers = workers, args.merge_count = plan.made.merge_count;
+    args.clusters = clusters, args.merge_count = plan.made.merge_count;
     args.padded_rows = padded, args.flags = flags;
     args.lse2 = on_device(std::vector<float>((size_t)2 * padded, NAN));
     args.delta = on_device(std::vector<float>((size_t)2 * padded, NAN));
@@ -265,8 +265,8 @@ static void run_backward(problem &p)
     if (p.needs.deterministic) {
         const struct ra__sm90_order_input in = { &plan.made, 1, 2, padded, shape.block_keys, 2 };
         must(ra__sm90_order(&in, &order), "order");
-        args.ranks = on_device(on_device_array(order.ranks, order.starts[workers]));
-        args.rank_starts = on_device(on_device_array(order.starts, workers + 1));
+        args.ranks = on_device(on_device_array(order.ranks, order.starts[clusters]));
+        args.rank_starts = on_device(on_device_array(order.starts, clusters + 1));
         args.turns = on_device(std::vector<int32_t>((size_t)4 * padded / shape.block_keys, -1));
     }
     must(ra__sm90_backward_launch(&args, &p.needs, NULL), "backward_launch");

@@ -35,7 +35,7 @@ void lab_shape(struct ra__sm90_shape *shape) { *shape = sm90::shape_of<Kernel>()
 
 int lab_terms(void) { return Kernel::TERMS; }
 
-int lab_workers(void) { return sm90::workers_of<Kernel>(); }
+int lab_clusters(void) { return sm90::clusters_of<Kernel>(); }
 
 int lab_forward(const struct ra__sm90_forward *args, void *stream)
 {

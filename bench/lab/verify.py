@@ -159,7 +159,7 @@ def runs(kernel):
 
 
 def shared_out(kernel):
-    """Few tiles with many keys: workers share them."""
+    """Few tiles with many keys: clusters share them."""
     return (check(kernel, Pattern.band(400, 9000), *some(kernel, 400, 9000, 1, 2, 1)) or
             check(kernel, Pattern.band(3000, 3000, hi=0), *some(kernel, 3000, 3000, 1, 2, 2)))
 
@@ -415,7 +415,7 @@ def backward_documents(kernel):
 
 
 def backward_shared_out(kernel):
-    """Few keys with many queries: workers share them."""
+    """Few keys with many queries: clusters share them."""
     return (gradients(kernel, Pattern.band(9000, 300), *some(kernel, 9000, 300, 1, 2, 1)) or
             gradients(kernel, Pattern.band(2000, 2000), *some(kernel, 2000, 2000), split=False))
 
@@ -471,7 +471,7 @@ def verify(folder, name):
             bad.append(f"{case.__name__}: {said}")
     shape = kernel.shape
     print(f"{name}: {'FAILED ' + '; '.join(bad) if bad else 'ok'} ({len(cases)} cases, "
-          f"{kernel.workers} workers of {shape.threads} threads, {shape.shared_bytes} bytes)",
+          f"{kernel.clusters} clusters of {shape.threads} threads, {shape.shared_bytes} bytes)",
           flush=True)
     return not bad
 

@@ -10,7 +10,7 @@ namespace
 struct kernel {
     int dim, dtype, terms, deterministic;
     ra__sm90_shape (*shape)(void);
-    int (*workers)(void);
+    int (*clusters)(void);
     int (*launch)(const ra__sm90_backward &args, cudaStream_t stream);
 };
 
@@ -21,7 +21,7 @@ template <class F> struct kernel kernel_of(int dtype)
              F::TERMS,
              F::ORDERED,
              sm90::backward_shape_of<F>,
-             sm90::backward_workers_of<F>,
+             sm90::backward_clusters_of<F>,
              sm90::launch_backward<F> };
 }
 
@@ -49,13 +49,13 @@ const struct kernel *find(const struct ra__sm90_needs *needs)
 extern "C" {
 
 int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
-                            int *workers)
+                            int *clusters)
 {
     const struct kernel *kernel = find(needs);
     if (!kernel) return cudaErrorNotSupported;
     *shape = kernel->shape();
-    *workers = kernel->workers();
-    return *workers > 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    *clusters = kernel->clusters();
+    return *clusters > 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 int ra__sm90_backward_launch(const struct ra__sm90_backward *args,

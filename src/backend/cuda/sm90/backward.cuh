@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backward.cuh - exact attention backward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
- * A worker is a CTA. It takes items of 128 keys (sm90.h, struct ra__sm90_backward) and walks over
+ * A CTA takes items of 128 keys (sm90.h, struct ra__sm90_backward) and walks over
  * blocks of queries that see them; keys and values stay in shared memory, dk and dv in registers.
  * Two consumer warpgroups own 64 keys each. Scores are computed transposed (keys x queries), so
  * that P and dS come out of the softmax in the form in which products with dO and Q take them from

@@ -61,8 +61,9 @@ __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_b
 {
     typedef typename F::type T;
     __shared__ T rows[F::QUERIES][F::DIM + 8];
-    const int tiles = args.padded_rows / F::QUERIES, tile = blockIdx.x % tiles;
-    const int head = blockIdx.x / tiles % args.dq.heads, batch = blockIdx.x / tiles / args.dq.heads;
+    const int per_head = args.padded_rows / F::QUERIES, block = blockIdx.x % per_head;
+    const int head = blockIdx.x / per_head % args.dq.heads,
+              batch = blockIdx.x / per_head / args.dq.heads;
     const int half = threadIdx.x >> 7, thread = threadIdx.x & 127, lane = thread & 31;
 #pragma unroll
     for (int walk = 0; walk < F::WALKS; walk++) {
@@ -84,7 +85,7 @@ __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_b
     }
     __syncthreads();
     for (int i = threadIdx.x; i < F::QUERIES * F::DIM / 8; i += 256) {
-        const int row = tile * F::QUERIES + i / (F::DIM / 8), column = i % (F::DIM / 8) * 8;
+        const int row = block * F::QUERIES + i / (F::DIM / 8), column = i % (F::DIM / 8) * 8;
         if (row >= args.dq.rows) continue;
         T *to = (T *)args.dq.data + batch * args.dq.batch_stride + head * args.dq.head_stride +
                 row * args.dq.row_stride + column;

@@ -10,13 +10,16 @@ namespace sm90
 {
 
 /* Blocks [first, last] of a run, numbered over all heads and rows of a batch item's tensor. */
-template <class F> DEVICE int first_tile(int4 run) { return run.x / F::QUERIES; }
-template <class F> DEVICE int last_tile(int4 run) { return (run.x + run.y - 1) / F::QUERIES; }
+template <class F> DEVICE int first_query_block(int4 run) { return run.x / F::QUERIES; }
+template <class F> DEVICE int last_query_block(int4 run)
+{
+    return (run.x + run.y - 1) / F::QUERIES;
+}
 
 /* What a block is: its band as consumers need it, (lo, hi, first, limit), counted in columns. */
-template <class F> DEVICE int4 band_of(int4 run, int tile)
+template <class F> DEVICE int4 band_of(int4 run, int block)
 {
-    const int offset = tile * F::QUERIES - run.x;
+    const int offset = block * F::QUERIES - run.x;
     return make_int4(run.z - offset, run.w - offset, -offset, run.y - offset);
 }
 
@@ -48,30 +51,30 @@ template <class F> struct BackwardLoader {
     unsigned items;
 
     DEVICE void load_half(uint32_t to, uint32_t column_to, const CUtensorMap *map,
-                          const float *column, uint32_t full, struct box from, int tile) const
+                          const float *column, uint32_t full, struct box from, int block) const
     {
         barrier_expect(full, F::QUERY_BYTES + F::QUERIES * 4);
         copy_in(to, map, full, from);
-        copy_in_plain(column_to, column + (size_t)tile * F::QUERIES, F::QUERIES * 4, full);
+        copy_in_plain(column_to, column + (size_t)block * F::QUERIES, F::QUERIES * 4, full);
     }
 
-    /* Block `tile` of the item's heads; `tile0` is the first block of these in all of memory. */
-    DEVICE void load_block(int batch, int head, int tile, int tile0, int4 band, int next)
+    /* Block `block` of the item's heads; `first_of_heads`: the first of these in all of memory. */
+    DEVICE void load_block(int batch, int head, int block, int first_of_heads, int4 band, int next)
     {
         const int slot = blocks & 1, lap = blocks >> 1 & 1;
-        const int tiles = args.padded_rows / F::QUERIES, h = tile / tiles;
-        const struct box from = { 0, (tile - h * tiles) * F::QUERIES, 0, head + h, batch };
+        const int per_head = args.padded_rows / F::QUERIES, h = block / per_head;
+        const struct box from = { 0, (block - h * per_head) * F::QUERIES, 0, head + h, batch };
         barrier_wait(shared.q_empty(slot), lap ^ 1);
         if (lane_of() == 0) {
             shared_store(shared.entry(slot, lap), band);
             shared_store(shared.entry(slot, lap) + 16, make_int4(next, from.row, from.head, 0));
             load_half(shared.q(slot), shared.lse(slot), maps.q, args.lse2, shared.q_full(slot),
-                      from, tile0 + tile);
+                      from, first_of_heads + block);
         }
         barrier_wait(shared.do_empty(slot), lap ^ 1);
         if (lane_of() == 0)
             load_half(shared.dout(slot), shared.delta(slot), maps.dout, args.delta,
-                      shared.do_full(slot), from, tile0 + tile);
+                      shared.do_full(slot), from, first_of_heads + block);
         blocks++;
     }
 
@@ -79,18 +82,18 @@ template <class F> struct BackwardLoader {
     {
         const int4 *runs = (const int4 *)args.runs;
         const int head = who.y & 0xFFFF;
-        const int tile0 = (who.x * args.q.heads + head) * (args.padded_rows / F::QUERIES);
-        int r = what.x, tile = first_tile<F>(__ldg(runs + r));
+        const int first_of_heads = (who.x * args.q.heads + head) * (args.padded_rows / F::QUERIES);
+        int r = what.x, block = first_query_block<F>(__ldg(runs + r));
         while (r < what.x + what.y) {
             const int4 run = __ldg(runs + r);
-            const int4 band = band_of<F>(run, tile);
-            const int now = tile;
+            const int4 band = band_of<F>(run, block);
+            const int now = block;
             int next = BLOCK_END;
-            if (++tile > last_tile<F>(run) && ++r < what.x + what.y)
-                tile = first_tile<F>(__ldg(runs + r));
+            if (++block > last_query_block<F>(run) && ++r < what.x + what.y)
+                block = first_query_block<F>(__ldg(runs + r));
             if (r < what.x + what.y)
-                next = backward_code_of<F>(band_of<F>(__ldg(runs + r), tile), who.w, what.w);
-            load_block(who.x, head, now, tile0, band, next);
+                next = backward_code_of<F>(band_of<F>(__ldg(runs + r), block), who.w, what.w);
+            load_block(who.x, head, now, first_of_heads, band, next);
         }
     }
 
@@ -122,7 +125,8 @@ template <class F> struct BackwardLoader {
             int4 told = what;
             if (what.y) {
                 const int4 run = __ldg((const int4 *)args.runs + what.x);
-                told.y = backward_code_of<F>(band_of<F>(run, first_tile<F>(run)), who.w, what.w);
+                told.y = backward_code_of<F>(band_of<F>(run, first_query_block<F>(run)), who.w,
+                                             what.w);
             }
             send(who, told);
             for (int walk = 0; walk < F::WALKS; walk++) load_blocks(who, what);
@@ -151,7 +155,8 @@ template <class F> struct DqAdder {
         for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
             const int4 what = __ldg(list + 2 * i + 1);
             for (int r = what.x; r < what.x + what.y; r++)
-                blocks += last_tile<F>(__ldg(runs + r)) - first_tile<F>(__ldg(runs + r)) + 1;
+                blocks += last_query_block<F>(__ldg(runs + r)) -
+                          first_query_block<F>(__ldg(runs + r)) + 1;
         }
         return blocks * F::WALKS;
     }
@@ -162,14 +167,14 @@ template <class F> struct DqAdder {
         if (i < total) named_arrive(staging_empty(consumer, i % F::STAGING), STAGING_THREADS);
     }
 
-    DEVICE void add(int tile, int walk)
+    DEVICE void add(int block, int walk)
     {
         const int buffer = done % F::STAGING;
         named_sync(staging_full(consumer, buffer), STAGING_THREADS);
-        int32_t *turn = args.turns + 2 * (size_t)tile + consumer;
+        int32_t *turn = args.turns + 2 * (size_t)block + consumer;
         if (lane_of() == 0) {
             if constexpr (F::ORDERED) turn_wait(turn, __ldg(rank++));
-            add_out(args.dq_sum + (((size_t)tile * F::WALKS + walk) * 2 + consumer) * F::HALF,
+            add_out(args.dq_sum + (((size_t)block * F::WALKS + walk) * 2 + consumer) * F::HALF,
                     shared.dq(consumer, buffer), F::HALF * 4);
             add_out_read();
         }
@@ -194,12 +199,13 @@ template <class F> struct DqAdder {
         for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
             const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
             const int head = who.x * args.q.heads + (who.y & 0xFFFF);
-            const int tile0 = head * (args.padded_rows / F::QUERIES);
+            const int first_of_heads = head * (args.padded_rows / F::QUERIES);
             for (int walk = 0; walk < F::WALKS; walk++)
                 for (int r = what.x; r < what.x + what.y; r++) {
                     const int4 run = __ldg(runs + r);
-                    for (int tile = first_tile<F>(run); tile <= last_tile<F>(run); tile++)
-                        add(tile0 + tile, walk);
+                    for (int block = first_query_block<F>(run); block <= last_query_block<F>(run);
+                         block++)
+                        add(first_of_heads + block, walk);
                 }
         }
         if (lane_of() == 0) add_out_done();

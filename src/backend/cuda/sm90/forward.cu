@@ -11,16 +11,20 @@ struct kernel {
     int dim, dtype, terms, views;
     int rows; /* the fewest queries of a head that it pays for */
     ra__sm90_shape (*shape)(void);
-    int (*workers)(void);
+    int (*clusters)(void);
     int (*launch)(const ra__sm90_forward &args, cudaStream_t stream);
 };
 
 template <class F> struct kernel kernel_of(int dtype, int rows)
 {
-    return {
-        F::DIM,         dtype, F::TERMS, F::VIEWS > 1, rows, sm90::shape_of<F>, sm90::workers_of<F>,
-        sm90::launch<F>
-    };
+    return { F::DIM,
+             dtype,
+             F::TERMS,
+             F::VIEWS > 1,
+             rows,
+             sm90::shape_of<F>,
+             sm90::clusters_of<F>,
+             sm90::launch<F> };
 }
 
 /* The first one that can do all that is needed is taken. */
@@ -46,13 +50,13 @@ const struct kernel *find(const struct ra__sm90_needs *needs)
 extern "C" {
 
 int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
-                           int *workers)
+                           int *clusters)
 {
     const struct kernel *kernel = find(needs);
     if (!kernel) return cudaErrorNotSupported;
     *shape = kernel->shape();
-    *workers = kernel->workers();
-    return *workers > 0 ? cudaSuccess : cudaErrorInvalidDevice;
+    *clusters = kernel->clusters();
+    return *clusters > 0 ? cudaSuccess : cudaErrorInvalidDevice;
 }
 
 int ra__sm90_forward_launch(const struct ra__sm90_forward *args, const struct ra__sm90_needs *needs,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cuh - exact attention forward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
- * A worker is a cluster of 1 or 2 CTAs. It takes the items of its queue (sm90.h) one after the
+ * A cluster of 1 or 2 CTAs takes the items of its queue (sm90.h) one after the
  * other. In a CTA, two warps of one warpgroup feed the copy engine: one brings blocks of keys and
  * values into two rings, one brings queries. The other warpgroups, the consumers, own 64 query rows
  * each and keep the running softmax (m, l, o) in registers. In a cluster every block is loaded once
@@ -17,7 +17,7 @@
  * LIMIT), so a reference that is too low costs no accuracy. When the weights of a block pass LIMIT,
  * all is scaled down by a power of two. A jump so large that a weight becomes infinite is seen at
  * the end of the item (l or o is not finite): these rows are not written, and when the queue is
- * done the worker replays such items with maxima taken in every block. So the result is exact for
+ * done the cluster replays such items with maxima taken in every block. So the result is exact for
  * every input; only its speed depends on the scores.
  *
  * State out is normalised to 1 <= l < 2 by powers of two, so m is within 1 + log2(keys) of the

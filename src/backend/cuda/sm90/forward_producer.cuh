@@ -16,12 +16,12 @@ template <class F> struct Producer {
 
     /* Read anew at each use: producers have few registers. */
     DEVICE int rank(void) const { return cluster_rank<F::CLUSTER>(); }
-    DEVICE int worker(void) const { return blockIdx.x / F::CLUSTER; }
+    DEVICE int cluster(void) const { return blockIdx.x / F::CLUSTER; }
 
     /* The next item of this pass from `index` on, or the end of the queue. */
     DEVICE int next_item(int index, bool replay) const
     {
-        const int end = args.queues[worker() + 1];
+        const int end = args.queues[cluster() + 1];
         for (; replay && index < end; index++)
             for (int i = 0; i < F::WARPS; i++)
                 if (__ldcg(args.failed + (size_t)index * F::WARPS + i)) return index;
@@ -156,8 +156,8 @@ template <class F> struct KeyProducer : Producer<F> {
 
     DEVICE void pass(bool replay)
     {
-        const int end = this->args.queues[this->worker() + 1];
-        int i = this->next_item(this->args.queues[this->worker()], replay);
+        const int end = this->args.queues[this->cluster() + 1];
+        int i = this->next_item(this->args.queues[this->cluster()], replay);
         for (; i < end; i = this->next_item(i + 1, replay)) load_item(i, replay);
     }
 };
@@ -205,8 +205,8 @@ template <class F> struct QueryProducer : Producer<F> {
 
     DEVICE void pass(bool replay)
     {
-        const int end = this->args.queues[this->worker() + 1];
-        int next, i = this->next_item(this->args.queues[this->worker()], replay);
+        const int end = this->args.queues[this->cluster() + 1];
+        int next, i = this->next_item(this->args.queues[this->cluster()], replay);
         for (; i < end; i = next) {
             const int4 who = __ldg((const int4 *)this->args.items + 2 * i);
             int4 what = __ldg((const int4 *)this->args.items + 2 * i + 1);

@@ -16,21 +16,21 @@ template <class F> ra__sm90_shape shape_of(void)
              F::THREADS, Shared<F>::BYTES,     F::PART_FLOATS, F::WARPS };
 }
 
-template <class F> launch_config config_of(int workers, cudaStream_t stream)
+template <class F> launch_config config_of(int clusters, cudaStream_t stream)
 {
-    return launch_config(workers * F::CLUSTER, F::THREADS, Shared<F>::BYTES, F::CLUSTER, stream);
+    return launch_config(clusters * F::CLUSTER, F::THREADS, Shared<F>::BYTES, F::CLUSTER, stream);
 }
 
-/* How many workers run at the same time on this GPU; 0 on errors. */
-template <class F> int workers_of(void)
+/* How many clusters run at the same time on this GPU; 0 on errors. */
+template <class F> int clusters_of(void)
 {
     const launch_config config = config_of<F>(1, NULL);
-    int workers = 0;
+    int clusters = 0;
     if (cudaFuncSetAttribute(forward<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              Shared<F>::BYTES) != cudaSuccess ||
-        cudaOccupancyMaxActiveClusters(&workers, forward<F>, &config.config) != cudaSuccess)
+        cudaOccupancyMaxActiveClusters(&clusters, forward<F>, &config.config) != cudaSuccess)
         return 0;
-    return workers;
+    return clusters;
 }
 
 /* The rows of a tensor that a view has. */
@@ -59,16 +59,16 @@ template <class F> int make_maps(Maps<F> *maps, const ra__sm90_forward &args)
     return error;
 }
 
-/* A CUDA error, or 0. workers_of must have been called once for this device. */
+/* A CUDA error, or 0. clusters_of must have been called once for this device. */
 template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
 {
     Maps<F> maps;
     int error = make_maps<F>(&maps, args);
     if (error) return error;
-    const launch_config config = config_of<F>(args.workers, stream);
+    const launch_config config = config_of<F>(args.clusters, stream);
     const struct factors by = factors_of(args.scale, args.terms);
     error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);
-    if (!error && args.hides) error = start(repair<F>, args.workers, 256, 0, stream, args, by);
+    if (!error && args.hides) error = start(repair<F>, args.clusters, 256, 0, stream, args, by);
     if (!error && args.merge_count)
         error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, stream, args);
     return error;

@@ -16,8 +16,8 @@ template <class F> ra__sm90_shape backward_shape_of(void)
     };
 }
 
-/* How many workers run at the same time on this GPU; 0 on errors. */
-template <class F> int backward_workers_of(void)
+/* How many clusters run at the same time on this GPU; 0 on errors. */
+template <class F> int backward_clusters_of(void)
 {
     int per_sm = 0, device = 0, sms = 0;
     if (cudaFuncSetAttribute(backward<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
@@ -30,7 +30,7 @@ template <class F> int backward_workers_of(void)
     return per_sm * sms;
 }
 
-/* A CUDA error, or 0. backward_workers_of must have been called once for this device. */
+/* A CUDA error, or 0. backward_clusters_of must have been called once for this device. */
 template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream_t stream)
 {
     CUtensorMap q, k, v, dout;
@@ -45,7 +45,7 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
         prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
     else if (F::ORDERED)
         cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES), stream);
-    backward<F><<<args.workers, F::THREADS, BackwardShared<F>::BYTES, stream>>>(
+    backward<F><<<args.clusters, F::THREADS, BackwardShared<F>::BYTES, stream>>>(
         q, k, v, dout, args, factors_of(args.scale, args.terms));
     if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
     if (args.flags & RA__SM90_LAST)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.c - in which order workers add to a block of dq, so that every run gives the same bits.
+/* order.c - in which order clusters add to a block of dq, so that every run gives the same bits.
  *
- * Workers are simulated: each goes through its queue at one block of queries per tick. Adds to a
- * block of dq are ordered by tick, then by worker. A worker's own ticks ascend, so no cycle of
- * workers that wait for one another can arise as long as all of them run at the same time; and
+ * Clusters are simulated: each goes through its queue at one block of queries per tick. Adds to a
+ * block of dq are ordered by tick, then by cluster. A cluster's own ticks ascend, so no cycle of
+ * clusters that wait for one another can arise as long as all of them run at the same time; and
  * where all are equally fast, nobody waits long. One number per add: (queries / block) x (keys /
  * 128) per head. */
 #include <stdlib.h>
 
 #include "backend/cuda/sm90/sm90.h"
 
-/* Where a worker is. */
+/* Where a cluster is. */
 struct walker {
     int item, end; /* in the schedule */
     int run;       /* of the item */
-    int tile;      /* block of queries of that run */
+    int block;     /* block of queries of that run */
     int64_t tick;
 };
 
-static int first_tile(const struct ra__sm90_run *run, int block) { return run->row / block; }
-static int last_tile(const struct ra__sm90_run *run, int block)
+static int first_query_block(const struct ra__sm90_run *run, int block) { return run->row / block; }
+static int last_query_block(const struct ra__sm90_run *run, int block)
 {
     return (run->row + run->count - 1) / block;
 }
@@ -33,30 +33,32 @@ static void enter(const struct ra__sm90_order_input *in, struct walker *walker)
     if (walker->item == walker->end) return;
     walker->tick += in->item_cost;
     walker->run = schedule->items[walker->item].first_run;
-    walker->tile = first_tile(&schedule->runs[walker->run], in->block_queries);
+    walker->block = first_query_block(&schedule->runs[walker->run], in->block_queries);
 }
 
 static void advance(const struct ra__sm90_order_input *in, struct walker *walker)
 {
     const struct ra__sm90_item *item = &in->schedule->items[walker->item];
     walker->tick++;
-    if (++walker->tile <= last_tile(&in->schedule->runs[walker->run], in->block_queries)) return;
+    if (++walker->block <= last_query_block(&in->schedule->runs[walker->run], in->block_queries))
+        return;
     if (++walker->run < item->first_run + item->run_count) {
-        walker->tile = first_tile(&in->schedule->runs[walker->run], in->block_queries);
+        walker->block = first_query_block(&in->schedule->runs[walker->run], in->block_queries);
         return;
     }
     walker->item++;
     enter(in, walker);
 }
 
-static int64_t count_adds(const struct ra__sm90_order_input *in, int worker)
+static int64_t count_adds(const struct ra__sm90_order_input *in, int cluster)
 {
     const struct ra__sm90_schedule *schedule = in->schedule;
     int64_t count = 0;
-    for (int i = schedule->queues[worker]; i < schedule->queues[worker + 1]; i++)
+    for (int i = schedule->queues[cluster]; i < schedule->queues[cluster + 1]; i++)
         for (int r = 0; r < schedule->items[i].run_count; r++) {
             const struct ra__sm90_run *run = &schedule->runs[schedule->items[i].first_run + r];
-            count += last_tile(run, in->block_queries) - first_tile(run, in->block_queries) + 1;
+            count += last_query_block(run, in->block_queries) -
+                     first_query_block(run, in->block_queries) + 1;
         }
     return count;
 }
@@ -65,18 +67,18 @@ static int64_t count_adds(const struct ra__sm90_order_input *in, int worker)
 static int64_t target(const struct ra__sm90_order_input *in, const struct walker *walker)
 {
     const struct ra__sm90_item *item = &in->schedule->items[walker->item];
-    const int64_t tiles = in->padded_rows / in->block_queries;
-    return ((int64_t)item->batch * in->heads + item->head) * tiles + walker->tile;
+    const int64_t blocks = in->padded_rows / in->block_queries;
+    return ((int64_t)item->batch * in->heads + item->head) * blocks + walker->block;
 }
 
-/* Tick by tick; `at` is where each worker's ranks go. */
+/* Tick by tick; `at` is where each cluster's ranks go. */
 static void walk(const struct ra__sm90_order_input *in, struct walker *walkers, int64_t *at,
                  int32_t *counts, struct ra__sm90_order *out)
 {
-    const int workers = in->schedule->workers;
-    int64_t left = out->starts[workers];
+    const int clusters = in->schedule->clusters;
+    int64_t left = out->starts[clusters];
     for (int64_t tick = 0; left > 0; tick++)
-        for (int w = 0; w < workers; w++) {
+        for (int w = 0; w < clusters; w++) {
             struct walker *walker = &walkers[w];
             if (walker->item == walker->end || walker->tick != tick) continue;
             out->ranks[at[w]++] = counts[target(in, walker)]++;
@@ -87,22 +89,22 @@ static void walk(const struct ra__sm90_order_input *in, struct walker *walkers, 
 
 int ra__sm90_order(const struct ra__sm90_order_input *in, struct ra__sm90_order *out)
 {
-    const int workers = in->schedule->workers;
-    const int64_t tiles = (int64_t)in->batch * in->heads * (in->padded_rows / in->block_queries);
-    struct walker *walkers = calloc((size_t)workers, sizeof *walkers);
-    int64_t *at = calloc((size_t)workers, sizeof *at);
-    int32_t *counts = calloc((size_t)tiles + 1, sizeof *counts);
-    *out = (struct ra__sm90_order){ .starts = calloc((size_t)workers + 1, sizeof *out->starts) };
+    const int clusters = in->schedule->clusters;
+    const int64_t blocks = (int64_t)in->batch * in->heads * (in->padded_rows / in->block_queries);
+    struct walker *walkers = calloc((size_t)clusters, sizeof *walkers);
+    int64_t *at = calloc((size_t)clusters, sizeof *at);
+    int32_t *counts = calloc((size_t)blocks + 1, sizeof *counts);
+    *out = (struct ra__sm90_order){ .starts = calloc((size_t)clusters + 1, sizeof *out->starts) };
     int status = walkers && at && counts && out->starts ? 0 : -1;
     if (status == 0) {
-        for (int w = 0; w < workers; w++) {
+        for (int w = 0; w < clusters; w++) {
             at[w] = out->starts[w];
             out->starts[w + 1] = out->starts[w] + count_adds(in, w);
             walkers[w] = (struct walker){ .item = in->schedule->queues[w],
                                           .end = in->schedule->queues[w + 1] };
             enter(in, &walkers[w]);
         }
-        out->ranks = malloc((size_t)(out->starts[workers] + 1) * sizeof *out->ranks);
+        out->ranks = malloc((size_t)(out->starts[clusters] + 1) * sizeof *out->ranks);
         if (out->ranks) walk(in, walkers, at, counts, out);
         else status = -1;
     }

@@ -205,7 +205,7 @@ __global__ void __launch_bounds__(256, 1)
 {
     __shared__ float queries[8][F::DIM];
     kernel_follow();
-    const int warp = threadIdx.x >> 5, count = args.queues[args.workers];
+    const int warp = threadIdx.x >> 5, count = args.queues[args.clusters];
     bool any = false; /* of our items; all marks are read at once */
     for (int n = threadIdx.x, i; (i = blockIdx.x + n / F::WARPS * gridDim.x) < count; n += 256)
         any |= args.failed[(size_t)i * F::WARPS + n % F::WARPS] == MARK_SPOILT;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c - cuts rows of queries into tiles and shares them out among workers, on the host.
+/* schedule.c - splits rows of queries into tiles and distributes them over clusters, on the host.
  *
  * Order: heads in sections whose keys stay in the L2 cache, the longest tiles of a section first,
- * each to the worker with the least to do. Tiles that would make a worker late are kept back and
- * cut along their keys, so that all workers end together. Knows no kernel: a tile has so many rows,
- * a block so many keys, and work is counted in blocks. */
+ * each to the cluster with the least to do. Tiles that would make a cluster late are kept back and
+ * split along their keys, so that all clusters end together. Knows no kernel: a tile has so many
+ * rows, a block so many keys, and work is counted in blocks. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +21,10 @@ struct tile {
     int index;
 };
 
-/* An item and its worker. */
+/* An item and its cluster. */
 struct share {
     struct ra__sm90_item item;
-    int worker;
+    int cluster;
 };
 
 struct builder {
@@ -33,7 +33,7 @@ struct builder {
     struct tile *tiles;
     struct ra__sm90_run *tile_runs;
     struct share *shares;
-    int64_t *load; /* of each worker, in blocks */
+    int64_t *load; /* of each cluster, in blocks */
     int tile_count, share_count, share_room, run_room;
 };
 
@@ -148,10 +148,10 @@ static int longest_first(const void *left, const void *right)
 
 static int idlest(const struct builder *b)
 {
-    int worker = 0;
-    for (int w = 1; w < b->input->workers; w++)
-        if (b->load[w] < b->load[worker]) worker = w;
-    return worker;
+    int cluster = 0;
+    for (int w = 1; w < b->input->clusters; w++)
+        if (b->load[w] < b->load[cluster]) cluster = w;
+    return cluster;
 }
 
 static int add_run(struct builder *b, struct ra__sm90_run run)
@@ -194,9 +194,9 @@ static int add_runs(struct builder *b, const struct tile *tile, int64_t from, in
     return 0;
 }
 
-/* Gives blocks [from, to) of a tile to a worker; part is -1 where these are all. */
+/* Gives blocks [from, to) of a tile to a cluster; part is -1 where these are all. */
 static int give(struct builder *b, const struct tile *tile, int64_t from, int64_t to, int part,
-                int worker)
+                int cluster)
 {
     if (b->share_count == b->share_room) {
         int room = 2 * b->share_room + 64;
@@ -210,7 +210,7 @@ static int give(struct builder *b, const struct tile *tile, int64_t from, int64_
     if (add_runs(b, tile, from, to)) return -1;
     int32_t flags = rows->flags;
     if (part >= 0 && from > 0) flags |= RA__SM90_FIRST; /* the first part has the state */
-    b->shares[b->share_count++] = (struct share){ .worker = worker,
+    b->shares[b->share_count++] = (struct share){ .cluster = cluster,
                                                   .item = { .batch = rows->batch,
                                                             .head = rows->head,
                                                             .kv_head = rows->kv_head,
@@ -221,11 +221,11 @@ static int give(struct builder *b, const struct tile *tile, int64_t from, int64_
                                                                          first_run,
                                                             .part = part,
                                                             .flags = flags } };
-    b->load[worker] += to - from + b->input->item_cost;
+    b->load[cluster] += to - from + b->input->item_cost;
     return 0;
 }
 
-/* Cuts a tile so that its pieces fill up workers to `limit`. */
+/* Cuts a tile so that its pieces fill up clusters to `limit`. */
 static int share_out(struct builder *b, const struct tile *tile, int64_t limit)
 {
     struct ra__sm90_merge *merge = &b->out->merges[b->out->merge_count];
@@ -236,12 +236,12 @@ static int share_out(struct builder *b, const struct tile *tile, int64_t limit)
                                       .first_part = b->out->part_count,
                                       .flags = tile->rows->flags };
     for (int64_t from = 0; from < tile->blocks;) {
-        const int worker = idlest(b);
-        int64_t piece = limit - b->load[worker] - b->input->item_cost;
+        const int cluster = idlest(b);
+        int64_t piece = limit - b->load[cluster] - b->input->item_cost;
         if (piece < SHORTEST_PIECE) piece = SHORTEST_PIECE;
         if (tile->blocks - from - piece < SHORTEST_PIECE) piece = tile->blocks - from;
         const int whole = piece == tile->blocks;
-        if (give(b, tile, from, from + piece, whole ? -1 : b->out->part_count, worker)) return -1;
+        if (give(b, tile, from, from + piece, whole ? -1 : b->out->part_count, cluster)) return -1;
         if (!whole) b->out->part_count++, merge->part_count++;
         from += piece;
     }
@@ -262,14 +262,14 @@ static int share_all(struct builder *b)
 {
     int64_t total = 0;
     for (int i = 0; i < b->tile_count; i++) total += b->tiles[i].blocks + b->input->item_cost;
-    const int64_t limit = (total + b->input->workers - 1) / b->input->workers;
+    const int64_t limit = (total + b->input->clusters - 1) / b->input->clusters;
     int late = 0;
     for (int i = 0; i < b->tile_count; i++) {
         const struct tile *tile = &b->tiles[i];
-        const int worker = idlest(b);
-        const int64_t end = b->load[worker] + tile->blocks + b->input->item_cost;
+        const int cluster = idlest(b);
+        const int64_t end = b->load[cluster] + tile->blocks + b->input->item_cost;
         if (end > limit + SHORTEST_PIECE && can_split(b, tile)) b->tiles[late++] = *tile;
-        else if (give(b, tile, 0, tile->blocks, -1, worker)) return -1;
+        else if (give(b, tile, 0, tile->blocks, -1, cluster)) return -1;
     }
     b->out->merges = malloc((size_t)(late + 1) * sizeof *b->out->merges);
     if (!b->out->merges) return -1;
@@ -278,17 +278,17 @@ static int share_all(struct builder *b)
     return 0;
 }
 
-/* Items by worker, in the order in which they were given. */
+/* Items by cluster, in the order in which they were given. */
 static int queue_all(struct builder *b)
 {
     struct ra__sm90_schedule *out = b->out;
-    const int workers = b->input->workers;
+    const int clusters = b->input->clusters;
     out->items = malloc((size_t)(b->share_count + 1) * sizeof *out->items);
-    out->queues = calloc((size_t)workers + 1, sizeof *out->queues);
+    out->queues = calloc((size_t)clusters + 1, sizeof *out->queues);
     if (!out->items || !out->queues) return -1;
-    for (int w = 0; w < workers; w++) {
+    for (int w = 0; w < clusters; w++) {
         for (int i = 0; i < b->share_count; i++)
-            if (b->shares[i].worker == w) out->items[out->item_count++] = b->shares[i].item;
+            if (b->shares[i].cluster == w) out->items[out->item_count++] = b->shares[i].item;
         out->queues[w + 1] = out->item_count;
     }
     return 0;
@@ -296,9 +296,9 @@ static int queue_all(struct builder *b)
 
 int ra__sm90_schedule(const struct ra__sm90_schedule_input *input, struct ra__sm90_schedule *out)
 {
-    *out = (struct ra__sm90_schedule){ .workers = input->workers };
+    *out = (struct ra__sm90_schedule){ .clusters = input->clusters };
     struct builder b = { .input = input, .out = out };
-    b.load = calloc((size_t)input->workers, sizeof *b.load);
+    b.load = calloc((size_t)input->clusters, sizeof *b.load);
     int status = b.load ? cut_all(&b) : -1;
     if (status == 0) {
         qsort(b.tiles, (size_t)b.tile_count, sizeof *b.tiles, longest_first);

@@ -59,7 +59,7 @@ struct ra__sm90_rows {
     int32_t flags; /* enum ra__sm90_flag */
 };
 
-/* At most tile_rows of these queries and some of their keys: what a worker does at a time. The
+/* At most tile_rows of these queries and some of their keys: what a cluster does at a time. The
  * kernel reads items and runs as 16-byte words. */
 struct ra__sm90_item {
     int32_t batch;
@@ -83,10 +83,10 @@ struct ra__sm90_schedule_input {
     const struct ra__sm90_run *runs;
     int row_count;
     int tile_rows, block_keys; /* of the kernel: struct ra__sm90_shape */
-    int workers;               /* clusters that run at the same time */
+    int clusters;              /* clusters that run at the same time */
     int section_heads;         /* KV heads that are worked on together; what fits the L2 cache */
     int item_cost;             /* of starting and ending an item, in key blocks */
-    int split;                 /* may share out the keys of a tile, so that workers end together */
+    int split;                 /* may share out the keys of a tile, so that clusters end together */
     int spread; /* every spread-th tile of a head first, then those after them, ...; 0 = 1. Tiles
                    that are worked on together are then far apart: deterministic, causal backward
                    would otherwise have them wait for one another at the same dq */
@@ -98,8 +98,8 @@ struct ra__sm90_schedule {
     struct ra__sm90_item *items;
     struct ra__sm90_run *runs;
     struct ra__sm90_merge *merges;
-    int32_t *queues; /* items [queues[w], queues[w + 1]) are worker w's */
-    int item_count, run_count, merge_count, part_count, workers;
+    int32_t *queues; /* items [queues[w], queues[w + 1]) are cluster w's */
+    int item_count, run_count, merge_count, part_count, clusters;
     int hides; /* some block has a key that some of its rows do not see */
 };
 
@@ -108,8 +108,8 @@ int ra__sm90_schedule(const struct ra__sm90_schedule_input *input, struct ra__sm
 void ra__sm90_schedule_clear(struct ra__sm90_schedule *schedule); /* accepts a zeroed one */
 
 /* Backward with the same bits every time: the rank of each add to a block of dq among all adds to
- * that block. Worker w's are ranks[starts[w]], ..., in the order in which it goes through its
- * queue. All workers must run at the same time. */
+ * that block. Cluster w's are ranks[starts[w]], ..., in the order in which it goes through its
+ * queue. All clusters must run at the same time. */
 struct ra__sm90_order_input {
     const struct ra__sm90_schedule *schedule; /* of a backward kernel */
     int batch, heads, padded_rows, block_queries, item_cost;
@@ -173,7 +173,7 @@ struct ra__sm90_forward {
     const struct ra__sm90_run *runs;
     const struct ra__sm90_merge *merges;
     const int32_t *queues;
-    int workers, merge_count;
+    int clusters, merge_count;
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
     int hides;       /* of the schedule; or terms with a bias */
@@ -194,7 +194,7 @@ struct ra__sm90_backward {
     const struct ra__sm90_run *runs;
     const struct ra__sm90_merge *merges;
     const int32_t *queues;
-    int workers, merge_count;
+    int clusters, merge_count;
     int padded_rows;     /* queries, rounded up to a multiple of shape.block_keys */
     float *lse2, *delta; /* workspace: batch * heads * padded_rows each */
     float *dq_sum;       /* batch * heads * padded_rows * dim */
@@ -213,9 +213,9 @@ struct ra__sm90_backward {
 
 /* What a kernel asks of the host. */
 struct ra__sm90_shape {
-    int dim, tile_rows, block_keys, cluster, threads, shared_bytes;
+    int dim, tile_rows, block_keys, cluster_ctas, threads, shared_bytes;
     int part_floats; /* of one part */
-    int warps;       /* that compute, in one worker */
+    int warps;       /* that compute, in one cluster */
 };
 
 enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };
@@ -229,10 +229,10 @@ struct ra__sm90_needs {
     int deterministic; /* backward only: the same bits every time; needs an order */
 };
 
-/* The kernel for a problem, and how many workers run at the same time on the current device. 0 or a
- * CUDA error: there is none, or the device is not Hopper. */
+/* The kernel for a problem, and how many clusters run at the same time on the current device. 0 or
+ * a CUDA error: there is none, or the device is not Hopper. */
 int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
-                           int *workers);
+                           int *clusters);
 
 /* Launches that kernel, and the one that merges parts where there are any. Asynchronous; 0 or a
  * CUDA error. ra__sm90_forward_shape must have been called for this device before. */
@@ -241,7 +241,7 @@ int ra__sm90_forward_launch(const struct ra__sm90_forward *args, const struct ra
 
 /* The same backward. */
 int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
-                            int *workers);
+                            int *clusters);
 int ra__sm90_backward_launch(const struct ra__sm90_backward *args,
                              const struct ra__sm90_needs *needs, void *stream);
 

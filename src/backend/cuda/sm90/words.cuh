@@ -245,7 +245,7 @@ DEVICE void add_out(float *to, uint32_t from, int bytes)
 DEVICE void add_out_read(void) { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
 DEVICE void add_out_done(void) { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-/* A number in memory that workers wait for: until it is `value`; and one more, for the next. What
+/* A number in memory that clusters wait for: until it is `value`; and one more, for the next. What
  * the copy engine wrote before `turn_pass` is there for whoever has waited. */
 DEVICE void turn_wait(const int *turn, int value)
 {
