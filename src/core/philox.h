@@ -12,14 +12,8 @@ struct ra__philox {
 
 enum { RA__PHILOX_ROUNDS = 10 };
 
-#ifdef __CUDACC__
-#define RA__PHILOX static inline __host__ __device__ /* GPU kernels draw the same numbers */
-#else
-#define RA__PHILOX static inline
-#endif
-
 /* One round, the n-th from 0: for code that runs many counters side by side. */
-RA__PHILOX struct ra__philox ra__philox_round(uint64_t key, int n, struct ra__philox c)
+static inline struct ra__philox ra__philox_round(uint64_t key, int n, struct ra__philox c)
 {
     /* golden ratio and sqrt(3) - 1, as the generator is defined */
     uint32_t k0 = (uint32_t)key + (uint32_t)n * 0x9E3779B9u;
@@ -31,8 +25,8 @@ RA__PHILOX struct ra__philox ra__philox_round(uint64_t key, int n, struct ra__ph
 }
 
 /* Ten rounds on one counter. The key is 64 bits, low half first. */
-RA__PHILOX struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
-                                        uint32_t c3)
+static inline struct ra__philox ra__philox(uint64_t key, uint32_t c0, uint32_t c1, uint32_t c2,
+                                           uint32_t c3)
 {
     struct ra__philox c = { { c0, c1, c2, c3 } };
     for (int n = 0; n < RA__PHILOX_ROUNDS; n++) c = ra__philox_round(key, n, c);

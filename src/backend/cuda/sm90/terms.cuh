@@ -7,7 +7,11 @@
 #define RA__SM90_TERMS_CUH
 
 #include "backend/cuda/sm90/forward_shape.cuh"
+
+/* The generator of dropout is plain C. GPU kernels draw the same numbers with the same code. */
+#define inline inline __host__ __device__
 #include "core/philox.h"
+#undef inline
 
 namespace sm90
 {
