@@ -71,8 +71,9 @@ static const struct flag {
     SET(SIZED, PROBLEM, "--dilation-rates", "LIST", SETS_TEXT, dilation_rates,
         "a rate for each segment length"),
     TRIAL(SIZED, PROBLEM, "--order", "NAME", "order",
-          "order in which windows, segments, blocks and ranks are laid out: sequential, hilbert, "
-          "hilbert:HxW, shuffled:SEED, or a .npy file of int64 or int32 positions (sequential)"),
+          "a permutation of the positions, in which windows, segments, blocks and partitions "
+          "count: sequential, hilbert, hilbert:HxW, shuffled:SEED, or a .npy file of int64 or "
+          "int32 positions (sequential)"),
     TRIAL(SIZED, PROBLEM, "--system", "NAME", "system",
           "a system by name; stands for other flags, and flags given beside it win; `ringattn "
           "info --systems` lists them"),
@@ -94,14 +95,15 @@ static const struct flag {
     TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
     TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
     TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
-          "scores fall by slope x distance; a slope for each query head after the equals sign, or "
-          "the standard ones: 2^(-8 (h+1) / heads) for a power of two of heads, otherwise those of "
-          "the next lower power, then every other one of twice that power"),
+          "scores fall by slope x distance. After the equals sign: a slope for each query head. "
+          "Otherwise the slopes of ALiBi: 2^(-8 (h+1) / heads) if the number of heads is a power "
+          "of two; else those of the next lower power, then every other one of twice that power"),
     FILED(SIZED, SCORES, "--sinks", "sinks",
           "one more key per query head with this logit and value 0, .npy of f32 [head]"),
     FILED(SIZED, SCORES, "--bias", "bias",
-          "added to the scores, .npy of f32, or of bool or uint8 as a mask where 0 hides the key; "
-          "[query, key], or with head, or with batch and head in front, each of them may be 1"),
+          "added to the scores, .npy of f32; or a mask, .npy of bool or uint8, where 0 hides the "
+          "key. [query, key], [head, query, key] or [batch, head, query, key]; head and batch may "
+          "be 1"),
     TRIAL(SIZED, SCORES, "--dropout", "RATE", "dropout",
           "fraction of the weights that is dropped, chosen by --seed"),
     TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
@@ -122,7 +124,7 @@ static const struct flag {
     SET(VERB_RUN, DATA, "--dsinks", "FILE", SETS_TEXT, dsinks,
         "write the gradient of the sinks, f32 [head]"),
     TRIAL(SIZED, MACHINE, "--ring", "P", "ring",
-          "ranks (1; run with --transport mpi: all processes)"),
+          "ranks (1; with run --transport mpi: the number of processes)"),
     TRIAL(SIZED, MACHINE, "--ring-size", "P", "ring", "the same as --ring"),
     TRIAL(SIZED, MACHINE, "--strategy", "NAME", "strategy",
           "how keys and values get to the queries: ring, allgather, ulysses, 2d, 2d:UxR or auto "
@@ -139,7 +141,8 @@ static const struct flag {
     TRIAL(SIZED, MACHINE, "--transport", "NAME", "transport",
           "what sends bytes between ranks: local, threads of this process, or mpi, processes that "
           "mpirun or srun started (local)"),
-    TRIAL(SIZED, MACHINE, "--device", "NAME", "device", "auto or cpu"),
+    TRIAL(SIZED, MACHINE, "--device", "NAME", "device",
+          "what computes: cpu, or auto for the default (auto)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--kernel", "NAME", "kernel",
           "the kernel to use; `ringattn info` lists them (the fastest usable one)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
@@ -172,8 +175,8 @@ static const struct flag {
     SET(VERB_RUN, MACHINE, "--warmup", "N", SETS_WHOLE, warmup,
         "passes before the one that is timed (0)"),
     SET(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_SWITCH, deterministic,
-        "every run gives the same bits; with this, --strategy auto measures nothing, so that it "
-        "also chooses the same"),
+        "every run gives the same bits; --strategy auto then measures nothing, so that it chooses "
+        "the same strategy each time"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
@@ -207,7 +210,7 @@ static const struct flag {
         "write the mask, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
         "or a picture, .png or .pgm"),
     SET(VERB_PLAN, OUTPUT, "--head", "H", SETS_TEXT, head,
-        "the query head of the mask, or all: [head, query, key], and a tile for each (0)"),
+        "the query head of the mask, or all: [head, query, key], and a picture for each (0)"),
     SET(VERB_INFO, OUTPUT, "--machines", NULL, SETS_SWITCH, list_machines,
         "only the machines that plan --machine knows, as a file to edit"),
     SET(VERB_INFO, OUTPUT, "--systems", NULL, SETS_SWITCH, systems,

@@ -449,7 +449,8 @@ const struct ra__pattern_kind ra__pattern_blocks = {
     .name = "blocks",
     .syntax = "blocks:B;TERM[;TERM...] with local=G, global=G, strided=S, dilated=R/G, "
               "levels=S/G,..., random=DENSITY;seed=K, bitmap=FILE.npy",
-    .summary = "blocks of B positions; query block i sees key block j where a term says so",
+    .summary =
+        "blocks of B positions; query block i sees key block j if any term makes the pair active",
     .samples = "blocks:4;local=1 blocks:5;global=1;local=0 blocks:4;strided=3 blocks:3;dilated=2/2 "
                "blocks:4;levels=1/1,4/3 blocks:6;random=0.3;seed=7 "
                "blocks:7;local=1;strided=4;dilated=3/1;global=1;causal",

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* order.h - a permutation of positions in which patterns and partitions are laid out. Knows nothing
+/* order.h - a permutation of positions, in which patterns and partitions count. Knows nothing
  * about ranks. */
 #ifndef RA__PATTERN_ORDER_H
 #define RA__PATTERN_ORDER_H

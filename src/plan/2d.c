@@ -50,7 +50,7 @@ static ra_status team(const char *args, int ranks, int *size)
 const struct ra__strategy ra__strategy_2d = {
     .name = "2d",
     .summary =
-        "2d:UxR: teams of U neighbours swap heads, R teams form rings; 2d: as square as can be",
+        "2d:UxR: teams of U neighbours exchange heads, R teams form rings; 2d: as square as possible",
     .takes_args = true,
     .team = team,
     .forward = ra__ring_forward,

@@ -13,7 +13,7 @@ static ra_status everybody(const char *args, int ranks, int *size)
 
 const struct ra__strategy ra__strategy_ulysses = {
     .name = "ulysses",
-    .summary = "ranks swap heads: each works on all positions of its share of the heads",
+    .summary = "ranks exchange heads by all-to-all: each works on some heads, for all positions",
     .team = everybody,
     .forward = ra__ring_forward, /* of one */
     .backward = ra__ring_backward,

@@ -127,7 +127,7 @@ static ra_status custom_wait(void *opaque, struct ra__round *round)
 
 const struct ra__transport ra__transport_custom = {
     .name = "custom",
-    .summary = "the caller's callbacks carry the bytes",
+    .summary = "the caller's callbacks send the bytes",
     .reserve = custom_reserve,
     .post = custom_post,
     .wait = custom_wait,
