@@ -29,11 +29,11 @@ static const struct verb verbs[] = {
           "is a line such as 'causal n=4096 nk=8192 h=8/2 d=128 dv=64 b=2 bf16 ring=4 zigzag "
           "allgather backward seed=7'. Each quoted argument is one problem; words without "
           "quotes together are one problem. With the word mpi, ranks are processes, and mpirun "
-          "must start as many as ring= says. Further words: ulysses 2d:UxR auto latency= bandwidth= flops= (what "
-          "auto predicts with) order= system= scale= softcap= alibi alibi=S,S,... sinks "
-          "bias=add|heads|batch|mask|maskheads dropout= threads= kernel= amp= gap= "
-          "strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy file after "
-          "the equals sign." },
+          "must start as many as ring= says. Further words: ulysses 2d:UxR auto latency= "
+          "bandwidth= flops= (what auto predicts with) order= system= scale= softcap= alibi "
+          "alibi=S,S,... sinks bias=add|heads|batch|mask|maskheads dropout= threads= kernel= "
+          "amp= gap= strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy "
+          "file after the equals sign." },
     { .name = "plan",
       .bit = VERB_PLAN,
       .usage = "[FLAGS]",

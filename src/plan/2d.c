@@ -50,7 +50,7 @@ static ra_status team(const char *args, int ranks, int *size)
 const struct ra__strategy ra__strategy_2d = {
     .name = "2d",
     .summary =
-        "2d:UxR: teams of U neighbours exchange heads, R teams form rings; 2d: as square as possible",
+        "2d:UxR: teams of U neighbours exchange heads, R teams form rings; 2d: nearly square",
     .takes_args = true,
     .team = team,
     .forward = ra__ring_forward,
