@@ -21,6 +21,8 @@
 #include "sampler.h"
 #include "standard.h"
 
+#define LINK_LATENCY 5e-6 /* of --link, seconds: a round over a fast network */
+
 enum { PASSES = 2, DECODE_KEYS = 1024 /* with one query and this many, reading is what counts */ };
 
 /* One pass of the configuration, run after run. */
@@ -305,6 +307,7 @@ static int run_trial(const struct options *options, struct trial *trial)
                                   .memory = options->standard ? 0 : options->memory,
                                   .wire = options->wire,
                                   .pool = options->pool,
+                                  .link = { options->link, LINK_LATENCY, options->blocking },
                                   .quiet = true };
     ra_machine machine;
     int status = check_limit(&c, &machine);
@@ -377,6 +380,7 @@ int case_run(const struct options *options)
 {
     struct string text = { .lost = false };
     if (options->word_count < 2) return refuse("bench case: its problem is missing");
+    if (options->blocking && !(options->link > 0.0)) return refuse("--blocking is for --link");
     if (options->runs > CASE_RUNS_MOST) return refuse("--runs: at most %d", CASE_RUNS_MOST);
     const char *first = options->words[1];
     if (!strncmp(first, CASE_CEILING, strlen(CASE_CEILING)))

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "case.h"
+#include "figures.h"
 #include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/problem/system.h"
@@ -151,10 +152,24 @@ static void print_row(struct runner *runner, const struct row *row)
     fflush(stdout);
 }
 
+/* What the reports had in the place of a row. */
+static void print_theirs(const struct row *row)
+{
+    struct rows one = { .at = (struct row *)row, .count = 1 };
+    for (int i = 0; figure_at(i) && !*row->absent; i++) {
+        const struct figure *f = figure_at(i);
+        double ours = figure_ours(f, &one);
+        if (strcmp(f->suite, row->suite) || !isfinite(ours)) continue;
+        printf("  %-28s %s: theirs %s, ours %s%s\n", "", f->what, figure_text(f, f->value).s,
+               figure_text(f, ours).s, f->tokens ? "" : " (theirs was not over tokens)");
+    }
+}
+
 static int keep_row(struct runner *runner, const struct configuration *c, struct row *row)
 {
     name_row(runner, c, row);
     print_row(runner, row);
+    if (!strcmp(row->section, FIGURE_SECTION)) print_theirs(row);
     runner->shown = c->section;
     if (roof_check(row, &runner->results.rows)) {
         runner->failed++;

@@ -30,8 +30,8 @@ void bench_help(void)
 /* Flags that only one configuration, or only some suites, understand. */
 static int check_flags(const struct options *options, bool one, bool wishes)
 {
-    static const char *const ones[] = { "--runs", "--seconds", "--limit",   "--memory",
-                                        "--pool", "--replan",  "--standard" };
+    static const char *const ones[] = { "--runs",   "--seconds",  "--limit", "--memory",  "--pool",
+                                        "--replan", "--standard", "--link",  "--blocking" };
     static const char *const suites[] = { "--tokens", "--heads", "--kernel" };
     for (int i = 0; i < COUNT(ones) && !one; i++)
         if (flags_given(options, ones[i])) return refuse("%s is for bench case", ones[i]);

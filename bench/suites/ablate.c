@@ -79,6 +79,17 @@ static void add_partitions(struct configurations *list)
                   partitions[i]);
 }
 
+/* A link as slow as the work of a hop: with overlap it costs nothing, without it all of its
+ * time. */
+static void add_overlap(struct configurations *list)
+{
+    static const char *const links[][2] = { { "overlapped", "--link 100e6" },
+                                            { "blocking", "--link 100e6 --blocking" } };
+    for (int i = 0; i < COUNT(links); i++)
+        suite_add(list, "overlap", links[i][0], links[i][1],
+                  "full n=%d h=8 d=64 f32 ring=2 threads=1", list->quick ? 1024 : 4096);
+}
+
 static void list_ablate(struct configurations *list)
 {
     add_plans(list);
@@ -86,12 +97,13 @@ static void list_ablate(struct configurations *list)
     add_dtypes(list);
     add_kernels(list);
     add_partitions(list);
+    add_overlap(list);
     figures_list(list, "ablate");
 }
 
 const struct suite suite_ablate = {
     .name = "ablate",
-    .summary = "what plan reuse, pool, dtype, kernel and partition are worth",
+    .summary = "what plan reuse, pool, dtype, kernel, partition and overlap are worth",
     .seconds = 10.0,
     .quick_seconds = 0.1,
     .list = list_ablate,

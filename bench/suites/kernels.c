@@ -90,7 +90,7 @@ static void list_kernels(struct configurations *list)
 const struct suite suite_kernels = {
     .name = "kernels",
     .summary = "the ceilings of this machine, and how near every kernel comes",
-    .seconds = 20.0,
+    .seconds = 8.0,
     .quick_seconds = 0.05,
     .list = list_kernels,
     .takes_wishes = true,

@@ -18,6 +18,7 @@ enum kind {
     SETS_POOL,   /* the same, or off: -1 */
     SETS_WHOLE,  /* an int64_t */
     SETS_TIME,   /* a double, seconds */
+    SETS_RATE,   /* a double, per second */
     SETS_SWITCH, /* a bool of the options */
     SETS_BACKWARD
 };
@@ -162,6 +163,10 @@ static const struct flag {
         "case: plans share buffers of at least this size, or off (16M)"),
     SET(VERB_BENCH, MACHINE, "--replan", NULL, SETS_SWITCH, replan,
         "case: a new plan for every run, and its time counts"),
+    SET(VERB_BENCH, MACHINE, "--link", "RATE", SETS_RATE, link,
+        "case: messages between threads arrive as over a link of this many bytes per second"),
+    SET(VERB_BENCH, MACHINE, "--blocking", NULL, SETS_SWITCH, blocking,
+        "case: with --link, ranks wait for messages instead of computing"),
     SET(VERB_BENCH, MACHINE, "--standard", NULL, SETS_SWITCH, standard,
         "case: the baseline, with the score matrix in memory"),
     SET(VERB_BENCH, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
@@ -284,6 +289,7 @@ static int set_value(struct options *options, const struct flag *flag, const cha
         return number_bytes(flag->name, value, place);
     case SETS_BYTES: return number_bytes(flag->name, value, place);
     case SETS_WHOLE: return number_whole(flag->name, value, 0, INT32_MAX, place);
+    case SETS_RATE: return number_real(flag->name, value, 1.0, 1e15, place);
     case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
     case SETS_SWITCH: *(bool *)place = true; return EXIT_PASS;
     case SETS_BACKWARD: options->trial.backward = true; return EXIT_PASS;

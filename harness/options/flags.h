@@ -37,7 +37,8 @@ struct options {
     double seconds, limit; /* of all runs of a benchmark, and of one */
     struct wire wire;
     bool json, quiet, verify, predict, list, quick, explain, systems, deterministic;
-    bool standard, replan, list_machines;
+    bool standard, replan, list_machines, blocking;
+    double link;  /* bytes per second between ranks that are threads; 0 = as fast as they are */
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;
     bool given[FLAGS_MOST]; /* by index in the table */

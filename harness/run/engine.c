@@ -88,10 +88,13 @@ static int open_groups(struct engine *engine)
     options.context = engine;
     options.pool_threshold = engine->setup.pool < 0 ? SIZE_MAX : (size_t)engine->setup.pool;
     if (engine->setup.trace) options.trace = on_trace;
-    ra_status status = engine->joined ? ra_group_join(engine->trial->transport, NULL, &options,
-                                                      &engine->groups[engine->first])
-                                      : ra_group_create(engine->trial->transport, engine->ranks,
-                                                        &options, engine->groups);
+    const char *transport = engine->trial->transport;
+    ra_status status;
+    if (engine->joined)
+        status = ra_group_join(transport, NULL, &options, &engine->groups[engine->first]);
+    else if (engine->setup.link.bandwidth > 0.0)
+        status = link_groups(&engine->setup.link, engine->ranks, &options, engine->groups);
+    else status = ra_group_create(transport, engine->ranks, &options, engine->groups);
     if (status != RA_OK) memset(engine->groups, 0, (size_t)engine->ranks * sizeof *engine->groups);
     return library_failed(status);
 }

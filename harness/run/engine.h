@@ -15,6 +15,7 @@
 #include "harness/base/complain.h"
 #include "harness/data/data.h"
 #include "forecast.h"
+#include "link.h"
 #include "harness/files/npy.h"
 #include "harness/data/terms.h"
 #include "planner.h"
@@ -34,9 +35,10 @@ struct engine_setup {
     const struct inputs *inputs; /* NULL = synthetic data */
     int64_t memory;              /* budget per rank; 0 = none */
     struct wire wire;
-    struct trace *trace; /* NULL = none */
-    int64_t pool;        /* least bytes of shared buffers; -1 = none, 0 = the default */
-    bool quiet;          /* no progress line */
+    struct link_setup link; /* in place of the transport, where it has a bandwidth */
+    struct trace *trace;    /* NULL = none */
+    int64_t pool;           /* least bytes of shared buffers; -1 = none, 0 = the default */
+    bool quiet;             /* no progress line */
 };
 
 struct engine_rank {

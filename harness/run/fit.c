@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fit.c - what fits into so much memory per rank, found by bisection. Memory grows with the tokens;
- * with the ranks it falls from two on, because one rank alone keeps no travelling blocks. */
+/* fit.c - what fits into so much memory per rank, found by bisection. */
 #include "fit.h"
 
 #include <string.h>
@@ -26,19 +25,19 @@ static int ask(const struct trial *trial, int64_t tokens, int64_t ranks, double 
     return EXIT_PASS;
 }
 
+/* The first power of two that fits, then between it and the one before: a plan's own size grows
+ * with the ranks, so of thousands none may fit though few do. */
 static int find_ring(const struct trial *t, struct fit_answer *answer)
 {
-    int64_t low = 1, high = TRIAL_RANKS_MOST; /* low does not fit, high does */
+    int64_t low = 0, high = 1; /* low does not fit, high is asked */
     double bytes;
-    int status = ask(t, t->q_len, 1, &bytes);
-    if (status) return status;
-    if (bytes <= (double)answer->memory) {
-        answer->ring = 1;
-        answer->ring_bytes = bytes;
-        return EXIT_PASS;
+    int status = ask(t, t->q_len, high, &bytes);
+    while (!status && bytes > (double)answer->memory) {
+        low = high;
+        high *= 2;
+        if (high > TRIAL_RANKS_MOST) return EXIT_PASS;
+        status = ask(t, t->q_len, high, &bytes);
     }
-    status = ask(t, t->q_len, high, &bytes);
-    if (status || bytes > (double)answer->memory) return status;
     answer->ring_bytes = bytes;
     while (!status && high - low > 1) {
         int64_t middle = low + (high - low) / 2;

@@ -41,7 +41,8 @@ says '"pairs": 4160,'
 refused "its score matrices need 65.0 MiB; the limit is 1.00 MiB" bench case full n=2048 h=2 d=16 f32 --standard --memory 1M
 refused "--standard: one rank" bench case window:4 n=64 h=1 d=16 --standard
 refused "a run would take" bench case full n=65536 h=8 d=64 --limit 0.001
-for options in "--replan" "--pool off" "--pool 1"; do
+refused "--blocking is for --link" bench case full n=64 h=1 d=16 ring=2 --blocking
+for options in "--replan" "--pool off" "--pool 1" "--link 1e9" "--link 1e9 --blocking"; do
     ok bench case full n=64 h=1 d=16 ring=2 $options --runs 2
 done
 

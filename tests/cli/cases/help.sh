@@ -24,7 +24,7 @@ for pair in \
         --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
         --kernel --threads --memory --machine --machines --fit --rings --explain --rank --mask --head --json --quiet" \
     info:"--json --systems --machines" demo:"--kernel --threads --quiet" \
-    bench:"--tokens --heads --kernel --threads --runs --seconds --limit --memory --pool --replan --standard
+    bench:"--tokens --heads --kernel --threads --runs --seconds --limit --memory --pool --replan --standard --link --blocking
         --timeout --quick --match --out --quiet" \
     report:"--out --quiet"; do
     verb=${pair%%:*}
