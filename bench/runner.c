@@ -53,12 +53,16 @@ static double guess_pairs(const char *problem)
 static double guess_seconds(const struct runner *runner, const struct suite *suite,
                             const struct configuration *c)
 {
-    const double start = 0.3, speed = 5e10 * machine_cores();
+    double threads = number_of(c->problem, "threads", 0.0) * number_of(c->problem, "ring", 1.0);
+    double cores = machine_cores(), busy = threads > 0.0 ? fmin(threads, cores) : cores;
+    const double start = 0.3, speed = 7e10 * busy;
     double limit = runner->options->quick ? suite->quick_seconds : suite->seconds;
     double once = 4.0 * guess_pairs(c->problem) * number_of(c->problem, "d", 64.0) / speed;
     if (strstr(c->problem, " backward")) once *= 3.5;
     if (!strncmp(c->problem, CASE_CEILING, strlen(CASE_CEILING))) once = 0.0;
-    return start + once + fmin(once * CASE_RUNS, limit);
+    const char *bound = strstr(c->options, "--limit ");
+    if (bound && once > strtod(bound + strlen("--limit "), NULL)) return start; /* refused */
+    return start + once + (once > 0.5 * limit ? 0.0 : fmin(once * CASE_RUNS, limit));
 }
 
 /* ---- One configuration ----------------------------------------------------------------------- */
@@ -324,9 +328,10 @@ int runner_run(const struct suite *only, const struct options *options)
     struct runner runner = { .options = options };
     int status = prepare(&runner, only);
     if (status) return status;
-    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row%s\n",
+    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row, "
+           "roughly %s%s\n",
            ra_version(), machine_cpu(), machine_cores(), options->quick ? QUICK_RUNS : CASE_RUNS,
-           options->quick ? " (--quick: a glance, not a figure)" : "");
+           text_seconds(runner.todo).s, options->quick ? " (--quick: a glance, not a figure)" : "");
     progress_begin(only ? only->name : "bench", options->quiet);
     for (int i = 0; suite_at(i) && !status; i++)
         if (!only || suite_at(i) == only) status = run_suite(&runner, suite_at(i));

@@ -77,8 +77,9 @@ static void add_ceilings(struct configurations *list, int threads)
 static void list_kernels(struct configurations *list)
 {
     const struct trial *wish = &list->wishes->trial;
-    int counts[2] = { wish->threads ? (int)wish->threads : 1, machine_cores() };
-    int ways = wish->threads || machine_cores() == 1 ? 1 : 2;
+    int one = list->quick ? machine_cores() : 1; /* and all, in a full run */
+    int counts[2] = { wish->threads ? (int)wish->threads : one, machine_cores() };
+    int ways = wish->threads || counts[0] == counts[1] ? 1 : 2;
     ra_part part = ra_part_default();
     for (int t = 0; t < ways; t++) add_ceilings(list, counts[t]);
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)

@@ -32,7 +32,7 @@ static void add_errors(struct configurations *list)
 {
     static const char *const dtypes[] = { "f32", "bf16", "f16" };
     for (int i = 0; i < COUNT(dtypes); i++)
-        for (int ranks = 1; ranks <= 32; ranks *= 2)
+        for (int ranks = 1; ranks <= 32; ranks *= list->quick ? 4 : 2)
             suite_add(list, "error", dtypes[i], list->quick ? "--runs 1" : "",
                       "full n=1024 h=2 d=64 %s ring=%d", dtypes[i], ranks);
 }

@@ -192,7 +192,7 @@ static const struct flag {
         "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
     SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
-        "few runs of small problems: all suites in two minutes, not precise"),
+        "few runs of small problems: a glance, not precise"),
     SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,
         "write SUITE.jsonl and SUITE.csv into this folder, which is created if necessary; rows "
         "that this version measured there on this machine are not measured again"),
