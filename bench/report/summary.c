@@ -60,9 +60,9 @@ static void card_speed(struct page *page, const struct rows *rows)
     snprintf(text.s, sizeof text.s, "%.0f %s", best->rate, best->unit);
     page_card(page, text.s,
               "%.0f%% of what the machine can do: `%s`, %s, %s, dim %lld, %lld "
-              "threads.",
+              "thread%s.",
               100.0 * best->share, best->kernel, best->dtype, best->pass, (long long)best->dim,
-              (long long)best->threads);
+              (long long)best->threads, best->threads == 1 ? "" : "s");
 }
 
 static void card_checks(struct page *page, const struct rows *rows)
@@ -103,8 +103,8 @@ static void write_summary(struct page *page, const struct rows *rows)
               first->device_name, (long long)first->cores, text_bytes(first->memory_bytes).s,
               first->version, *first->commit ? ", commit " : "", first->commit, first->started);
     if (quick)
-        page_note(page, "%s%d of %d rows are of a `--quick` run: a glance, not a figure.",
-                  quick == rows->count ? "All " : "", quick, rows->count);
+        page_note(page, "%d of %d rows are of a `--quick` run: a glance, not a figure.", quick,
+                  rows->count);
     if (few)
         page_note(page,
                   "%d of %d rows have fewer than ten runs, because one run is long%s; the "

@@ -44,7 +44,7 @@ static void add_processes(struct configurations *list)
 {
     for (int ring = 1; ring <= (list->quick ? 2 : 8); ring *= 2) {
         char name[24];
-        snprintf(name, sizeof name, "%d processes", ring);
+        snprintf(name, sizeof name, "%d process%s", ring, ring == 1 ? "" : "es");
         suite_add(list, "processes", name, "", "full n=%d h=8 d=64 f16 ring=%d mpi",
                   list->quick ? 2048 : 16384, ring);
     }
