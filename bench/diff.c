@@ -9,7 +9,7 @@
 #include "results.h"
 
 struct tally {
-    int same, faster, slower, memory, only_a, only_b, absent;
+    int same, faster, slower, memory, few, only_a, only_b, absent;
 };
 
 /* Bytes are counted, not measured: what changes by less than this is a matter of rounding. */
@@ -38,10 +38,13 @@ static void compare_times(const struct row *a, const struct row *b, struct tally
     double a_most = ceiling ? 1.0 / a->rate_least : a->seconds_most;
     double b_least = ceiling ? 1.0 / b->rate_most : b->seconds_least;
     double b_most = ceiling ? 1.0 / b->rate_least : b->seconds_most;
-    bool faster = b_most<a_least, slower = b_least> a_most;
+    bool few = !row_has_spread(a) || !row_has_spread(b);
+    bool faster = !few && b_most < a_least;
+    bool slower = !few && b_least > a_most;
+    tally->few += few;
     tally->faster += faster;
     tally->slower += slower;
-    tally->same += !faster && !slower;
+    tally->same += !few && !faster && !slower;
     if (!faster && !slower) return;
     if (ceiling)
         print_change(b, faster ? "faster" : "slower", text_real(a->rate), text_real(b->rate),
@@ -91,6 +94,7 @@ static void print_sum(const struct tally *t)
         printf("%d faster, %d slower, %d with other memory, %d that one side lacks figures of",
                t->faster, t->slower, t->memory, t->absent);
     printf("; %d rows within their spread", t->same);
+    if (t->few) printf("; %d with too few runs to tell", t->few);
     if (t->only_a) printf("; %d only in A", t->only_a);
     if (t->only_b) printf("; %d only in B", t->only_b);
     printf("\n");

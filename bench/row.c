@@ -132,6 +132,8 @@ bool row_same(const struct row *a, const struct row *b)
            !strcmp(a->options, b->options) && !strcmp(a->pass, b->pass);
 }
 
+bool row_has_spread(const struct row *row) { return row->runs >= ROW_RUNS_FEWEST; }
+
 const struct row *rows_find(const struct rows *rows, const struct row *like)
 {
     for (int i = 0; i < rows->count; i++)

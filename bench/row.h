@@ -38,6 +38,11 @@ void rows_free(struct rows *rows);
 bool row_same(const struct row *a, const struct row *b);
 const struct row *rows_find(const struct rows *rows, const struct row *like);
 
+/* Two rows can differ beyond their spread only if both have one: with fewer runs nothing is
+ * said. */
+enum { ROW_RUNS_FEWEST = 3 };
+bool row_has_spread(const struct row *row);
+
 void row_seconds(struct row *row, struct spread spread);
 void row_rate(struct row *row, struct spread spread);
 void row_share(struct row *row, struct spread spread);

@@ -22,6 +22,7 @@ static const struct row *base_of(const struct rows *rows, const struct row *row)
 static const char *verdict(const struct row *base, const struct row *row)
 {
     if (base == row) return "compared with";
+    if (!row_has_spread(row) || !row_has_spread(base)) return "too few runs to tell";
     if (row_faster(row, base)) return "faster";
     return row_faster(base, row) ? "slower" : "within the spread";
 }

@@ -48,15 +48,22 @@ static void add_name(char *names, const struct row *row)
     snprintf(names + length, NAMES - length, "%s%.*s", length ? " or " : "", (int)own, row->name);
 }
 
-/* The fastest, and all that are not slower beyond the spread. */
+/* The fastest, and all that are not slower beyond the spread; a star where some have too few runs
+ * to tell. */
 static void name_fastest(const struct contest *contest, int64_t tokens, char *names)
 {
     const struct row *best = fastest(contest, tokens);
+    bool few = false;
     *names = 0;
     for (int i = 0; i < contest->rows->count && best; i++) {
         const struct row *row = &contest->rows->at[i];
-        if (competes(contest, row, tokens) && !row_faster(best, row)) add_name(names, row);
+        if (!competes(contest, row, tokens)) continue;
+        bool judged = row_has_spread(best) && row_has_spread(row);
+        few |= !judged;
+        if (row == best || (judged && !row_faster(best, row))) add_name(names, row);
     }
+    size_t length = strlen(names);
+    if (few) snprintf(names + length, NAMES - length, " *");
 }
 
 static void name_smallest(const struct contest *contest, int64_t tokens, char *names)
@@ -217,11 +224,12 @@ static void put_longest(struct page *page, const struct rows *rows)
 
 static void write_choose(struct page *page, const struct rows *rows)
 {
-    page_text(page,
-              "Rows whose times overlap within their spread are both named. `standard` holds "
-              "the score matrix in memory; the others never make one. Memory is that of the rank "
-              "that needs most; a ring of 4 here shares the cores of one machine, so it saves "
-              "memory, not time.");
+    page_text(
+        page,
+        "Rows whose times overlap within their spread are both named; a star: some have too "
+        "few runs to tell. `standard` holds the score matrix in memory; the others never make "
+        "one. Memory is that of the rank that needs most; a ring of 4 here shares the cores "
+        "of one machine, so it saves memory, not time.");
     put_advice(page, rows, false);
     put_advice(page, rows, true);
     put_feature_table(page, rows);

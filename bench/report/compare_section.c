@@ -7,9 +7,11 @@
 
 static bool not_causal(const struct row *row) { return !row_is_causal(row); }
 
-static void put_table(struct page *page, const struct rows *rows, const char *section)
+static void put_table(struct page *page, const struct rows *rows, const char *section,
+                      const char *title)
 {
-    struct table table = { .heads = { "", "tokens", "batch", "heads", "dim", "dtype", "time",
+    struct table table = { .title = title,
+                           .heads = { "", "tokens", "batch", "heads", "dim", "dtype", "time",
                                       "spread", "tokens/s", "GFLOP/s", "of the ceiling",
                                       "memory per rank" },
                            .columns = 12 };
@@ -67,10 +69,8 @@ static void write_compare(struct page *page, const struct rows *rows)
     plot_fill(&rate, &what, rows);
     page_plot(page, &time);
     page_plot(page, &rate);
-    for (int i = 0; i < COUNT(tables); i++) {
-        page_heading(page, tables[i].title);
-        put_table(page, rows, tables[i].section);
-    }
+    for (int i = 0; i < COUNT(tables); i++)
+        put_table(page, rows, tables[i].section, tables[i].title);
 }
 
 const struct section section_compare = {

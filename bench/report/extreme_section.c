@@ -5,9 +5,11 @@
 #include "harness/text/text.h"
 #include "section.h"
 
-static void put_table(struct page *page, const struct rows *rows, const char *section)
+static void put_table(struct page *page, const struct rows *rows, const char *section,
+                      const char *title)
 {
-    struct table table = { .heads = { "", "tokens", "dtype", "within", "time", "spread", "tokens/s",
+    struct table table = { .title = title,
+                           .heads = { "", "tokens", "dtype", "within", "time", "spread", "tokens/s",
                                       "memory", "process, by the system", "keys seen" },
                            .columns = 10 };
     for (int i = 0; i < rows->count; i++) {
@@ -39,12 +41,9 @@ static void write_extreme(struct page *page, const struct rows *rows)
     };
     plot_fill(&plot, &what, rows);
     page_plot(page, &plot);
-    page_heading(page, "Long");
-    put_table(page, rows, "long");
-    page_heading(page, "Doubled until a limit");
-    put_table(page, rows, "longest");
-    page_heading(page, "Lengths of the reports");
-    put_table(page, rows, "reports");
+    put_table(page, rows, "long", "Long");
+    put_table(page, rows, "longest", "Doubled until a limit");
+    put_table(page, rows, "reports", "Lengths of the reports");
 }
 
 const struct section section_extreme = {

@@ -9,6 +9,8 @@
 static void put_figure(struct table *table, const struct figure *f, double ours)
 {
     double ratio = figure_less_is_better(f) ? f->value / ours : ours / f->value;
+    bool timed = f->quantity == FIGURE_SECONDS || f->quantity == FIGURE_TOKENS;
+    if (f->against || (timed && !f->tokens)) ratio = NAN; /* nothing to compare with */
     table_number(table, f->report, "%d", f->report);
     table_text(table, "%s", f->system);
     table_text(table, "%s", f->what);

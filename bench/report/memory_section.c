@@ -73,9 +73,11 @@ static void plot_rings(struct page *page, const struct rows *rows)
     page_plot(page, &time);
 }
 
-static void put_table(struct page *page, const struct rows *rows, const char *section)
+static void put_table(struct page *page, const struct rows *rows, const char *section,
+                      const char *title)
 {
-    struct table table = { .heads = { "", "tokens", "ranks", "per rank", "KB per token",
+    struct table table = { .title = title,
+                           .heads = { "", "tokens", "ranks", "per rank", "KB per token",
                                       "all ranks", "process, by the system", "against standard" },
                            .columns = 8 };
     for (int i = 0; i < rows->count; i++) {
@@ -142,12 +144,9 @@ static void write_memory(struct page *page, const struct rows *rows)
                     "that needs most. By the operating system: what the process grew by, all ranks "
                     "together where they are threads.");
     plot_rings(page, rows);
-    page_heading(page, "Ring size");
-    put_table(page, rows, "ring");
-    page_heading(page, "Length");
-    put_table(page, rows, "length");
-    page_heading(page, "Ranks as processes");
-    put_table(page, rows, "processes");
+    put_table(page, rows, "ring", "Ring size");
+    put_table(page, rows, "length", "Length");
+    put_table(page, rows, "processes", "Ranks as processes");
     put_exponents(page, rows);
 }
 

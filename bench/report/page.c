@@ -289,6 +289,7 @@ void page_table(struct page *page, struct table *table)
     close_cards(page);
     if (table->lost && !page->status) page->status = fault("out of memory: a table");
     if (table->count && !table->lost) {
+        if (table->title) page_heading(page, table->title);
         put_html_table(page->html, table);
         put_markdown_table(page->markdown, table);
     }

@@ -44,6 +44,7 @@ struct cell {
 };
 
 struct table {
+    const char *title; /* a heading, unless there are no rows; NULL: none */
     const char *heads[TABLE_COLUMNS];
     int columns;
     struct cell *cells;

@@ -39,7 +39,7 @@ bool row_is_dense(const struct row *row)
 
 bool row_faster(const struct row *a, const struct row *b)
 {
-    return a->seconds_most < b->seconds_least;
+    return row_has_spread(a) && row_has_spread(b) && a->seconds_most < b->seconds_least;
 }
 
 void fit_add(struct fit *fit, double x, double y)
