@@ -31,7 +31,8 @@ awk '
         }
     }' $pages >"$dir/quoted"
 
-grep -E ' [A-Za-z0-9_./-]*[A-Za-z0-9_]\.(c|h|cu|cuh|sh|list|cmake|md)$' "$dir/quoted" | sed 's| \./| |' |
+# A page of Markdown counts with its folder only: a command may write one with any name.
+grep -E ' ([A-Za-z0-9_./-]*[A-Za-z0-9_]\.(c|h|cu|cuh|sh|list|cmake)|[A-Za-z0-9_./-]*/[A-Za-z0-9_-]*\.md)$' "$dir/quoted" | sed 's| \./| |' |
     awk 'NR == FNR { there[$1] = 1; next } !($3 in there) { print $1 ":" $2 ": there is no file " $3 }' \
         "$dir/paths" - >"$dir/missing"
 # A folder, or a file without its extension, by its whole path.

@@ -88,7 +88,7 @@ static void outputs_are_narrowed_as_dtype_h_does(void **state)
 static void count_breath(void *context) { ++*(int *)context; }
 
 /* A job polls along its keys, however few queries it has: a long one must not look lost. */
-static void jobs_breathe(void **state)
+static void jobs_poll(void **state)
 {
     (void)state;
     static const struct ra__key_run long_run[] = {
@@ -127,7 +127,7 @@ int main(void)
         cmocka_unit_test(forward_writes_only_what_it_should),
         cmocka_unit_test(backward_adds),
         cmocka_unit_test(outputs_are_narrowed_as_dtype_h_does),
-        cmocka_unit_test(jobs_breathe),
+        cmocka_unit_test(jobs_poll),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

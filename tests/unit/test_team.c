@@ -53,7 +53,7 @@ static int64_t position_of(const ra_layout *layout, int rank, int64_t row)
 }
 
 /* Rows of the members are where the layout of teams says that their positions are, each once. */
-static void check_units(const struct ra__team *team, const ra_layout *home, int rank)
+static void check_runs(const struct ra__team *team, const ra_layout *home, int rank)
 {
     int team_index = rank / team->size;
     bool taken[MOST_N] = { false };
@@ -104,7 +104,7 @@ static void check_team(const char *partition, int64_t n, int ranks, int size, in
     struct ra__team_input input = { &shape, home, home, size, rank };
     assert_ok(ra__team_make(&input, &account, &team));
     assert_int_equal(team.first, rank - rank % size);
-    check_units(&team, home, rank);
+    check_runs(&team, home, rank);
     for (int owner = 0; owner < ranks / size; owner++)
         for (int64_t start = 0; start < n; start += 1 + n / 5)
             for (int64_t step = 1; step < 6; step++) {
@@ -118,7 +118,7 @@ static void check_team(const char *partition, int64_t n, int ranks, int size, in
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-static void rows_of_members_have_seats(void **state)
+static void tokens_of_members_have_places(void **state)
 {
     (void)state;
     static const int64_t lengths[] = { 1, 2, 7, 13, 64, 97, MOST_N };
@@ -132,7 +132,7 @@ static void rows_of_members_have_seats(void **state)
 }
 
 /* However long the sequence, there are as many runs as partitions have: none of this grows. */
-static void seats_do_not_grow_with_n(void **state)
+static void runs_do_not_grow_with_n(void **state)
 {
     (void)state;
     ra_part partition;
@@ -155,8 +155,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_head_has_one_place),
-        cmocka_unit_test(rows_of_members_have_seats),
-        cmocka_unit_test(seats_do_not_grow_with_n),
+        cmocka_unit_test(tokens_of_members_have_places),
+        cmocka_unit_test(runs_do_not_grow_with_n),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
