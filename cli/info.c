@@ -40,7 +40,7 @@ static void print_people(int threads)
     printf("device       cpu: %d cores, %s\n", machine_cores(),
            text_bytes((double)machine_memory()).s);
     printf("threads      %d for a rank alone; RINGATTN_THREADS or --threads changes it\n", threads);
-    printf("dtype auto   the files' dtype; f32 for synthetic data: %s\n", dtype_why);
+    printf("dtype auto   the files' dtype; %s\n", dtype_why);
     printf("\n* the default, + usable, - not usable here\n");
     print_parts("device");
     for (int i = 0; i < COUNT(kinds); i++) print_parts(kinds[i]);

@@ -481,8 +481,8 @@ typedef void (*ra_line_fn)(void *context, const char *line);
 RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn line, void *context);
 
 /* ---- Attend and gradient --------------------------------------------------------------------- */
-/* Called on the rank's own thread during the run, with `done` from 0 to 1. If it does not return 0,
- * the run ends with RA_ERR_ABORTED on every rank. */
+/* Called on the rank's own thread during the run, with `done` growing to 1. If it does not return 0
+ * before that, the run ends with RA_ERR_ABORTED on every rank. */
 typedef int (*ra_progress_fn)(void *context, double done);
 
 /* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32, or bytes as a mask: rows

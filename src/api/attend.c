@@ -53,6 +53,7 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
 {
     io->bias = *bias;
     if (!bias->data) return RA_OK;
+    if (bias->reserved) return ra__fail(RA_ERR_ARGUMENT, "bias: reserved is not 0");
     RA__TRY(ra__check_bias(&plan->programs.caller, plan->strategy));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
@@ -60,6 +61,52 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
         return ra__fail(RA_ERR_ARGUMENT, "bias: data is not aligned to f32");
     if (!bias->query_stride) io->bias.query_stride = plan->programs.caller.shape.k_len;
     return RA_OK;
+}
+
+/* What a run reads and writes, by name; NULL = not there. */
+struct named {
+    const char *name;
+    const void *data;
+};
+
+/* Outputs are written while inputs are still read, so none may start where something else does.
+ * Tensors that interleave in one array start at different places: they are the caller's matter. */
+static ra_status check_apart(const struct named *outputs, int output_count,
+                             const struct named *inputs, int input_count)
+{
+    for (int i = 0; i < output_count; i++)
+        for (int j = i + 1; j < output_count + input_count; j++) {
+            const struct named *other = j < output_count ? &outputs[j] : &inputs[j - output_count];
+            if (outputs[i].data && outputs[i].data == other->data)
+                return ra__fail(RA_ERR_ARGUMENT, "%s: has the memory of %s", outputs[i].name,
+                                other->name);
+        }
+    return RA_OK;
+}
+
+static ra_status check_forward_apart(const struct ra__io *io)
+{
+    const struct named outputs[] = { { "out", io->out.data }, { "lse", io->lse } };
+    const struct named inputs[] = { { "q", io->q.data },
+                                    { "k", io->k.data },
+                                    { "v", io->v.data },
+                                    { "bias", io->bias.data },
+                                    { "sinks", io->sinks } };
+    return check_apart(outputs, RA__COUNT(outputs), inputs, RA__COUNT(inputs));
+}
+
+static ra_status check_backward_apart(const struct ra__io *io)
+{
+    const struct named outputs[] = { { "dq", io->dq.data },
+                                     { "dk", io->dk.data },
+                                     { "dv", io->dv.data },
+                                     { "dsinks", io->dsinks } };
+    const struct named inputs[] = { { "q", io->q.data },       { "k", io->k.data },
+                                    { "v", io->v.data },       { "out", io->out.data },
+                                    { "dout", io->dout.data }, { "lse", io->lse },
+                                    { "dlse", io->dlse },      { "bias", io->bias.data },
+                                    { "sinks", io->sinks } };
+    return check_apart(outputs, RA__COUNT(outputs), inputs, RA__COUNT(inputs));
 }
 
 static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,
@@ -75,8 +122,9 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .seed = args.dropout_seed };
     RA__TRY(take_bias(plan, &args.bias, io));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
-    return ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args.out,
-                           &io->out);
+    RA__TRY(
+        ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args.out, &io->out));
+    return check_forward_apart(io);
 }
 
 ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
@@ -127,7 +175,8 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
     RA__TRY(ra__input_from(s, out_shape(plan, "out"), &args.out, &io->out));
     RA__TRY(ra__input_from(s, out_shape(plan, "dout"), &args.dout, &io->dout));
-    return take_gradients(plan, &args, io);
+    RA__TRY(take_gradients(plan, &args, io));
+    return check_backward_apart(io);
 }
 
 ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)

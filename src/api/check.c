@@ -109,6 +109,7 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
     ra_problem p = ra_problem_default();
     if (!problem) return ra__fail(RA_ERR_ARGUMENT, "problem: NULL argument");
     RA__TRY(ra__take_struct("ra_problem", &p, sizeof p, problem));
+    if (p.reserved) return ra__fail(RA_ERR_ARGUMENT, "problem: reserved is not 0");
     struct ra__shape s = {
         .dtype = p.dtype,
         .batch = p.batch ? p.batch : 1,
@@ -143,6 +144,17 @@ ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape 
         t.head_stride = which.dim;
         t.position_stride = (int64_t)which.heads * which.dim;
         t.batch_stride = which.rows * t.position_stride;
+    }
+    const int64_t most = PTRDIFF_MAX / (int64_t)sizeof(double);
+    const int64_t last[] = { shape->batch - 1, which.rows - 1, which.heads - 1 };
+    const int64_t stride[] = { t.batch_stride, t.position_stride, t.head_stride };
+    int64_t span = which.dim; /* numbers from the first to the last */
+    for (int i = 0; i < 3; i++) {
+        if (last[i] <= 0) continue;
+        if (stride[i] < -(most / last[i]) || stride[i] > most / last[i] ||
+            (span += last[i] * (stride[i] < 0 ? -stride[i] : stride[i])) > most)
+            return ra__fail(RA_ERR_ARGUMENT, "%s: its strides go beyond the address space",
+                            which.name);
     }
     *out = t;
     return RA_OK;

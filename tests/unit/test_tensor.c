@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tensor.c - views of the caller's tensors: outputs whose parts overlap are refused, inputs
- * may repeat an item; numbers go from one dtype to another. */
+ * may repeat an item; an output has memory of its own; numbers go from one dtype to another. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -238,12 +238,71 @@ static void wrong_conversions_are_refused(void **state)
     assert_true(y == 2.0f);
 }
 
+/* ---- Other arguments that are refused -------------------------------------------------------- */
+
+static void out_is_q(struct desk *d) { d->forward.out = ra_tensor_packed(d->in); }
+static void out_is_lse(struct desk *d) { d->forward.out = ra_tensor_packed(d->lse); }
+static void dk_is_dq(struct desk *d) { d->backward.dk = ra_tensor_packed(d->dq); }
+static void dk_is_out(struct desk *d) { d->backward.dk = ra_tensor_packed(d->out); }
+static void far_keys(struct desk *d) { d->forward.k.position_stride = INT64_MAX / 2; }
+static void far_back(struct desk *d) { d->forward.k.head_stride = INT64_MIN; }
+static void far_out(struct desk *d) { d->forward.out.position_stride = (int64_t)1 << 61; }
+
+static void reserved_bias(struct desk *d)
+{
+    d->forward.bias.data = d->in;
+    d->forward.bias.reserved = 3;
+}
+
+static const struct {
+    void (*change)(struct desk *d);
+    bool backward;
+    const char *wrong;
+} changes[] = {
+    { out_is_q, false, "out: has the memory of q" },
+    { out_is_lse, false, "out: has the memory of lse" },
+    { dk_is_dq, true, "dq: has the memory of dk" },
+    { dk_is_out, true, "dk: has the memory of out" },
+    { far_keys, false, "k: its strides go beyond the address space" },
+    { far_back, false, "k: its strides go beyond the address space" },
+    { far_out, false, "out: its strides go beyond the address space" },
+    { reserved_bias, false, "bias: reserved is not 0" },
+};
+
+static void wrong_arguments_are_refused(void **state)
+{
+    (void)state;
+    const ra_problem problem = small_problem(BATCH, TOKENS, HEADS);
+    for (int i = 0; i < TEST_COUNT(changes); i++) {
+        struct desk d;
+        desk_open(&d, &problem);
+        if (changes[i].backward) assert_ok(ra_attend(d.plan, &d.forward));
+        changes[i].change(&d);
+        assert_fails(RA_ERR_ARGUMENT, changes[i].wrong,
+                     changes[i].backward ? ra_gradient(d.plan, &d.backward)
+                                         : ra_attend(d.plan, &d.forward));
+        desk_close(&d);
+    }
+}
+
+static void a_reserved_field_is_zero(void **state)
+{
+    (void)state;
+    ra_problem problem = small_problem(BATCH, TOKENS, HEADS);
+    ra_plan *plan = NULL;
+    problem.reserved = 1;
+    assert_fails(RA_ERR_ARGUMENT, "problem: reserved is not 0",
+                 ra_plan_create(NULL, &problem, NULL, &plan));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(outputs_must_not_overlap),
         cmocka_unit_test(outputs_may_run_backwards),
         cmocka_unit_test(inputs_may_repeat_an_item),
+        cmocka_unit_test(wrong_arguments_are_refused),
+        cmocka_unit_test(a_reserved_field_is_zero),
         cmocka_unit_test(numbers_come_back),
         cmocka_unit_test(halves_go_to_the_even_neighbour),
         cmocka_unit_test(wrong_conversions_are_refused),

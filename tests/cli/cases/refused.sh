@@ -31,3 +31,4 @@ refused "--partition: there is no partition" run --partition random
 refused "--partition: \";twice\" is not understood" run --partition "zigzag;twice"
 refused "--kernel: there is no kernel" run --kernel abacus
 refused "--dtype: there is no dtype" run --dtype f64
+RINGATTN_KERNEL=hope refused 'RINGATTN_KERNEL: "hope" is not known' run --tokens 16

@@ -85,14 +85,15 @@ static struct names name_dtypes(unsigned dtypes)
 ra_status ra__kernel_choose(const char *name, ra_dtype dtype, enum ra__query_rows rows,
                             const struct ra__kernel **out)
 {
+    const char *what = name ? "kernel" : "RINGATTN_KERNEL";
     if (!name) name = wish();
     const struct ra__kernel *kernel = name ? find(name) : fastest(dtype, rows);
-    if (!kernel) return ra__fail_unknown("kernel", name, strlen(name), name_at);
+    if (!kernel) return ra__fail_unknown(what, name, strlen(name), name_at);
     if (!kernel->usable())
-        return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' needs %s, which this CPU does not have",
-                        name, kernel->needs);
+        return ra__fail(RA_ERR_UNSUPPORTED, "%s: '%s' needs %s, which this CPU does not have",
+                        what, name, kernel->needs);
     if (!ra__kernel_takes(kernel, dtype))
-        return ra__fail(RA_ERR_UNSUPPORTED, "kernel: '%s' supports %s, not %s", name,
+        return ra__fail(RA_ERR_UNSUPPORTED, "%s: '%s' supports %s, not %s", what, name,
                         name_dtypes(kernel->dtypes).text, name_dtypes(1u << dtype).text);
     *out = kernel;
     return RA_OK;
