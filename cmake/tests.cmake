@@ -155,7 +155,7 @@ if(NOT RINGATTN_SANITIZE)
 
     ringattn_test_script(cmake/compilers 120 sh ${tests}/cmake/compilers.sh ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND})
     foreach(name switches subproject)
-        ringattn_test_script(cmake/${name} 300 sh ${tests}/cmake/${name}.sh
+        ringattn_test_script(cmake/${name} 900 sh ${tests}/cmake/${name}.sh
             ${PROJECT_BINARY_DIR} ${CMAKE_COMMAND} ${CMAKE_C_COMPILER})
     endforeach()
     ringattn_test_script(abi/header 60 sh ${tests}/abi/header.sh ${CMAKE_C_COMPILER} ${RINGATTN_CXX})
