@@ -104,7 +104,7 @@ static void list_ablate(struct configurations *list)
 const struct suite suite_ablate = {
     .name = "ablate",
     .summary = "what plan reuse, pool, dtype, kernel, partition and overlap are worth",
-    .seconds = 10.0,
+    .seconds = 8.0,
     .quick_seconds = 0.1,
     .list = list_ablate,
 };

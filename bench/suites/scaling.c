@@ -7,7 +7,7 @@
 static void add_strong(struct configurations *list, int ranks, const char *transport)
 {
     suite_add(list, "strong", *transport ? "processes" : "threads", "",
-              "causal n=%d h=8 d=64 f32 ring=%d zigzag threads=1%s", list->quick ? 2048 : 16384,
+              "causal n=%d h=8 d=64 f32 ring=%d zigzag threads=1%s", list->quick ? 2048 : 8192,
               ranks, transport);
 }
 
@@ -58,7 +58,7 @@ static void list_scaling(struct configurations *list)
 const struct suite suite_scaling = {
     .name = "scaling",
     .summary = "strong and weak scaling over ranks, exposed communication, error by ring size",
-    .seconds = 25.0,
+    .seconds = 12.0,
     .quick_seconds = 0.1,
     .list = list_scaling,
 };
