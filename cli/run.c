@@ -84,6 +84,7 @@ static void print_json(const struct options *options, const struct engine *engin
     json_real(&json, "density", report->density);
     json_whole(&json, "hops", report->hops);
     print_ranks_json(&json, engine);
+    if (engine->streaming) json_whole(&json, "units_resumed", streaming_resumed(engine->streaming));
     json_whole(&json, "warmup", report->warmup);
     json_real(&json, "seconds", report->seconds);
     json_real(&json, "forward_seconds", engine->forward_seconds);
@@ -143,6 +144,9 @@ static void print_people(const struct options *options, const struct engine *eng
            report->hops == 1 ? "" : "s");
     printf("memory     %s per rank at most, process %s\n",
            text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
+    if (engine->streaming && streaming_resumed(engine->streaming) > 0)
+        printf("resumed    %s blocks were done before\n",
+               text_count(streaming_resumed(engine->streaming)).s);
     print_check(engine, report);
 }
 
@@ -171,8 +175,27 @@ static int run_and_check(const struct options *options, struct engine *engine,
     return status;
 }
 
+/* A run may turn out to stream: one process, and no other kind of rank. */
+static bool may_stream(const struct options *options)
+{
+    const char *strategy = options->trial.strategy;
+    return options->trial.ranks <= 1 && (!strncmp(strategy, "stream", strlen("stream")) ||
+                                         (options->memory > 0 && !strcmp(strategy, "auto")));
+}
+
+static struct stream_files list_stream_files(const struct options *o)
+{
+    return (struct stream_files){ .paths = { [TENSOR_OUT] = o->out,
+                                             [TENSOR_LSE] = o->lse,
+                                             [TENSOR_DQ] = o->dq,
+                                             [TENSOR_DK] = o->dk,
+                                             [TENSOR_DV] = o->dv },
+                                  .resume = o->resume };
+}
+
 static int run_engine(const struct options *options, struct inputs *inputs)
 {
+    const struct stream_files files = list_stream_files(options);
     struct trace trace = TRACE_EMPTY;
     struct engine engine;
     struct run_report report = { .checked = false };
@@ -181,10 +204,16 @@ static int run_engine(const struct options *options, struct inputs *inputs)
                                   .memory = options->memory,
                                   .wire = options->wire,
                                   .trace = options->trace ? &trace : NULL,
-                                  .quiet = options->quiet || !world_first() };
+                                  .quiet = options->quiet || !world_first(),
+                                  .stream = may_stream(options) ? &files : NULL };
     int status = engine_open(&engine, &setup);
     if (status) return status;
-    if (inputs && (engine.ranks > 1 || engine.origin) && !options->verify)
+    if (options->resume && !engine.streaming) {
+        engine_close(&engine);
+        return refuse(
+            "--resume is for runs that stream; this one would not: --strategy stream does");
+    }
+    if (inputs && !engine.streaming && (engine.ranks > 1 || engine.origin) && !options->verify)
         load_free(inputs); /* the shards hold it now */
     status = run_and_check(options, &engine, &report);
     if (!status) status = store_results(options, &engine);
@@ -208,7 +237,8 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
     bool together = world_runs(&options->trial);
     if (together) status = world_agree(same_command(options, "run"));
     if (status) return status;
-    if (files) status = load_inputs(options, together && !options->verify, inputs);
+    const bool in_parts = (together && !options->verify) || (!together && may_stream(options));
+    if (files) status = load_inputs(options, in_parts, inputs);
     return together ? world_agree(status) : status;
 }
 

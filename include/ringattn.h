@@ -406,8 +406,9 @@ typedef struct ra_machine {
 RA_DEFAULT_(ra_machine)
 
 typedef struct ra_plan_options {
-    size_t size;                /* by ra_plan_options_default() */
-    const char *strategy;       /* "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "auto" */
+    size_t size; /* by ra_plan_options_default() */
+    /* "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "stream", "stream:BLOCK", "auto" */
+    const char *strategy;
     const char *partition;      /* as in ra_layout_create(); NULL = contiguous */
     const ra_layout *layout;    /* instead of a partition: queries, and keys if kv_layout is NULL */
     const ra_layout *kv_layout; /* keys, where k_len differs from q_len */
@@ -421,7 +422,7 @@ typedef struct ra_plan_options {
     int rank;  /* whose plan it is */
     const char *transport; /* NULL = "local" */
     int threads;           /* 0 = 1 */
-    int reserved;          /* 0 */
+    int sources; /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
 
@@ -507,6 +508,7 @@ typedef struct ra_attend_args {
     ra_bias bias;
     const float *sinks;    /* [q_heads]: one more key with this logit and value 0; NULL = none */
     uint64_t dropout_seed; /* of this run; the same on every rank and in ra_gradient() */
+    const struct ra_stream *stream; /* instead of q, k, v, out and lse: ringattn_stream.h */
 } ra_attend_args;
 RA_DEFAULT_(ra_attend_args)
 
@@ -528,6 +530,7 @@ typedef struct ra_gradient_args {
     const float *sinks;
     uint64_t dropout_seed;
     float *dsinks; /* [q_heads], written; to be summed over the ranks; NULL = none */
+    const struct ra_stream *stream; /* instead of all tensors but dsinks: ringattn_stream.h */
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
 

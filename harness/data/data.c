@@ -181,6 +181,20 @@ float data_noise(const struct trial *trial, int64_t batch, int64_t position, int
     return normal(scramble(place + (uint64_t)key * ROOT_2));
 }
 
+int data_sample_count(enum tensor tensor)
+{
+    enum { QUERIES = 32, KEYS = 8 };
+    return tensor_of_keys(tensor) ? KEYS : QUERIES;
+}
+
+int64_t data_sample(int i, int count, int64_t length)
+{
+    if (i == 0) return 0;
+    if (i == count - 1) return length - 1;
+    double place = ((double)i + 0.37 * (i % 3)) / (double)(count - 1) * (double)(length - 1);
+    return (int64_t)place < length ? (int64_t)place : length - 1;
+}
+
 static void fill_position(const struct trial *trial, enum tensor tensor, int64_t position,
                           int64_t local, const struct view *view, float *row)
 {

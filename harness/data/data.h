@@ -64,6 +64,12 @@ struct shard {
     const int64_t *origin;
 };
 
+/* The rows that are compared where comparing all would take too long: how many positions of a
+ * tensor, and the i-th of `count` of them, spread over 0 .. length - 1, first and last included,
+ * others not aligned. */
+int data_sample_count(enum tensor tensor);
+int64_t data_sample(int i, int count, int64_t length);
+
 /* Fills a view with the positions of a shard. */
 int data_fill(const struct trial *trial, enum tensor tensor, const struct shard *shard,
               const struct view *view);

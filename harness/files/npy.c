@@ -246,19 +246,10 @@ static int check_length(const struct reading *r, off_t file_bytes, struct npy *o
     return EXIT_PASS;
 }
 
-static int refuse_name(const struct reading *r)
-{
-    if (strstr(r->path, ".safetensors"))
-        return refuse("%s: %s: .safetensors files are not in this version; .npy is read", r->flag,
-                      r->path);
-    return EXIT_PASS;
-}
-
 static int read_open(struct reading *r, struct npy *out)
 {
     struct stat info;
-    int status = refuse_name(r);
-    if (status) return status;
+    int status;
     /* Not blocking: a pipe without a writer is refused below like every irregular file. */
     r->descriptor = open(r->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (r->descriptor < 0 || fstat(r->descriptor, &info))
@@ -287,26 +278,56 @@ struct npy_file {
     int descriptor;
     size_t offset;
     ra_dtype dtype;
+    struct stat opened; /* what the system said of it then */
     char name[300], why[400];
 };
+
+int npy_adopt(const char *flag, const char *path, int descriptor, size_t offset, ra_dtype dtype,
+              struct npy_file **file)
+{
+    struct npy_file *opened = calloc(1, sizeof *opened);
+    if (!opened) return fault("%s: out of memory", flag);
+    opened->descriptor = descriptor;
+    opened->offset = offset;
+    opened->dtype = dtype;
+    snprintf(opened->name, sizeof opened->name, "%s: %s", flag, path);
+    if (fstat(descriptor, &opened->opened)) {
+        free(opened);
+        return refuse("%s: cannot look at %s: %s", flag, path, strerror(errno));
+    }
+    *file = opened;
+    return EXIT_PASS;
+}
+
+const char *npy_changed(struct npy_file *file)
+{
+    struct stat now;
+    const struct stat *then = &file->opened;
+    if (!fstat(file->descriptor, &now) && now.st_size == then->st_size &&
+        now.st_mtim.tv_sec == then->st_mtim.tv_sec && now.st_mtim.tv_nsec == then->st_mtim.tv_nsec)
+        return NULL;
+    snprintf(file->why, sizeof file->why, "%s was changed while it was read", file->name);
+    return file->why;
+}
+
+const char *npy_identity(struct npy_file *file)
+{
+    snprintf(file->why, sizeof file->why, "%s: %" PRId64 " bytes, written at %" PRId64 ".%09ld",
+             file->name, (int64_t)file->opened.st_size, (int64_t)file->opened.st_mtim.tv_sec,
+             file->opened.st_mtim.tv_nsec);
+    return file->why;
+}
 
 int npy_open(const char *flag, const char *path, struct npy *out, struct npy_file **file)
 {
     struct reading r = { .flag = flag, .path = path, .kind = NPY_OF_NUMBERS, .descriptor = -1 };
     struct npy npy = { .axes = 0 };
-    struct npy_file *opened = malloc(sizeof *opened);
-    int status = opened ? read_open(&r, &npy) : fault("%s: out of memory", flag);
+    int status = read_open(&r, &npy);
+    if (!status) status = npy_adopt(flag, path, r.descriptor, r.offset, npy.dtype, file);
     free(r.header);
-    if (status) {
-        if (r.descriptor >= 0) close(r.descriptor);
-        free(opened);
-        return status;
-    }
-    *opened = (struct npy_file){ r.descriptor, r.offset, npy.dtype, "", "" };
-    snprintf(opened->name, sizeof opened->name, "%s: %s", flag, path);
-    *out = npy;
-    *file = opened;
-    return EXIT_PASS;
+    if (status && r.descriptor >= 0) close(r.descriptor);
+    if (!status) *out = npy;
+    return status;
 }
 
 void npy_close(struct npy_file *file)
@@ -372,9 +393,9 @@ int npy_read(const char *flag, const char *path, struct npy *out)
 /* ---- Writing --------------------------------------------------------------------------------- */
 
 /* Version 1: the data starts at a multiple of 64. */
-static void write_header(FILE *stream, const struct npy_output *o)
+char *npy_header(const struct npy_output *o, size_t *bytes)
 {
-    char text[192], padded[256];
+    char text[192], *header = malloc(512);
     int used = snprintf(text, sizeof text, "{'descr': '%s', 'fortran_order': False, 'shape': (",
                         o->bytes ? "|u1" : "<f4");
     for (int i = 0; i < o->axes; i++)
@@ -382,12 +403,24 @@ static void write_header(FILE *stream, const struct npy_output *o)
                          i + 1 < o->axes || o->axes == 1 ? ", " : "");
     snprintf(text + used, sizeof text - (size_t)used, "), }");
     int length = ((int)strlen(text) + 1 + 10 + 63) / 64 * 64 - 10;
-    snprintf(padded, sizeof padded, "%-*s\n", length - 1, text);
     const unsigned char head[4] = { 1, 0, (unsigned char)(length & 255),
                                     (unsigned char)(length >> 8) };
-    fwrite(magic, 1, sizeof magic, stream);
-    fwrite(head, 1, sizeof head, stream);
-    fwrite(padded, 1, (size_t)length, stream);
+    if (!header) return NULL;
+    memcpy(header, magic, sizeof magic);
+    memcpy(header + sizeof magic, head, sizeof head);
+    snprintf(header + 10, 512 - 10, "%-*s\n", length - 1, text);
+    *bytes = 10 + (size_t)length;
+    return header;
+}
+
+static int write_header(FILE *stream, const struct npy_output *o)
+{
+    size_t bytes;
+    char *header = npy_header(o, &bytes);
+    if (!header) return fault("out of memory");
+    fwrite(header, 1, bytes, stream);
+    free(header);
+    return EXIT_PASS;
 }
 
 static int write_values(FILE *stream, const struct npy_output *o)
@@ -415,7 +448,8 @@ int npy_write_room(struct outfile *file, const char *path, const struct npy_outp
     off_t bytes = sizeof(float);
     if (status) return status;
     for (int i = 0; i < output->axes; i++) bytes *= (off_t)output->shape[i];
-    write_header(file->stream, output);
+    status = write_header(file->stream, output);
+    if (status) return status;
     fflush(file->stream);
     long at = ftell(file->stream);
     if (at < 0 || ftruncate(fileno(file->stream), at + bytes))
@@ -428,7 +462,7 @@ int npy_write(struct outfile *file, const char *path, const struct npy_output *o
 {
     int status = outfile_open(file, path);
     if (status) return status;
-    write_header(file->stream, output);
-    status = write_values(file->stream, output);
+    status = write_header(file->stream, output);
+    if (!status) status = write_values(file->stream, output);
     return status ? status : outfile_finish(file);
 }

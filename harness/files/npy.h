@@ -26,7 +26,7 @@ enum npy_kind {
 
 struct npy {
     enum npy_type type;
-    ra_dtype dtype; /* of numbers: RA_F32 or RA_F16 */
+    ra_dtype dtype; /* of numbers */
     int axes;
     int64_t shape[NPY_MOST_AXES];
     int64_t values;
@@ -42,6 +42,16 @@ struct npy_file;
 int npy_open(const char *flag, const char *path, struct npy *out, struct npy_file **file);
 void npy_close(struct npy_file *file); /* accepts NULL */
 
+/* The same for a descriptor of another kind of file, whose values start at `offset`; takes it over
+ * on success. */
+int npy_adopt(const char *flag, const char *path, int descriptor, size_t offset, ra_dtype dtype,
+              struct npy_file **file);
+
+/* NULL, or a sentence: the file is not what it was when it was opened. And a text that changes when
+ * the file does. */
+const char *npy_changed(struct npy_file *file);
+const char *npy_identity(struct npy_file *file);
+
 /* So many values from the first-th on, converted to `dtype`; NULL, or a sentence that says what
  * went wrong and stays as long as the file is open. */
 const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
@@ -56,6 +66,9 @@ struct npy_output {
     const void *data;
 };
 int npy_write(struct outfile *file, const char *path, const struct npy_output *output);
+
+/* What comes before the values, which are f32; to be freed. */
+char *npy_header(const struct npy_output *output, size_t *bytes);
 
 /* The same with all values 0, to be written by others: *offset is where they begin. */
 int npy_write_room(struct outfile *file, const char *path, const struct npy_output *output,

@@ -82,6 +82,22 @@ static void fit_strategy(char *text)
     }
 }
 
+/* A stream is for one rank: other cases use the ring instead. Its blocks are small here, so that
+ * there are several of them. */
+static bool fit_stream(char **text)
+{
+    static const char word[] = " stream";
+    char *at = strstr(*text, word), *fitted;
+    if (!at || at[strlen(word)] == ':') return true;
+    const bool alone = strstr(*text, "ring=1 ") || !strstr(*text, "ring=");
+    if (asprintf(&fitted, "%.*s%s%s", (int)(at - *text), *text, alone ? " stream:16" : "",
+                 at + strlen(word)) < 0)
+        return false;
+    free(*text);
+    *text = fitted;
+    return true;
+}
+
 void grid_add(struct grid_lists *lists, const char *group, const char *format, ...)
 {
     struct grid *grid = lists->grid;
@@ -98,7 +114,8 @@ void grid_add(struct grid_lists *lists, const char *group, const char *format, .
     va_list args;
     va_start(args, format);
     char *text;
-    if (vasprintf(&text, format, args) < 0 || !fit_dtype(&text)) grid->lost = true;
+    if (vasprintf(&text, format, args) < 0 || !fit_dtype(&text) || !fit_stream(&text))
+        grid->lost = true;
     else {
         fit_strategy(text);
         grid->cases[grid->count++] = (struct grid_case){ group, text };

@@ -36,7 +36,7 @@ struct options {
     int64_t pool;          /* bytes; -1 = no pool, 0 = the library's default */
     double seconds, limit; /* of all runs of a benchmark, and of one */
     struct wire wire;
-    bool json, quiet, verify, predict, list, quick, explain, systems, deterministic;
+    bool resume, json, quiet, verify, predict, list, quick, explain, systems, deterministic;
     bool standard, replan, list_machines, blocking;
     double link;  /* bytes per second between ranks that are threads; 0 = as fast as they are */
     char **words; /* arguments that are not flags, in order; borrowed */

@@ -51,10 +51,12 @@ static int check_machine(const struct engine *engine, const char *what, double n
                   text_bytes(have).s);
 }
 
-/* Tensors alone, before plans take memory to work with: a plan that gets none is a fault. */
+/* Tensors alone, before plans take memory to work with: a plan that gets none is a fault. Whether a
+ * plan streams is not known yet. */
 static int check_tensors(const struct engine *engine)
 {
     double needed = 0.0;
+    if (planner_may_stream(&engine->planner)) return EXIT_PASS;
     for (int i = 0; i < TENSOR_COUNT; i++) {
         struct view view;
         size_t bytes;
@@ -106,7 +108,7 @@ static ra_status body_fill(ra_group *group, void *context)
     struct engine *engine = context;
     int rank = ra_group_rank(group);
     ra_status status = RA_OK;
-    for (int i = 0; i <= TENSOR_DLSE && status == RA_OK; i++) {
+    for (int i = 0; !engine->streaming && i <= TENSOR_DLSE && status == RA_OK; i++) {
         if (tensor_is_backward(i) && !engine->trial->backward) continue;
         if (interrupt_seen()) return ra_transport_error(RA_ERR_ABORTED, interrupt_name());
         status = shards_fill(engine, rank, i);
@@ -164,6 +166,7 @@ static ra_status body_forward(ra_group *group, void *context)
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
     args.sinks = engine->terms.sinks;
     args.dropout_seed = (uint64_t)engine->trial->seed;
+    if (engine->streaming) args.stream = streaming_callbacks(engine->streaming);
     ra_status status = ra_attend(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
 }
@@ -191,6 +194,7 @@ static ra_status body_backward(ra_group *group, void *context)
     args.sinks = engine->terms.sinks;
     args.dropout_seed = (uint64_t)engine->trial->seed;
     if (engine->terms.sinks) args.dsinks = r->dsinks;
+    if (engine->streaming) args.stream = streaming_callbacks(engine->streaming);
     ra_status status = ra_gradient(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
 }
@@ -260,17 +264,35 @@ static int open_dsinks(struct engine *engine)
     return engine->dsinks ? EXIT_PASS : fault("out of memory: %" PRId64 " sinks", t->q_heads);
 }
 
+/* The one rank of a plan that streams has no tensors. */
+static int open_stream(struct engine *engine)
+{
+    const struct inputs *inputs = engine->setup.inputs;
+    const struct streaming_setup setup = { .trial = engine->trial,
+                                           .inputs = inputs ? inputs->files : NULL,
+                                           .origin = engine->origin,
+                                           .indices = engine->indices,
+                                           .files = engine->setup.stream,
+                                           .plan = engine->rank[0].plan };
+    return streaming_open(&engine->streaming, &setup);
+}
+
+static int open_shards(struct engine *engine, int rank)
+{
+    const bool streams = engine->planner.sources && ra_plan_block(engine->rank[rank].plan) > 0;
+    int status = shards_runs(engine, rank);
+    if (!status) status = streams ? open_stream(engine) : shards_open(engine, rank);
+    return status ? status : shards_terms(engine, rank);
+}
+
 static int open_tensors(struct engine *engine)
 {
     int status = check_plans(engine);
     if (!status) status = terms_open(&engine->terms, engine->trial);
     if (!status) status = open_order(engine);
     if (!status) status = open_layouts(engine);
-    for (int rank = engine->first; rank < engine->first + engine->count && !status; rank++) {
-        status = shards_runs(engine, rank);
-        if (!status) status = shards_open(engine, rank);
-        if (!status) status = shards_terms(engine, rank);
-    }
+    for (int rank = engine->first; rank < engine->first + engine->count && !status; rank++)
+        status = open_shards(engine, rank);
     return status ? status : open_dsinks(engine);
 }
 
@@ -288,6 +310,7 @@ int engine_open(struct engine *engine, const struct engine_setup *setup)
     engine->first = engine->joined ? world_rank() : 0;
     engine->count = engine->joined ? 1 : engine->ranks;
     int status = planner_open(&engine->planner, setup->trial, setup->memory);
+    engine->planner.sources = setup->stream && engine->ranks == 1 && !engine->joined;
     if (!status) status = check_tensors(engine);
     if (!status) status = open_ranks(engine);
     status = agree(engine, status); /* no rank waits for one that does not come */
@@ -394,6 +417,7 @@ static void close_rank(struct engine_rank *r)
 
 void engine_close(struct engine *engine)
 {
+    streaming_close(engine->streaming);
     for (int rank = 0; engine->rank && rank < engine->ranks; rank++)
         close_rank(&engine->rank[rank]);
     for (int rank = 0; engine->groups && rank < engine->ranks; rank++)

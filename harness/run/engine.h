@@ -19,6 +19,7 @@
 #include "harness/files/npy.h"
 #include "harness/data/terms.h"
 #include "planner.h"
+#include "streaming.h"
 #include "trace.h"
 #include "harness/problem/trial.h"
 #include "harness/problem/wire.h"
@@ -39,6 +40,8 @@ struct engine_setup {
     struct trace *trace;    /* NULL = none */
     int64_t pool;           /* least bytes of shared buffers; -1 = none, 0 = the default */
     bool quiet;             /* no progress line */
+    /* Where results go if the plan streams; NULL: tensors are in memory in any case. */
+    const struct stream_files *stream;
 };
 
 struct engine_rank {
@@ -73,6 +76,7 @@ struct engine {
     int first, count; /* ranks of this process: all, or one of those of other processes */
     bool joined;      /* the latter */
     int threads;
+    struct streaming *streaming; /* NULL: tensors are in memory */
     bool in_backward;
     double forward_seconds, backward_seconds; /* of the last pass, over all ranks */
 };

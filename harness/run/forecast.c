@@ -13,6 +13,7 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
 {
     struct planner planner;
     int result = planner_open(&planner, trial, memory);
+    planner.sources = trial->ranks == 1;
     if (!result) result = library_failed(planner_make(&planner, NULL, rank, out));
     planner_close(&planner);
     return result;
@@ -171,6 +172,7 @@ int forecast_open_some(struct forecast *forecast, const struct trial *trial, int
     int result = forecast_begin(forecast, (int)trial->ranks);
     if (result) return result;
     result = planner_open(&planner, trial, memory);
+    planner.sources = trial->ranks == 1;
     forecast->threads = planner.threads;
     if (!result) result = ask_ranks(forecast, &planner, most);
     planner_close(&planner);

@@ -8,6 +8,7 @@
 
 #include "harness/base/half.h"
 #include "harness/files/npy.h"
+#include "harness/files/safetensors.h"
 
 #define EXTENT_MOST 65536 /* heads and dims; the library's own limits are lower */
 
@@ -127,14 +128,17 @@ static int load_tensor(struct options *o, bool automatic, bool in_parts, enum te
 {
     struct npy npy;
     const char *flag = flag_names[tensor], *path = path_of(o, tensor);
-    int status = in_parts ? npy_open(flag, path, &npy, &inputs->files[tensor])
-                          : npy_read(flag, path, &npy);
+    const bool named = safetensors_is(path);
+    int status = in_parts ? (named ? safetensors_open : npy_open)(flag, path, &npy,
+                                                                  &inputs->files[tensor])
+                          : (named ? safetensors_read : npy_read)(flag, path, &npy);
     if (status) return status;
     status = add_axes(tensor, &npy);
     if (!status) take_shape(&o->trial, tensor, &npy);
     if (!status) status = check_shape(&o->trial, tensor, &npy);
     if (!status) status = take_dtype(&o->trial, automatic, tensor, &npy);
     if (!status && !in_parts) status = convert(&o->trial, tensor, &npy);
+    if (in_parts) return status; /* npy has no data */
     if (status) free(npy.data);
     else inputs->data[tensor] = npy.data;
     return status;

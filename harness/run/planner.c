@@ -3,6 +3,7 @@
 #include "planner.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "harness/base/machine.h"
 #include "harness/problem/order.h"
@@ -38,6 +39,13 @@ void planner_close(struct planner *planner)
     *planner = (struct planner){ .trial = NULL };
 }
 
+bool planner_may_stream(const struct planner *planner)
+{
+    const char *strategy = planner->trial->strategy;
+    return planner->sources && (!strncmp(strategy, "stream", strlen("stream")) ||
+                                (planner->memory > 0 && !strcmp(strategy, "auto")));
+}
+
 ra_status planner_make(struct planner *planner, ra_group *group, int rank, ra_plan **out)
 {
     const struct trial *trial = planner->trial;
@@ -58,6 +66,7 @@ ra_status planner_make(struct planner *planner, ra_group *group, int rank, ra_pl
     options.ranks = (int)trial->ranks;
     options.rank = rank;
     options.threads = planner->threads;
+    options.sources = planner->sources;
     ra_status status = ra_plan_create(group, &problem, &options, out);
     if (status == RA_OK && !*planner->strategy)
         snprintf(planner->strategy, sizeof planner->strategy, "%s", ra_plan_strategy(*out));

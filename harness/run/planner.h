@@ -12,6 +12,7 @@ struct planner {
     ra_pattern *pattern;
     ra_order *order;   /* NULL: sequential */
     int threads;       /* of each rank */
+    bool sources;      /* tensors may be read and written in blocks, without being in memory */
     char strategy[32]; /* chosen by the first plan: all ranks choose the same, so once is enough */
 };
 
@@ -21,6 +22,9 @@ int planner_threads(const struct trial *trial, int *threads);
 /* The planner needs planner_close() also after a failure. */
 int planner_open(struct planner *planner, const struct trial *trial, int64_t memory);
 void planner_close(struct planner *planner);
+
+/* Might the plan stream? */
+bool planner_may_stream(const struct planner *planner);
 
 /* The plan of one rank. Without a group it can be asked, not run. */
 ra_status planner_make(struct planner *planner, ra_group *group, int rank, ra_plan **out);

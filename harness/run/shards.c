@@ -161,6 +161,8 @@ const struct view *engine_find(const struct engine *engine, enum tensor tensor, 
 {
     int side = tensor_of_keys(tensor);
     int64_t index = engine->indices ? engine->indices[position] : position;
+    *local = index;
+    if (engine->streaming) return &engine->rank[0].views[tensor]; /* without data */
     for (int rank = engine->first; rank < engine->first + engine->count; rank++) {
         const struct engine_rank *r = &engine->rank[rank];
         *local = find_in_runs(r->runs[side], r->run_counts[side], index);
@@ -173,6 +175,10 @@ void engine_read(const struct engine *engine, enum tensor tensor, int64_t batch,
                  int64_t head, float *to)
 {
     int64_t local;
+    if (engine->streaming) {
+        streaming_read(engine->streaming, tensor, batch, position, head, to);
+        return;
+    }
     const struct view *view = engine_find(engine, tensor, position, &local);
     if (view) view_read(view, batch, local, head, to);
     else to[0] = NAN; /* no rank owns it: no check may pass */

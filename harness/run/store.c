@@ -6,9 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "harness/base/half.h"
 #include "harness/base/interrupt.h"
 #include "harness/files/npy.h"
 #include "harness/files/outfile.h"
+#include "harness/files/safetensors.h"
 #include "harness/problem/places.h"
 #include "shardfile.h"
 #include "harness/world/world.h"
@@ -21,25 +23,45 @@ enum { DSINKS = FILES - 2, TRACE = FILES - 1 };
 struct target {
     const char *flag, *path;
     enum tensor tensor;
+    char *file; /* path without the name of a tensor; owned */
 };
 
-static void list_targets(const struct options *o, struct target targets[FILES])
+static int list_targets(const struct options *o, struct target targets[FILES])
 {
     const struct target all[FILES] = {
-        { "--out", o->out, TENSOR_OUT },
-        { "--lse", o->lse, TENSOR_LSE },
-        { "--dq", o->dq, TENSOR_DQ },
-        { "--dk", o->dk, TENSOR_DK },
-        { "--dv", o->dv, TENSOR_DV },
-        [DSINKS] = { "--dsinks", o->dsinks, TENSOR_COUNT },
-        [TRACE] = { "--trace", o->trace, TENSOR_COUNT },
+        { "--out", o->out, TENSOR_OUT, NULL },
+        { "--lse", o->lse, TENSOR_LSE, NULL },
+        { "--dq", o->dq, TENSOR_DQ, NULL },
+        { "--dk", o->dk, TENSOR_DK, NULL },
+        { "--dv", o->dv, TENSOR_DV, NULL },
+        [DSINKS] = { "--dsinks", o->dsinks, TENSOR_COUNT, NULL },
+        [TRACE] = { "--trace", o->trace, TENSOR_COUNT, NULL },
     };
+    int status = EXIT_PASS;
     memcpy(targets, all, sizeof all);
+    for (int i = 0; i < FILES; i++) {
+        if (targets[i].path) targets[i].file = safetensors_path(targets[i].path);
+        if (targets[i].path && !targets[i].file) status = fault("out of memory");
+    }
+    return status;
 }
 
-static int check_targets(const struct options *o, const char *bitmap)
+static void free_targets(struct target targets[FILES])
 {
-    struct target targets[FILES];
+    for (int i = 0; i < FILES; i++) free(targets[i].file);
+}
+
+/* An input, which may name a tensor, against a file. */
+static bool is_same(const char *input, const char *file)
+{
+    char *alone = safetensors_path(input);
+    bool same = alone && outfile_same(alone, file);
+    free(alone);
+    return same;
+}
+
+static int check_targets(const struct options *o, const struct target *targets, const char *bitmap)
+{
     const struct {
         const char *flag, *path;
     } inputs[] = { { "--q", o->q },
@@ -51,7 +73,6 @@ static int check_targets(const struct options *o, const char *bitmap)
                    { "--sinks", o->trial.sinks },
                    { "--bias", o->trial.bias },
                    { "--pattern", bitmap } };
-    list_targets(o, targets);
     for (int i = 0; i < FILES; i++) {
         const struct target *t = &targets[i];
         if (!t->path) continue;
@@ -59,16 +80,16 @@ static int check_targets(const struct options *o, const char *bitmap)
         if (backward && !o->trial.backward) return refuse("%s is for --backward", t->flag);
         if (i == DSINKS && !o->trial.sinks) return refuse("--dsinks needs --sinks beside it");
         for (int j = 0; j < i; j++)
-            if (targets[j].path && outfile_same(targets[j].path, t->path))
+            if (targets[j].path && outfile_same(targets[j].file, t->file))
                 return refuse("%s and %s name the same file", targets[j].flag, t->flag);
         for (int j = 0; j < COUNT(inputs); j++)
-            if (inputs[j].path && outfile_same(inputs[j].path, t->path))
+            if (inputs[j].path && is_same(inputs[j].path, t->file))
                 return refuse("%s would overwrite %s, the file of %s", t->flag, inputs[j].path,
                               inputs[j].flag);
-        if (i != TRACE && strstr(t->path, ".safetensors"))
-            return refuse("%s: %s: .safetensors files are not in this version; .npy is written",
+        if (i >= DSINKS && safetensors_is(t->path))
+            return refuse("%s: %s: .safetensors files hold tensors; name another kind of file",
                           t->flag, t->path);
-        int status = outfile_check(t->flag, t->path);
+        int status = outfile_check(t->flag, t->file);
         if (status) return status;
     }
     return EXIT_PASS;
@@ -76,9 +97,14 @@ static int check_targets(const struct options *o, const char *bitmap)
 
 int store_check(const struct options *o)
 {
+    struct target targets[FILES];
     char *bitmap = trial_bitmap(&o->trial);
-    int status = check_targets(o, bitmap);
+    int status = list_targets(o, targets);
+    if (!status) status = check_targets(o, targets, bitmap);
+    if (!status && o->resume && !o->out)
+        status = refuse("--resume needs --out: its journal is beside it");
     free(bitmap);
+    free_targets(targets);
     return status;
 }
 
@@ -92,6 +118,23 @@ static struct npy_output describe(const struct trial *t, enum tensor tensor)
     };
 }
 
+/* Header and values in the dtype of the trial. */
+static int write_named(const struct target *target, const struct npy_output *output,
+                       struct outfile *file)
+{
+    size_t bytes, values = half_bytes(output->dtype);
+    for (int i = 0; i < output->axes; i++) values *= (size_t)output->shape[i];
+    char *header = safetensors_header(target->path, output, &bytes);
+    int status = header ? outfile_open(file, target->file) : fault("out of memory");
+    if (!status) {
+        fwrite(header, 1, bytes, file->stream);
+        fwrite(output->data, 1, values, file->stream);
+        status = outfile_finish(file);
+    }
+    free(header);
+    return status;
+}
+
 static int write_tensor(const struct engine *engine, const struct target *target,
                         struct outfile *file)
 {
@@ -99,7 +142,8 @@ static int write_tensor(const struct engine *engine, const struct target *target
     void *memory;
     int status = engine_gather(engine, target->tensor, &output.data, &memory);
     if (status) return status;
-    status = npy_write(file, target->path, &output);
+    status = safetensors_is(target->path) ? write_named(target, &output, file)
+                                          : npy_write(file, target->path, &output);
     free(memory);
     return status;
 }
@@ -125,7 +169,7 @@ static int write_all(const struct engine *engine, const struct target *targets,
                      struct outfile *files)
 {
     int status = EXIT_PASS;
-    for (int i = 0; i < FILES && !status; i++)
+    for (int i = engine->streaming ? DSINKS : 0; i < FILES && !status; i++)
         if (targets[i].path) status = write_target(engine, targets, i, &files[i]);
     return status;
 }
@@ -158,6 +202,9 @@ static int make_files(const struct engine *engine, const struct target *targets,
             continue;
         }
         struct npy_output output = describe(engine->trial, targets[i].tensor);
+        if (safetensors_is(targets[i].path))
+            return refuse("%s: %s: several processes write .npy files only", targets[i].flag,
+                          targets[i].path);
         status = npy_write_room(&files[i], targets[i].path, &output, &offsets[i]);
     }
     return status;
@@ -229,13 +276,16 @@ int store_results(const struct options *o, const struct engine *engine)
 {
     struct target targets[FILES];
     struct outfile files[FILES] = { { .path = NULL } };
-    list_targets(o, targets);
-    int status = engine->joined ? write_together(engine, targets, files)
+    int status = list_targets(o, targets);
+    if (!status)
+        status = engine->joined ? write_together(engine, targets, files)
                                 : write_all(engine, targets, files);
     interrupt_hold();
+    if (!status && engine->streaming) status = streaming_commit(engine->streaming);
     if (!status && world_first()) status = commit_all(files, engine->joined);
     if (engine->joined) status = world_agree(status);
     for (int i = 0; i < FILES; i++) (status ? outfile_undo : outfile_discard)(&files[i]);
     interrupt_resume();
+    free_targets(targets);
     return status;
 }

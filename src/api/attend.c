@@ -39,9 +39,11 @@ static struct ra__tensor_shape out_shape(const ra_plan *plan, const char *name)
     return (struct ra__tensor_shape){ name, ra_plan_q_count(plan), s->q_heads, s->value_dim };
 }
 
-ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy)
+ra_status ra__check_bias(const struct ra__plan_input *input)
 {
+    char strategy[RA__STRATEGY_TEXT];
     if (input->team == 1) return RA_OK;
+    ra__strategy_format(input, strategy);
     return ra__fail(RA_ERR_UNSUPPORTED,
                     "bias: strategy %s sends queries to other ranks, and a bias stays with its "
                     "rank; use ring or allgather",
@@ -54,7 +56,7 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
     io->bias = *bias;
     if (!bias->data) return RA_OK;
     if (bias->reserved) return ra__fail(RA_ERR_ARGUMENT, "bias: reserved is not 0");
-    RA__TRY(ra__check_bias(&plan->programs.caller, plan->strategy));
+    RA__TRY(ra__check_bias(&plan->programs.caller));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");
     if (!bias->mask && (uintptr_t)bias->data % sizeof(float))
@@ -109,8 +111,46 @@ static ra_status check_backward_apart(const struct ra__io *io)
     return check_apart(outputs, RA__COUNT(outputs), inputs, RA__COUNT(inputs));
 }
 
+/* Callbacks instead of tensors: those that a direction needs must be there. */
+static ra_status take_stream(const ra_plan *plan, const ra_stream *given, bool backward,
+                             ra_stream *stream, struct ra__io *io)
+{
+    *stream = ra_stream_default();
+    RA__TRY(ra__take_struct("ra_stream", stream, sizeof *stream, given));
+    if (!plan->programs.caller.strategy->streams || !plan->programs.caller.sourced)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "stream: the plan is of strategy %s, without sources; set "
+                        "both in ra_plan_options",
+                        plan->strategy);
+    const struct {
+        const char *name;
+        bool missing;
+    } needed[] = { { "q", !stream->q.read },
+                   { "k", !stream->k.read },
+                   { "v", !stream->v.read },
+                   { "out", backward ? !stream->out.read : !stream->out.write },
+                   { "lse", backward && !stream->lse.read },
+                   { "dout", backward && !stream->dout.read },
+                   { "partial_dq[0]",
+                     backward && !(stream->partial_dq[0].read && stream->partial_dq[0].write) },
+                   { "partial_dq[1]",
+                     backward && !(stream->partial_dq[1].read && stream->partial_dq[1].write) } };
+    for (int i = 0; i < RA__COUNT(needed); i++)
+        if (needed[i].missing)
+            return ra__fail(RA_ERR_ARGUMENT, "stream: a callback of %s is missing", needed[i].name);
+    io->stream = stream;
+    return RA_OK;
+}
+
+/* A plan for callbacks has counted no memory of tensors. */
+static ra_status refuse_memory(const ra_plan *plan)
+{
+    if (!plan->programs.caller.sourced || !plan->programs.caller.strategy->streams) return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT, "stream: the plan was made with sources, and needs callbacks");
+}
+
 static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,
-                                  struct ra__io *io)
+                                  ra_stream *stream, struct ra__io *io)
 {
     if (!given) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
     ra_attend_args args = ra_attend_args_default();
@@ -121,6 +161,8 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .sinks = args.sinks,
                            .seed = args.dropout_seed };
     RA__TRY(take_bias(plan, &args.bias, io));
+    if (args.stream) return take_stream(plan, args.stream, false, stream, io);
+    RA__TRY(refuse_memory(plan));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
     RA__TRY(
         ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args.out, &io->out));
@@ -130,8 +172,9 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
 ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
 {
     struct ra__io io;
+    ra_stream stream;
     RA__TRY(enter(plan, "attend"));
-    ra_status status = take_attend_args(plan, args, &io);
+    ra_status status = take_attend_args(plan, args, &stream, &io);
     if (status != RA_OK) return leave(plan, false, status);
     return leave(plan, true, ra__exec_run(&plan->exec, RA__FORWARD, &io));
 }
@@ -150,7 +193,7 @@ static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *arg
 }
 
 static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args *given,
-                                    struct ra__io *io)
+                                    ra_stream *stream, struct ra__io *io)
 {
     if (!given) return ra__fail(RA_ERR_ARGUMENT, "gradient: NULL argument");
     const struct ra__shape *s = &plan->programs.caller.shape;
@@ -159,7 +202,7 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
                         "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();
     RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
-    if (!args.lse && ra_plan_q_count(plan) > 0)
+    if (!args.stream && !args.lse && ra_plan_q_count(plan) > 0)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
     /* The LSE is only read in a backward run; the cast matches the type of forward. */
     *io = (struct ra__io){ .lse = (float *)args.lse,
@@ -172,6 +215,8 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     if (args.dsinks && !args.sinks)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dsinks is given without sinks");
     RA__TRY(take_bias(plan, &args.bias, io));
+    if (args.stream) return take_stream(plan, args.stream, true, stream, io);
+    RA__TRY(refuse_memory(plan));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
     RA__TRY(ra__input_from(s, out_shape(plan, "out"), &args.out, &io->out));
     RA__TRY(ra__input_from(s, out_shape(plan, "dout"), &args.dout, &io->dout));
@@ -182,8 +227,9 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
 ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)
 {
     struct ra__io io;
+    ra_stream stream;
     RA__TRY(enter(plan, "gradient"));
-    ra_status status = take_gradient_args(plan, args, &io);
+    ra_status status = take_gradient_args(plan, args, &stream, &io);
     if (status != RA_OK) return leave(plan, false, status);
     return leave(plan, true, ra__exec_run(&plan->exec, RA__BACKWARD, &io));
 }

@@ -27,6 +27,7 @@ struct ra_plan {
     const struct ra__kernel *kernel;
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     char why[RA__WHY_TEXT];
+    bool shrinks;               /* a stream whose blocks may become smaller, to keep the budget */
     struct ra__machine machine; /* for predictions */
     char figures[RA__FIGURES_TEXT];
     struct ra__plan programs; /* what this rank does: forward and backward */
@@ -81,7 +82,7 @@ ra_status ra__machine_from(const ra_plan_options *options, const char *transport
                            struct ra__machine *out, char figures[RA__FIGURES_TEXT]);
 
 /* A bias has rows for the queries of a shard: does this strategy support one? */
-ra_status ra__check_bias(const struct ra__plan_input *input, const char *strategy);
+ra_status ra__check_bias(const struct ra__plan_input *input);
 
 /* Checks arrays of `length` positions that `what` is to permute. */
 ra_status ra__check_arrays(const char *what, int64_t length, const ra_array *arrays, int count);

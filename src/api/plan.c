@@ -70,6 +70,9 @@ static void charge_copies(ra_plan *plan)
     for (int i = 0; i < count; i++) ra__layout_charge(&plan->account, layouts[i]);
 }
 
+/* The most that the windows of a stream take of a budget. */
+enum { WINDOW_EIGHTHS = 7 };
+
 struct size {
     char text[16];
 };
@@ -164,6 +167,16 @@ static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own
     return RA_OK;
 }
 
+/* The block of a stream, where none was asked for, if its windows may have so many eighths of the
+ * budget. */
+static void choose_block(const ra_plan_options *options, int eighths, struct ra__plan_input *input)
+{
+    const size_t usual = (size_t)256 << 20;
+    const size_t budget = options->memory ? options->memory / 8 * (size_t)eighths : usual;
+    ra__stream_choose_block(input, budget);
+    input->limit = options->memory;
+}
+
 /* The strategy asked for, or the choice of `auto`. */
 static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
                                   struct ra__plan_input *input)
@@ -179,10 +192,30 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
                                  .context = &target,
                                  .why = plan->why };
     RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures));
+    const bool given = input->block > 0;
+    if (!given) choose_block(options, WINDOW_EIGHTHS, input);
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
     else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
-    ra__strategy_format(input, plan->strategy);
+    plan->shrinks = input->strategy->streams && !given && options->memory > 0;
     return RA_OK;
+}
+
+/* Writes the programs and counts their memory. A stream that needs more than the budget tries again
+ * with smaller windows: kernels, and steps in small blocks, need memory too. */
+static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_plan_options *options,
+                       int threads, size_t *own)
+{
+    const struct ra__target target = { plan->backend, plan->kernel, threads };
+    for (int eighths = WINDOW_EIGHTHS;; eighths -= 2) {
+        RA__TRY(ra__plan_build(input, &plan->account, &plan->programs));
+        *own = plan->account.bytes[RA__FOR_BOOKKEEPING];
+        RA__TRY(ra__exec_memory(&plan->programs, *own, &target, &plan->memory));
+        if (!plan->shrinks || plan->memory.total <= options->memory || eighths < 3) break;
+        ra__plan_clear(&plan->programs);
+        choose_block(options, eighths - 2, input);
+    }
+    ra__strategy_format(input, plan->strategy);
+    return check_budget(plan, options);
 }
 
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
@@ -195,6 +228,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(plan->backend->choose(options->kernel, &input.shape, input.backward, &plan->kernel));
     input.loads = input.stages = !plan->backend->host;
     input.all_heads = input.shape.q_heads;
+    input.sourced = options->sources != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
@@ -213,12 +247,9 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
     RA__TRY(resolve_strategy(plan, options, &input));
-    if (options->bias) RA__TRY(ra__check_bias(&input, plan->strategy));
-    RA__TRY(ra__plan_build(&input, &plan->account, &plan->programs));
-    const struct ra__target target = { plan->backend, plan->kernel, threads };
-    const size_t own = plan->account.bytes[RA__FOR_BOOKKEEPING];
-    RA__TRY(ra__exec_memory(&plan->programs, own, &target, &plan->memory));
-    RA__TRY(check_budget(plan, options));
+    if (options->bias) RA__TRY(ra__check_bias(&input));
+    size_t own;
+    RA__TRY(build(plan, &input, options, threads, &own));
     plan->exec = (struct ra__exec){ .plan = &plan->programs,
                                     .kernel = plan->kernel,
                                     .rank = plan->group ? &plan->group->rank : NULL,
@@ -268,6 +299,16 @@ void ra_plan_destroy(ra_plan *plan)
     ra__free(plan->terms.see_from);
     ra__free(plan->terms.see_to);
     ra__free(plan);
+}
+
+int64_t ra_plan_units(const ra_plan *plan, int backward)
+{
+    if (!plan) return 0;
+    return backward ? plan->programs.backward.units : plan->programs.forward.units;
+}
+int64_t ra_plan_block(const ra_plan *plan)
+{
+    return plan && plan->programs.caller.strategy->streams ? plan->programs.caller.block : 0;
 }
 
 int64_t ra_plan_q_count(const ra_plan *plan)

@@ -14,6 +14,7 @@
 #include "core/memory.h"
 #include "core/shape.h"
 #include "core/terms.h"
+#include "ringattn_stream.h"
 
 /* Who provides the memory of a buffer. */
 enum ra__provider {
@@ -39,6 +40,8 @@ enum ra__provider {
     X(BIAS, "bias", CALLER, TRAVEL)                                                                \
     X(SINKS, "sinks", CALLER, TRAVEL)                                                              \
     X(DSINKS, "dsinks", CALLER, TRAVEL)                                                            \
+    X(SPILL_A, "partial dQ A", CALLER, TRAVEL) /* f32 sums of a stream; versions alternate */      \
+    X(SPILL_B, "partial dQ B", CALLER, TRAVEL)                                                     \
     /* Copies of them, where the device cannot reach the memory of the caller. */                  \
     X(DEVICE_Q, "Q on the device", DEVICE, TRAVEL)                                                 \
     X(DEVICE_K, "K on the device", DEVICE, TRAVEL)                                                 \
@@ -50,6 +53,12 @@ enum ra__provider {
     X(DEVICE_DQ, "dQ on the device", DEVICE, TRAVEL)                                               \
     X(DEVICE_DK, "dK on the device", DEVICE, TRAVEL)                                               \
     X(DEVICE_DV, "dV on the device", DEVICE, TRAVEL)                                               \
+    /* The second window of a stream: one is worked on while the other is loaded or stored. */     \
+    X(NEXT_Q, "next Q", DEVICE, TRAVEL)                                                            \
+    X(NEXT_OUT, "next out", DEVICE, TRAVEL)                                                        \
+    X(NEXT_LSE, "next LSE", DEVICE, TRAVEL)                                                        \
+    X(NEXT_DOUT, "next dout", DEVICE, TRAVEL)                                                      \
+    X(NEXT_DLSE, "next dlse", DEVICE, TRAVEL)                                                      \
     /* K and V of blocks. Two travel: one is worked on while the other arrives. */                 \
     X(TRAVEL_A, "travel A", DEVICE, TRAVEL)                                                        \
     X(TRAVEL_B, "travel B", DEVICE, TRAVEL)                                                        \
@@ -72,6 +81,9 @@ enum ra__provider {
     X(SUM_Q, "sums of dQ", DEVICE, GRADIENT)                                                       \
     X(DELTA, "delta", DEVICE, GRADIENT)                                                            \
     X(SLICE_DELTA, "slice of delta", DEVICE, GRADIENT)                                             \
+    X(NEXT_SUM_Q, "next sums of dQ", DEVICE, GRADIENT)                                             \
+    X(NEXT_DELTA, "next delta", DEVICE, GRADIENT)                                                  \
+    X(SPILL, "partial dQ", DEVICE, GRADIENT) /* of a stream over memory: all queries */            \
     X(SUM_OWN, "own sums", DEVICE, GRADIENT)                                                       \
     X(SUM_A, "sums A", DEVICE, GRADIENT) /* of a block: one summed, one on its way */              \
     X(SUM_B, "sums B", DEVICE, GRADIENT)                                                           \
@@ -102,11 +114,19 @@ enum ra__buffer {
 };
 
 /* A set of buffers. */
-typedef uint64_t ra__buffer_set;
-_Static_assert(RA__BUFFERS <= 64, "a set of buffers is a word");
+__extension__ typedef unsigned __int128 ra__buffer_set;
+_Static_assert(RA__BUFFERS <= 128, "a set of buffers has 128 bits");
 static inline ra__buffer_set ra__buffer_bit(enum ra__buffer buffer)
 {
     return buffer == RA__NO_BUFFER ? 0 : (ra__buffer_set)1 << buffer;
+}
+
+/* The first buffer of a set that is not empty. */
+static inline enum ra__buffer ra__buffer_first(ra__buffer_set set)
+{
+    const uint64_t low = (uint64_t)set;
+    return (enum ra__buffer)(low ? __builtin_ctzll(low)
+                                 : 64 + __builtin_ctzll((uint64_t)(set >> 64)));
 }
 
 struct ra__buffer_facts {
@@ -135,7 +155,14 @@ struct ra__side {
     struct ra__shape shape;
     int first_head;        /* which query head of the problem is head 0 of the shape */
     int64_t queries, keys; /* tokens of this rank */
-    enum ra__buffer q, k, v, out, lse, dout, dlse, dq, dk, dv, delta;
+    enum ra__buffer q, k, v, out, lse, dout, dlse, dq, dk, dv, delta, sum_q;
+};
+
+/* A stream works on some queries at a time, in one of two sets of buffers. Rows of its steps count
+ * tokens from the first of these queries. */
+struct ra__window {
+    enum { RA__NO_WINDOW, RA__WINDOW_A, RA__WINDOW_B } side;
+    int64_t first, count; /* queries of the shard */
 };
 
 enum ra__direction { RA__FORWARD, RA__BACKWARD };
@@ -249,6 +276,10 @@ struct ra__key_split {
 };
 struct ra__key_split ra__key_split_for(const struct ra__shape *shape);
 
+/* A unit of a stream is what a later run may skip, since its results are final: a block of queries
+ * forward, of keys backward. Steps of the sinks are skipped where their gradient is not wanted. */
+enum { RA__SINKS_UNIT = -1 };
+
 struct ra__step {
     enum ra__op op;
     enum ra__gather gather; /* of LOAD, STORE, GATHER */
@@ -258,6 +289,9 @@ struct ra__step {
     int first_piece, piece_count; /* LOAD, STORE, GATHER: in program.pieces */
     int first_row, row_count;     /* ATTEND, GRADIENT, MERGE: in program.rows */
     int round;                    /* EXCHANGE: in program.rounds */
+    struct ra__window window;     /* of a stream */
+    int unit; /* of a stream: what the step belongs to, from 1 on; RA__SINKS_UNIT; 0: neither */
+    bool ends_unit; /* a STORE: with it the results of the unit are complete */
     ra__buffer_set reads, writes;
     int first_wait, wait_count; /* in program.waits: the steps that must have finished */
 };
@@ -267,7 +301,10 @@ struct ra__step {
 struct ra__program {
     enum ra__direction direction;
     struct ra__side caller; /* the caller's shard, with all heads */
-    struct ra__side work;   /* what ATTEND and GRADIENT work on: the same, or a head slice */
+    /* what ATTEND and GRADIENT work on: the same, or a head slice; of a stream: window A */
+    struct ra__side work;
+    struct ra__side next; /* of a stream: window B */
+    int units;            /* of a stream */
     struct ra__key_split split;
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
@@ -285,18 +322,38 @@ struct ra__program {
 /* The name of a step in print: plans and timelines. */
 const char *ra__step_name(const struct ra__step *step);
 
+/* What ATTEND and GRADIENT of a step work on. */
+static inline const struct ra__side *ra__work_side(const struct ra__program *program,
+                                                   const struct ra__step *step)
+{
+    return step->window.side == RA__WINDOW_B ? &program->next : &program->work;
+}
+/* What DELTA and SINKS work on: the tensors of the caller, or a window of them. */
+static inline const struct ra__side *ra__caller_side(const struct ra__program *program,
+                                                     const struct ra__step *step)
+{
+    return step->window.side == RA__NO_WINDOW ? &program->caller : ra__work_side(program, step);
+}
+static inline int64_t ra__caller_queries(const struct ra__program *program,
+                                         const struct ra__step *step)
+{
+    return step->window.side == RA__NO_WINDOW ? program->caller.queries : step->window.count;
+}
+
 /* Where a buffer is in one run of a program. */
 struct ra__location {
-    char *data; /* NULL: not wanted, or not used */
+    char *data; /* NULL: not wanted, not used, or not in memory */
     struct ra__storage storage;
+    const ra_rows *rows; /* of the caller, who gives rows by callbacks; NULL: it is in memory */
 };
 
 /* One run of a program: where everything is, and what came with the call. */
 struct ra__call {
     struct ra__location at[RA__BUFFERS];
     struct ra__terms terms;
-    bool has_terms; /* scores are more than q.k */
-    ra_bias bias;   /* strides filled in; read where the caller has it, as are the sinks */
+    bool has_terms;          /* scores are more than q.k */
+    ra_bias bias;            /* strides filled in; read where the caller has it, as are the sinks */
+    const ra_stream *stream; /* the caller's callbacks; NULL: tensors are in memory */
 };
 
 #endif

@@ -7,7 +7,8 @@
 void ra__call_prepare(struct ra__exec *exec)
 {
     for (int i = 0; i < RA__BUFFERS; i++)
-        exec->call.at[i] = (struct ra__location){ exec->buffers[i], exec->plan->storage[i] };
+        exec->call.at[i] = (struct ra__location){ .data = exec->buffers[i],
+                                                  .storage = exec->plan->storage[i] };
 }
 
 static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
@@ -21,9 +22,6 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     at[RA__OUT] = ra__tensor_at(&io->out, dtype);
     at[RA__LSE] = ra__packed_at(io->lse, caller->queries, caller->shape.q_heads, 1);
     at[RA__DSINKS].data = (char *)io->dsinks;
-    /* What the caller leaves out has no copy on the device either. */
-    at[RA__DEVICE_LSE].data = io->lse ? exec->buffers[RA__DEVICE_LSE] : NULL;
-    at[RA__DEVICE_DLSE].data = io->dlse ? exec->buffers[RA__DEVICE_DLSE] : NULL;
     if (!exec->plan->caller.backward) return;
     at[RA__DLSE] = ra__packed_at(io->dlse, caller->queries, caller->shape.q_heads, 1);
     at[RA__DOUT] = ra__tensor_at(&io->dout, dtype);
@@ -32,10 +30,62 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     at[RA__DV] = ra__tensor_at(&io->dv, dtype);
 }
 
-void ra__call_set(struct ra__exec *exec, const struct ra__io *io)
+/* Rows by callbacks instead of memory; NULL where there is no such callback. */
+static const ra_rows *rows_of(const ra_rows *rows, bool read)
+{
+    const bool given = read ? rows->read != NULL : rows->write != NULL;
+    return given ? rows : NULL;
+}
+
+static void set_rows(struct ra__exec *exec, const ra_stream *stream, enum ra__direction direction)
+{
+    const bool back = direction == RA__BACKWARD;
+    const struct {
+        enum ra__buffer buffer;
+        const ra_rows *rows;
+        bool read, f32;
+    } all[] = {
+        { RA__Q, &stream->q, true, false },
+        { RA__K, &stream->k, true, false },
+        { RA__V, &stream->v, true, false },
+        { RA__OUT, &stream->out, back, false },
+        { RA__LSE, &stream->lse, back, true },
+        { RA__DOUT, &stream->dout, true, false },
+        { RA__DLSE, &stream->dlse, true, true },
+        { RA__DQ, &stream->dq, false, false },
+        { RA__DK, &stream->dk, false, false },
+        { RA__DV, &stream->dv, false, false },
+        { RA__SPILL_A, &stream->partial_dq[0], true, true },
+        { RA__SPILL_B, &stream->partial_dq[1], true, true },
+    };
+    const ra_dtype dtype = exec->plan->caller.shape.dtype;
+    for (int i = 0; i < RA__COUNT(all); i++)
+        exec->call.at[all[i].buffer] = (struct ra__location){
+            .storage.dtype = all[i].f32 ? RA_F32 : dtype, .rows = rows_of(all[i].rows, all[i].read)
+        };
+}
+
+/* What the caller leaves out has no copy on the device either. */
+static void set_copies(struct ra__exec *exec)
+{
+    static const enum ra__buffer copies[][2] = { { RA__DEVICE_LSE, RA__LSE },
+                                                 { RA__NEXT_LSE, RA__LSE },
+                                                 { RA__DEVICE_DLSE, RA__DLSE },
+                                                 { RA__NEXT_DLSE, RA__DLSE } };
+    struct ra__location *at = exec->call.at;
+    for (int i = 0; i < RA__COUNT(copies); i++) {
+        const struct ra__location *tensor = &at[copies[i][1]];
+        at[copies[i][0]].data = tensor->data || tensor->rows ? exec->buffers[copies[i][0]] : NULL;
+    }
+}
+
+void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io)
 {
     const struct ra__problem_terms *terms = exec->terms;
     set_tensors(exec, io);
+    if (io->stream) set_rows(exec, io->stream, direction);
+    set_copies(exec);
+    exec->call.stream = io->stream;
     exec->call.bias = io->bias;
     exec->call.terms = (struct ra__terms){
         .softcap = terms->softcap,

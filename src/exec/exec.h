@@ -14,10 +14,11 @@ struct ra__io {
     ra_tensor q, k, v, out, dout, dq, dk, dv;
     float *lse;
     const float *dlse;
-    ra_bias bias;       /* strides filled in */
-    const float *sinks; /* NULL = none */
-    float *dsinks;      /* NULL = not wanted */
-    uint64_t seed;      /* of dropout */
+    ra_bias bias;            /* strides filled in */
+    const float *sinks;      /* NULL = none */
+    float *dsinks;           /* NULL = not wanted */
+    uint64_t seed;           /* of dropout */
+    const ra_stream *stream; /* instead of tensors; NULL = none */
     ra_progress_fn progress;
     void *context;
 };
@@ -73,7 +74,7 @@ void ra__exec_destroy(struct ra__exec *exec); /* accepts a half-made one, or one
 
 /* Where the buffers of a plan are; then, for each run, the caller's tensors and its score terms. */
 void ra__call_prepare(struct ra__exec *exec);
-void ra__call_set(struct ra__exec *exec, const struct ra__io *io);
+void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io);
 
 ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction,
                        const struct ra__io *io);

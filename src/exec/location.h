@@ -8,11 +8,11 @@
 /* A tensor of the caller, strides filled in. */
 static inline struct ra__location ra__tensor_at(const ra_tensor *tensor, ra_dtype dtype)
 {
-    return (struct ra__location){ tensor->data,
-                                  { .dtype = dtype,
-                                    .batch_stride = tensor->batch_stride,
-                                    .token_stride = tensor->position_stride,
-                                    .head_stride = tensor->head_stride } };
+    return (struct ra__location){ .data = tensor->data,
+                                  .storage = { .dtype = dtype,
+                                               .batch_stride = tensor->batch_stride,
+                                               .token_stride = tensor->position_stride,
+                                               .head_stride = tensor->head_stride } };
 }
 
 /* f32 numbers [batch, query, head, width]. */
@@ -20,11 +20,11 @@ static inline struct ra__location ra__packed_at(const float *data, int64_t queri
                                                 int width)
 {
     const int64_t token = (int64_t)heads * width;
-    return (struct ra__location){ (char *)data,
-                                  { .dtype = RA_F32,
-                                    .batch_stride = queries * token,
-                                    .token_stride = token,
-                                    .head_stride = width } };
+    return (struct ra__location){ .data = (char *)data,
+                                  .storage = { .dtype = RA_F32,
+                                               .batch_stride = queries * token,
+                                               .token_stride = token,
+                                               .head_stride = width } };
 }
 
 #endif

@@ -58,10 +58,12 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
 
 /* ---- Counting -------------------------------------------------------------------------------- */
 
-/* The caller's tensors: Q, O, K, V, and for a backward plan their gradients and the LSE. */
+/* The caller's tensors: Q, O, K, V, and for a backward plan their gradients and the LSE. None of
+ * them is in memory if callbacks give them. */
 static size_t shard_bytes(const struct ra__plan *plan)
 {
     const struct ra__plan_input *input = &plan->caller;
+    if (input->sourced && input->strategy->streams) return 0;
     const struct ra__shape *s = &input->shape;
     const int64_t width = s->dim + s->value_dim, twice = input->backward ? 2 : 1;
     const int64_t q[] = { s->batch, input->q_layout->count[input->rank], s->q_heads, width, twice };

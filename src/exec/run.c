@@ -211,6 +211,31 @@ static ra_status give_up(struct run *run, ra_status status)
     return ra__fail(status, "%s", sentence);
 }
 
+/* A stream: was this step done by an earlier run, or is it for something that is not wanted? */
+static bool is_skipped(const struct run *run, const struct ra__step *step)
+{
+    const ra_stream *stream = run->io->stream;
+    if (step->unit == RA__SINKS_UNIT) return !run->io->dsinks;
+    if (step->unit == 0 || !stream || !stream->finished) return false;
+    const int backward = run->program->direction == RA__BACKWARD;
+    return stream->finished(stream->context, backward, step->unit - 1) != 0;
+}
+
+static void begin_steps(struct run *run)
+{
+    const struct ra__program *program = run->program;
+    const struct ra__plan *plan = run->exec->plan;
+    if (run->io->progress) run->pairs_expected = ra__program_pairs_roughly(plan, program);
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        const bool skipped = is_skipped(run, step);
+        run->exec->steps[i] = (struct ra__step_progress){ .stage = skipped ? RA__DONE
+                                                                           : RA__WAITING };
+        if (skipped && run->io->progress)
+            run->pairs_expected -= ra__step_pairs_roughly(plan, program, step);
+    }
+}
+
 ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io)
 {
     const struct ra__program *program = direction == RA__FORWARD ? &exec->plan->forward
@@ -223,11 +248,9 @@ ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction, cons
                        .last_report = start,
                        .pairs_before = pairs_of(exec) };
     run.heartbeat = (struct ra__heartbeat){ beat, &run };
-    if (io->progress) run.pairs_expected = ra__program_pairs_roughly(exec->plan, program);
     exec->stats = ra_stats_default();
-    for (int i = 0; i < program->step_count; i++)
-        exec->steps[i] = (struct ra__step_progress){ .stage = RA__WAITING };
-    ra__call_set(exec, io);
+    begin_steps(&run);
+    ra__call_set(exec, direction, io);
     ra_status status = run_program(&run);
     if (status != RA_OK) return give_up(&run, status);
     ra__rank_idle(exec->rank);

@@ -223,14 +223,9 @@ static ra_status write_row(void *context, const struct ra__shard_row *shard_row)
     return put_row(b, out, shard_row->ordinal);
 }
 
-static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct source source,
-                            bool empty)
+/* Appends the step of the rows from step.first_row on, if there are any. */
+static ra_status put_rows(struct ra__builder *b, struct ra__step step)
 {
-    struct writing writing = { b, source, empty };
-    step.first_row = b->program->row_count;
-    if (source.owner != RA__ANYBODY && !b->sees[source.owner]) return RA_OK;
-    b->newest_count = 0;
-    RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
     step.op = b->program->direction == RA__FORWARD ? RA__OP_ATTEND : RA__OP_GRADIENT;
     step.row_count = b->program->row_count - step.first_row;
     if (step.row_count == 0) return RA_OK;
@@ -239,6 +234,17 @@ static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct 
     ra__use_buffer(b, RA__SPLIT_STATE, b->program->split.ranges * b->program->work.queries);
     step.op = RA__OP_MERGE;
     return ra__put_step(b, step);
+}
+
+static ra_status put_attend(struct ra__builder *b, struct ra__step step, struct source source,
+                            bool empty)
+{
+    struct writing writing = { b, source, empty };
+    step.first_row = b->program->row_count;
+    if (source.owner != RA__ANYBODY && !b->sees[source.owner]) return RA_OK;
+    b->newest_count = 0;
+    RA__TRY(ra__rows_of_rank(b, b->rank, (struct ra__shard_row_sink){ write_row, &writing }));
+    return put_rows(b, step);
 }
 
 ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
@@ -266,6 +272,78 @@ ra_status ra__put_empty_rows(struct ra__builder *b)
 {
     struct ra__step step = { .block = -1 };
     return put_attend(b, step, (struct source){ 0, RA__ANYBODY, GATHERED, WHOLE }, true);
+}
+
+/* ---- Windows of a stream --------------------------------------------------------------------- */
+
+struct ra__range ra__row_keys_range(const struct ra__row *row)
+{
+    struct ra__range seen = { 0, 0 };
+    for (int i = 0; i < row->tile_count; i++) {
+        const ra_run keys = ra__row_keys(row, &row->tiles[i]);
+        if (keys.count == 0) continue;
+        const bool none = seen.lo == seen.hi;
+        seen.lo = none ? keys.start : ra__min(seen.lo, keys.start);
+        seen.hi = ra__max(seen.hi, ra__run_last(keys) + 1);
+    }
+    return seen;
+}
+
+struct window_writing {
+    struct ra__builder *builder;
+    struct ra__window window;
+    struct ra__range keys; /* empty: rows without keys, and no others */
+};
+
+/* Those keys of a tile that are in the buffer. */
+static ra_status add_window_keys(struct ra__builder *b, struct ra__range keys,
+                                 const struct ra__row *row, const struct ra__tile *tile)
+{
+    int64_t skipped;
+    const ra_run seen = ra__row_keys(row, tile);
+    const ra_run here = ra__run_clip(seen, keys.lo, keys.hi, &skipped);
+    const int64_t step = here.count > 1 ? here.step : 1;
+    if (here.count == 0) return RA_OK;
+    return add_keys(b, (struct ra__key_run){ here.start - keys.lo, step, here.start, here.step,
+                                             here.count, tile->band });
+}
+
+static ra_status write_window_row(void *context, const struct ra__row *row)
+{
+    const struct window_writing *writing = context;
+    struct ra__builder *b = writing->builder;
+    const struct ra__range keys = writing->keys, seen = ra__row_keys_range(row);
+    const struct ra__shape *shape = &b->input->shape;
+    const bool forward = b->program->direction == RA__FORWARD, empty = keys.lo == keys.hi;
+    b->found_count = 0;
+    if (empty != (seen.lo == seen.hi)) return RA_OK;
+    for (int i = 0; i < row->tile_count && !empty; i++)
+        RA__TRY(add_window_keys(b, keys, row, &row->tiles[i]));
+    if (!empty && b->found_count == 0) return RA_OK;
+    struct ra__plan_row out = {
+        .q_token = row->q.start - (shape->k_len - shape->q_len) - writing->window.first,
+        .q_token_step = row->q.count > 1 ? row->q.step : 1,
+        .q_count = row->q.count,
+        .q_pos = row->q.start,
+        .q_step = row->q.step,
+        .heads = row->heads,
+        .key_count = b->found_count,
+        .repeat = 1,
+        .first = empty || (forward && seen.lo >= keys.lo),
+        .last = empty || (forward && seen.hi <= keys.hi),
+    };
+    if (forward && !(out.first && out.last)) use_state(b);
+    return put_row(b, out, row->ordinal);
+}
+
+ra_status ra__put_window(struct ra__builder *b, struct ra__step step, struct ra__range keys)
+{
+    struct window_writing writing = { b, step.window, keys };
+    step.first_row = b->program->row_count;
+    b->newest_count = 0;
+    RA__TRY(
+        ra__rows_of_window(b, &step.window, (struct ra__row_sink){ write_window_row, &writing }));
+    return put_rows(b, step);
 }
 
 /* ---- First and last -------------------------------------------------------------------------- */

@@ -1,4 +1,5 @@
 /* build.c - from a problem to the plan of one rank: rows, needs, then the strategy's programs. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,7 @@ ra_status ra__strategy_parse(const char *text, struct ra__plan_input *input)
         if (colon && !row->takes_args) break;
         input->strategy = row;
         input->team = 1;
+        if (row->streams) return ra__stream_parse(colon ? colon + 1 : NULL, input);
         return row->team ? row->team(colon ? colon + 1 : NULL, input->ranks, &input->team) : RA_OK;
     }
     return ra__fail_unknown("strategy", name, strlen(name), name_at);
@@ -42,7 +44,9 @@ ra_status ra__strategy_parse(const char *text, struct ra__plan_input *input)
 
 void ra__strategy_format(const struct ra__plan_input *input, char text[RA__STRATEGY_TEXT])
 {
-    if (input->strategy->takes_args)
+    if (input->strategy->streams)
+        snprintf(text, RA__STRATEGY_TEXT, "%s:%" PRId64, input->strategy->name, input->block);
+    else if (input->strategy->takes_args)
         snprintf(text, RA__STRATEGY_TEXT, "%s:%dx%d", input->strategy->name, input->team,
                  input->ranks / input->team);
     else snprintf(text, RA__STRATEGY_TEXT, "%s", input->strategy->name);
@@ -97,7 +101,8 @@ static struct ra__side make_side(const struct ra__plan_input *input)
                              .dq = RA__DQ,
                              .dk = RA__DK,
                              .dv = RA__DV,
-                             .delta = RA__DELTA };
+                             .delta = RA__DELTA,
+                             .sum_q = RA__SUM_Q };
     enum ra__buffer *const ids[] = { &side.q,    &side.k,    &side.v,  &side.out, &side.lse,
                                      &side.dout, &side.dlse, &side.dq, &side.dk,  &side.dv };
     for (int i = 0; i < RA__COUNT(ids) && input->loads; i++)
@@ -151,10 +156,23 @@ static ra_status write_backward(struct ra__builder *b)
     return ra__find_waits(b);
 }
 
+/* A stream loads and stores its windows itself. */
+static ra_status write_stream(struct ra__builder *b)
+{
+    begin_program(b, RA__FORWARD);
+    RA__TRY(b->input->strategy->forward(b));
+    RA__TRY(ra__find_waits(b));
+    if (!b->input->backward) return RA_OK;
+    begin_program(b, RA__BACKWARD);
+    RA__TRY(b->input->strategy->backward(b));
+    return ra__find_waits(b);
+}
+
 static ra_status write_programs(struct ra__builder *b)
 {
     const struct ra__plan_input *input = b->input;
     bool by_needs = b->direct || input->strategy->gathers;
+    if (input->strategy->streams) return write_stream(b);
     RA__TRY(ra__find_owners(b));
     RA__TRY(by_needs ? ra__find_needs(b) : ra__find_flows(b));
     RA__TRY(ra__find_hops(b));

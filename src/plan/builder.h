@@ -103,6 +103,9 @@ struct ra__shard_row_sink {
     void *context;
 };
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink);
+/* One rank alone: the rows of some queries. */
+ra_status ra__rows_of_window(const struct ra__builder *b, const struct ra__window *window,
+                             struct ra__row_sink sink);
 
 /* ---- owners.c: whose blocks hold a key ---- */
 
@@ -221,6 +224,12 @@ ra_status ra__put_attend_half(struct ra__builder *b, int hop, int owner, enum ra
 /* Appends an ATTEND without keys for queries that see nothing. Forward programs only. */
 ra_status ra__put_empty_rows(struct ra__builder *b);
 
+/* A stream: appends the rows of step.window over the keys at these positions, which are stored in
+ * step.from one after the other; or, without positions, the rows that see no key. */
+ra_status ra__put_window(struct ra__builder *b, struct ra__step step, struct ra__range keys);
+/* From the first key that a row sees to after the last; lo = hi if it sees none. */
+struct ra__range ra__row_keys_range(const struct ra__row *row);
+
 /* Finds the hops at which each row sees keys, for `first` and `last`: blocks come in the order of
  * the ring, or all at once. */
 ra_status ra__find_hops(struct ra__builder *b);
@@ -238,7 +247,12 @@ ra_status ra__put_swap_out(struct ra__builder *b);
 ra_status ra__ring_forward(struct ra__builder *b);
 ra_status ra__ring_backward(struct ra__builder *b);
 
-/* ---- direct.c: the ring when keys go directly to their readers ---- */
+/* ---- stream.c ---- */
+
+/* Takes the text after the colon of "stream:BLOCK", or NULL; refuses more ranks than one. */
+ra_status ra__stream_parse(const char *args, struct ra__plan_input *input);
+
+/* ---- direct.c: the ring when keys go straight to their readers ---- */
 
 ra_status ra__direct_forward(struct ra__builder *b);
 ra_status ra__direct_backward(struct ra__builder *b);

@@ -105,6 +105,21 @@ static void say_why(const struct ra__choice *choice, const struct candidate *bes
     snprintf(choice->why + used, RA__WHY_TEXT - used, "; at %s", choice->figures);
 }
 
+/* A stream keeps nearly any budget, in smaller blocks if need be. But it reads keys again and
+ * again: only where nothing else fits. */
+static ra_status choose_stream(const struct ra__choice *choice, const struct ra__plan_input *input,
+                               struct candidate *best, char *others)
+{
+    struct candidate stream = { .input = *input };
+    RA__TRY(ra__strategy_parse("stream", &stream.input));
+    stream.input.block = input->block;
+    RA__TRY(ask(choice, &stream));
+    stream.fits = true; /* or is refused when the plan is made */
+    add_text(others, ", against ", best);
+    *best = stream;
+    return RA_OK;
+}
+
 ra_status ra__choose(const struct ra__choice *choice, struct ra__plan_input *input)
 {
     struct candidate best, next;
@@ -116,6 +131,8 @@ ra_status ra__choose(const struct ra__choice *choice, struct ra__plan_input *inp
         if (i > 0) add_text(others, i > 1 ? ", " : ", against ", better ? &best : &next);
         if (better) best = next;
     }
+    if (!best.fits && input->sourced && input->ranks == 1)
+        RA__TRY(choose_stream(choice, input, &best, others));
     *input = best.input;
     input->rank = rank;
     say_why(choice, &best, others);

@@ -37,8 +37,11 @@ struct ra__plan_input {
     int team; /* how many neighbouring ranks exchange heads; 1: no rank does */
     int ranks, rank;
     bool backward;
-    bool loads;  /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
-    bool stages; /* messages cannot reach the device: they are staged in host memory */
+    bool loads;    /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
+    bool stages;   /* messages cannot reach the device: they are staged in host memory */
+    bool sourced;  /* the caller gives tensors by callbacks */
+    int64_t block; /* of a stream: positions; 0: not chosen yet */
+    size_t limit;  /* of a stream: bytes that its programs may take; 0: any */
 };
 
 struct ra__plan {
@@ -60,7 +63,8 @@ struct ra__strategy {
     const char *summary;
     bool chooses;    /* stands for another strategy, by predicted time; has no functions */
     bool gathers;    /* every row sees all its keys at once */
-    bool takes_args; /* UxR, after a colon */
+    bool streams;    /* one rank, blocks through windows: its programs are complete */
+    bool takes_args; /* UxR, or BLOCK, after a colon */
     /* How many of `ranks` neighbours exchange heads; `args` is the text after the colon, or NULL.
      * NULL: none do. */
     ra_status (*team)(const char *args, int ranks, int *size);
@@ -82,6 +86,10 @@ void ra__strategy_format(const struct ra__plan_input *input, char text[RA__STRAT
 ra_status ra__plan_build(const struct ra__plan_input *input, struct ra__account *account,
                          struct ra__plan *plan);
 void ra__plan_clear(struct ra__plan *plan); /* accepts a zeroed or half-built plan */
+
+/* Streams, stream.c. Sets input->block so that the windows need at most `bytes` bytes, as far as
+ * that is possible. */
+void ra__stream_choose_block(struct ra__plan_input *input, size_t bytes);
 
 /* How the numbers of each buffer that is used are stored, once both programs are written. */
 void ra__plan_fill_storage(struct ra__plan *plan);

@@ -72,6 +72,16 @@ ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__sha
     return RA_OK;
 }
 
+ra_status ra__rows_of_window(const struct ra__builder *b, const struct ra__window *window,
+                             struct ra__row_sink sink)
+{
+    const struct ra__plan_input *input = b->input;
+    const struct ra__rows rows = { input->pattern, input->shape.k_len, input->all_heads,
+                                   input->order != NULL };
+    const int64_t shift = input->shape.k_len - input->shape.q_len;
+    return ra__pattern_rows(&rows, (ra_run){ window->first + shift, 1, window->count }, sink);
+}
+
 bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner)
 {
     struct ra__key_run keys;

@@ -52,10 +52,16 @@ static struct form form_of(const struct ra__plan *plan, enum ra__buffer buffer)
     case RA__STATE_ACC: return (struct form){ BY_BATCH, RA_F32, s->q_heads, s->value_dim, false };
     case RA__SPLIT_STATE:
         return (struct form){ BY_BATCH, RA_F32, s->q_heads, s->value_dim + 2, false };
+    case RA__SPILL:
+    case RA__NEXT_SUM_Q:
     case RA__SUM_Q: return (struct form){ BY_BATCH, RA_F32, s->q_heads, s->dim, false };
     case RA__DELTA:
+    case RA__NEXT_DELTA:
+    case RA__NEXT_LSE:
+    case RA__NEXT_DLSE:
     case RA__DEVICE_LSE:
     case RA__DEVICE_DLSE: return (struct form){ BY_BATCH, RA_F32, all->q_heads, 1, false };
+    case RA__NEXT_Q:
     case RA__DEVICE_Q:
     case RA__DEVICE_DQ: return (struct form){ BY_BATCH, all->dtype, all->q_heads, all->dim, false };
     case RA__DEVICE_K:
@@ -64,6 +70,8 @@ static struct form form_of(const struct ra__plan *plan, enum ra__buffer buffer)
     case RA__DEVICE_V:
     case RA__DEVICE_DV:
         return (struct form){ BY_BATCH, all->dtype, all->kv_heads, all->value_dim, false };
+    case RA__NEXT_OUT:
+    case RA__NEXT_DOUT:
     case RA__DEVICE_OUT:
     case RA__DEVICE_DOUT:
         return (struct form){ BY_BATCH, all->dtype, all->q_heads, all->value_dim, false };

@@ -36,8 +36,8 @@ static void find_in_rows(const struct ra__program *program, struct ra__step *ste
 {
     const ra__buffer_set state = ra__buffer_bit(RA__STATE_M) | ra__buffer_bit(RA__STATE_L) |
                                  ra__buffer_bit(RA__STATE_ACC);
-    const ra__buffer_set result = ra__buffer_bit(program->work.out) |
-                                  ra__buffer_bit(program->work.lse);
+    const struct ra__side *work = ra__work_side(program, step);
+    const ra__buffer_set result = ra__buffer_bit(work->out) | ra__buffer_bit(work->lse);
     for (int i = step->first_row; i < step->first_row + step->row_count; i++) {
         const struct ra__plan_row *row = &program->rows[i];
         if (!row->first) step->reads |= state;
@@ -49,7 +49,7 @@ static void find_in_rows(const struct ra__program *program, struct ra__step *ste
 static void find_attend(const struct ra__program *program, struct ra__step *step)
 {
     const bool split = program->split.ranges > 1;
-    step->reads |= ra__buffer_bit(program->work.q) | ra__buffer_bit(RA__BIAS) |
+    step->reads |= ra__buffer_bit(ra__work_side(program, step)->q) | ra__buffer_bit(RA__BIAS) |
                    ra__buffer_bit(RA__SINKS);
     if (program->rows[step->first_row].key_count > 0) step->reads |= keys_of(program, step->from);
     if (split) step->writes |= ra__buffer_bit(RA__SPLIT_STATE);
@@ -58,8 +58,8 @@ static void find_attend(const struct ra__program *program, struct ra__step *step
 
 static void find_gradient(const struct ra__program *program, struct ra__step *step)
 {
-    const struct ra__side *work = &program->work;
-    const ra__buffer_set sums = ra__buffer_bit(RA__SUM_Q) | ra__buffer_bit(step->to);
+    const struct ra__side *work = ra__work_side(program, step);
+    const ra__buffer_set sums = ra__buffer_bit(work->sum_q) | ra__buffer_bit(step->to);
     step->reads |= ra__buffer_bit(work->q) | ra__buffer_bit(work->dout) |
                    ra__buffer_bit(work->lse) | ra__buffer_bit(work->delta) |
                    ra__buffer_bit(RA__BIAS) | keys_of(program, step->from) | sums;
@@ -68,7 +68,7 @@ static void find_gradient(const struct ra__program *program, struct ra__step *st
 
 void ra__find_buffers(const struct ra__program *program, struct ra__step *step)
 {
-    const struct ra__side *caller = &program->caller;
+    const struct ra__side *caller = ra__caller_side(program, step);
     switch (step->op) {
     case RA__OP_LOAD:
     case RA__OP_STORE:
@@ -156,9 +156,9 @@ static ra_status walk(struct ra__builder *b, struct users *users)
         const ra__buffer_set all = step->reads | step->writes;
         step->first_wait = p->wait_count;
         for (ra__buffer_set left = all; left; left &= left - 1)
-            RA__TRY(wait_for_users(b, step, users, __builtin_ctzll(left)));
+            RA__TRY(wait_for_users(b, step, users, ra__buffer_first(left)));
         for (ra__buffer_set left = all; left; left &= left - 1)
-            RA__TRY(note_use(b, users, i, __builtin_ctzll(left)));
+            RA__TRY(note_use(b, users, i, ra__buffer_first(left)));
     }
     return RA_OK;
 }

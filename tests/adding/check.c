@@ -198,7 +198,8 @@ int main(int argc, char **argv)
     int runs = 0;
     for (int p = 0; ra_part_at("partition", p, &partition) == RA_OK; p++)
         for (int s = 0; ra_part_at("strategy", s, &strategy) == RA_OK; s++)
-            for (int ranks = 1; ranks <= MOST_RANKS; ranks++, runs++)
+            for (int ranks = 1; ranks <= (strcmp(strategy.name, "stream") ? MOST_RANKS : 1);
+                 ranks++, runs++)
                 run_ranks(&(struct choice){ partition.name, strategy.name, NULL }, ranks);
     ra_pattern_destroy(parsed);
     if (ra_allocated_bytes()) stop("memory is still held");

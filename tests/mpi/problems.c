@@ -70,7 +70,7 @@ static void print_sample(struct walk *walk, const char *sample)
 {
     ra_part strategy = ra_part_default();
     for (int s = 0; ra_part_at("strategy", s, &strategy) == RA_OK; s++) {
-        if (!strategy.usable) continue;
+        if (!strategy.usable || (walk->ranks > 1 && !strcmp(strategy.name, "stream"))) continue;
         print_strategy(walk, sample, strategy.name);
         for (int team = 2; team < walk->ranks && walk->step == 1; team++) {
             char name[32];

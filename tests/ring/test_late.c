@@ -82,6 +82,8 @@ static void rings_of_every_kind(void **state)
         "dilated:64/1,128/4 n=256 h=8/4 d=8 ring=4 allgather backward",
         "causal n=128 h=2 d=8 b=3 ring=3 sinks softcap=20 alibi dropout=0.2 backward",
         "full n=1 nk=65536 h=4/2 d=16 ring=2",
+        "causal n=300 h=4/2 d=16 stream:64 backward",
+        "dilated:40/1,120/2 n=250 h=4/2 d=8 stream:50 backward bf16",
     };
     for (int i = 0; i < TEST_COUNT(problems); i++)
         for (int m = 0; m < TEST_COUNT(modes); m++) compare(problems[i], &modes[m]);

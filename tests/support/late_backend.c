@@ -98,9 +98,11 @@ static ra_status run_entry(struct queue *queue, struct entry *entry)
     struct ra__event done;
     entry->launch.call = &entry->call;
     entry->launch.heartbeat = &heartbeat;
+    entry->launch.after_count = 0; /* they have passed */
     if (late_step_fails())
         return ra__fail(RA_ERR_SYSTEM, "late: step %s failed", ra__step_name(entry->launch.step));
-    return ra__backend_cpu.issue(queue->cpu, entry->prepared, &entry->launch, &done);
+    RA__TRY(ra__backend_cpu.issue(queue->cpu, entry->prepared, &entry->launch, &done));
+    return ra__backend_cpu.wait(queue->cpu, &done, &heartbeat);
 }
 
 static void *queue_main(void *argument)

@@ -10,11 +10,17 @@ bool walk_part(const char *kind, int index, ra_part *part)
     return ra_part_at(kind, index, part) == RA_OK;
 }
 
-/* "auto" stands for one of the other strategies, after it has made plans of all of them. */
+/* "auto" stands for one of the other strategies, after it has made plans of all of them. "stream"
+ * is for one rank, and has tests of its own that walk the other lists. */
+static bool stands_alone(const ra_part *part)
+{
+    return strcmp(part->name, "auto") && strcmp(part->name, "stream");
+}
+
 bool walk_usable(const char *kind, int index, ra_part *part)
 {
     for (int i = 0; walk_part(kind, i, part); i++)
-        if (part->usable && strcmp(part->name, "auto") && index-- == 0) return true;
+        if (part->usable && stands_alone(part) && index-- == 0) return true;
     return false;
 }
 

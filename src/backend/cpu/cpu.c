@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.c - the CPU backend: host memory, and steps that the calling thread and the workers of its
- * rank run at once. Events have always passed. */
+/* cpu.c - the CPU backend: host memory, steps that the calling thread and the workers of its rank
+ * run at once, and copies that a thread of their own makes meanwhile. */
 #include "backend/cpu/cpu.h"
 
 static ra_status cpu_open(const struct ra__device_options *options, void **device)
@@ -22,6 +22,7 @@ static void cpu_close(void *device)
 {
     struct ra__cpu *cpu = device;
     if (!cpu) return;
+    ra__copier_destroy(cpu->copier);
     ra__workers_destroy(cpu->workers);
     ra__free(cpu);
 }
@@ -65,35 +66,44 @@ static bool cpu_kernel_at(int index, struct ra__kernel_facts *out)
     return true;
 }
 
+/* Events are the copier's. What computes is done when it is issued. */
+static ra_status cpu_wait(void *device, const struct ra__event *event,
+                          const struct ra__heartbeat *heartbeat)
+{
+    const struct ra__cpu *cpu = device;
+    return event->source ? ra__copier_wait(cpu->copier, event, heartbeat) : RA_OK;
+}
+
+static ra_status queue_copy(struct ra__cpu *cpu, const struct ra__running *run,
+                            struct ra__event *done)
+{
+    if (!cpu->copier) RA__TRY(ra__copier_create(&cpu->copier));
+    return ra__copier_issue(cpu->copier, run, done);
+}
+
 static ra_status cpu_issue(void *device, void *prepared, const struct ra__launch *launch,
                            struct ra__event *done)
 {
     struct ra__cpu_plan *plan = prepared;
     const struct ra__running run = { device, plan, &plan->programs[launch->direction], launch };
+    const bool copies = launch->step->op == RA__OP_LOAD || launch->step->op == RA__OP_STORE;
     *done = (struct ra__event){ NULL, 0 };
+    if (copies) return queue_copy(device, &run, done); /* after all copies before it */
+    for (int i = 0; i < launch->after_count; i++)
+        RA__TRY(cpu_wait(device, &launch->after[i], launch->heartbeat));
     switch (launch->step->op) {
-    case RA__OP_LOAD:
-    case RA__OP_STORE:
     case RA__OP_GATHER: return ra__cpu_gather(&run);
     case RA__OP_DELTA: return ra__cpu_delta(&run);
     case RA__OP_SINKS: return ra__cpu_sinks(&run);
     case RA__OP_MERGE: return ra__cpu_merge(&run);
     case RA__OP_ATTEND: return ra__cpu_attend(&run);
     case RA__OP_GRADIENT: return ra__cpu_gradient(&run);
-    case RA__OP_EXCHANGE:
-    case RA__OPS: break;
+    default: break;
     }
     return ra__fail(RA_ERR_UNSUPPORTED, "cpu: a step %s", ra__step_name(launch->step));
 }
 
-static ra_status cpu_wait(void *device, const struct ra__event *event,
-                          const struct ra__heartbeat *heartbeat)
-{
-    (void)device, (void)event, (void)heartbeat;
-    return RA_OK;
-}
-
-static void cpu_drain(void *device) { (void)device; }
+static void cpu_drain(void *device) { ra__copier_drain(((struct ra__cpu *)device)->copier); }
 
 static int64_t cpu_pairs(const void *prepared)
 {

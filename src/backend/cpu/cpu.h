@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h - the insides of the CPU backend: how the steps of a program are divided into jobs, and
- * which thread runs them when. A step is issued and done at once, by the calling thread and the
- * workers of its rank. */
+ * which thread runs them when. LOAD and STORE are queued, for a thread of their own. Any other step
+ * is issued and done at once, by the calling thread and the workers of its rank. */
 #ifndef RA__BACKEND_CPU_CPU_H
 #define RA__BACKEND_CPU_CPU_H
 
@@ -17,6 +17,7 @@ extern const struct ra__backend ra__backend_cpu;
 
 struct ra__cpu {
     struct ra__workers *workers;
+    struct ra__copier *copier; /* NULL: no step needed one */
     bool smt;
 };
 
@@ -62,6 +63,9 @@ struct ra__cpu_plan {
     struct ra__tasks *tasks;            /* GRADIENT: of the step that runs */
     atomic_bool *done;                  /* [task][KV head of a batch item] of it */
     struct ra__range *key_ranges; /* [KV head]: the tokens of its keys in the step that runs */
+    double *sink_sums;            /* SINKS: [q_heads] */
+    char *rows;                   /* LOAD, STORE: rows of the caller on their way */
+    size_t rows_bytes;
     atomic_int_least64_t pairs;
 };
 
@@ -76,6 +80,12 @@ struct ra__running {
 static inline const struct ra__program *ra__program_of(const struct ra__running *run)
 {
     return run->program->program;
+}
+
+/* What the step that runs works on. */
+static inline const struct ra__side *ra__work_of(const struct ra__running *run)
+{
+    return ra__work_side(ra__program_of(run), run->launch->step);
 }
 
 /* Some queries of one row of a family, for some heads of one KV head. */
@@ -147,6 +157,41 @@ void ra__job_merge(const struct ra__running *run, const struct ra__job *job);
 /* How many tokens of a piece are moved at a time, and how many times that is. */
 int64_t ra__tokens_per_item(const struct ra__program *program, const struct ra__piece *piece);
 int64_t ra__piece_items(const struct ra__program *program, const struct ra__piece *piece);
+
+/* Tokens [first, first + tokens) of a piece, of all batch items. */
+void ra__piece_move(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
+                    int64_t tokens);
+
+/* The same for one batch item of a LOAD or STORE, whose other end is rows that a caller gave or
+ * takes, packed. */
+struct ra__rows_moved {
+    void *packed;
+    int64_t batch, first, tokens;
+};
+void ra__piece_move_rows(const struct ra__running *run, const struct ra__piece *piece,
+                         const struct ra__rows_moved *rows);
+
+/* Where token `first` of a batch item is in the buffer of such a piece, if the buffer itself holds
+ * rows as the caller does; NULL otherwise. */
+void *ra__piece_packed(const struct ra__running *run, const struct ra__piece *piece, int64_t batch,
+                       int64_t first);
+
+/* ---- copier.c: LOAD and STORE ---- */
+
+/* A thread of the device that copies while its other threads compute. It starts with the first step
+ * that is given to it. */
+struct ra__copier;
+ra_status ra__copier_create(struct ra__copier **out);
+void ra__copier_destroy(struct ra__copier *copier); /* accepts NULL */
+
+/* Queues a step: they are done one after the other. Waits while the queue is full. */
+ra_status ra__copier_issue(struct ra__copier *copier, const struct ra__running *run,
+                           struct ra__event *done);
+/* Until an event of the copier has passed; returns what went wrong in any step. */
+ra_status ra__copier_wait(struct ra__copier *copier, const struct ra__event *event,
+                          const struct ra__heartbeat *heartbeat);
+/* Drops what has not begun, and waits for the rest. */
+void ra__copier_drain(struct ra__copier *copier);
 
 /* ---- Steps, by file ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gather.c - LOAD, STORE and GATHER: pieces that are copied, converted, cleared or added, all
- * pieces of a step at once on all threads. For this backend device memory is host memory. */
+/* gather.c - GATHER: pieces that are copied, converted, cleared or added, all pieces of a step at
+ * once on all threads. LOAD and STORE move pieces too, one after the other: see copier.c. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
@@ -85,13 +85,18 @@ static void clear(const struct end *to, char *out, int64_t tokens, size_t bytes)
 /* Heads that follow one another on both sides are as one. */
 static bool heads_are_dense(const struct end *end, size_t bytes) { return end->head == bytes; }
 
-/* Tokens [first, first + tokens) of a piece. */
-static void move_tokens(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
-                        int64_t tokens)
+/* Tokens of some batch items between two ends. */
+struct move {
+    const struct ra__piece *piece;
+    struct end to, from;
+    int64_t batch, batches, first, tokens;
+};
+
+static void move(const struct move *m)
 {
+    const struct ra__piece *piece = m->piece;
+    const struct end to = m->to, from = m->from;
     const bool clears = piece->from.buffer == RA__NO_BUFFER;
-    const struct end to = find_end(run, piece, &piece->to);
-    const struct end from = clears ? to : find_end(run, piece, &piece->from);
     size_t bytes = (size_t)piece->width * ra__dtype_bytes(from.dtype);
     int heads = piece->heads, width = piece->width;
     if (!to.data || !from.data) return;
@@ -100,16 +105,70 @@ static void move_tokens(const struct ra__running *run, const struct ra__piece *p
         bytes *= (size_t)heads;
         heads = 1;
     }
-    for (int64_t i = 0; i < ra__program_of(run)->work.shape.batch * heads; i++) {
-        const size_t batch = (size_t)(i / heads), head = (size_t)(i % heads);
-        char *out = to.data + batch * to.batch + head * to.head + (size_t)first * to.token;
+    for (int64_t i = 0; i < m->batches * heads; i++) {
+        const size_t batch = (size_t)(m->batch + i / heads), head = (size_t)(i % heads);
+        char *out = to.data + batch * to.batch + head * to.head + (size_t)m->first * to.token;
         const char *in = from.data + batch * from.batch + head * from.head +
-                         (size_t)first * from.token;
-        if (clears) clear(&to, out, tokens, bytes);
-        else if (piece->add) add(&to, &from, out, in, tokens, width);
-        else if (to.dtype != from.dtype) narrow(&to, &from, out, in, tokens, width);
-        else copy(&to, &from, out, in, tokens, bytes);
+                         (size_t)m->first * from.token;
+        if (clears) clear(&to, out, m->tokens, bytes);
+        else if (piece->add) add(&to, &from, out, in, m->tokens, width);
+        else if (to.dtype != from.dtype) narrow(&to, &from, out, in, m->tokens, width);
+        else copy(&to, &from, out, in, m->tokens, bytes);
     }
+}
+
+static void move_tokens(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
+                        int64_t tokens)
+{
+    const bool clears = piece->from.buffer == RA__NO_BUFFER;
+    const struct end to = find_end(run, piece, &piece->to);
+    move(&(struct move){ .piece = piece,
+                         .to = to,
+                         .from = clears ? to : find_end(run, piece, &piece->from),
+                         .batches = ra__program_of(run)->work.shape.batch,
+                         .first = first,
+                         .tokens = tokens });
+}
+
+/* Rows of one batch item, packed, in the dtype of the caller's tensor. */
+static struct end packed_end(const struct ra__piece *piece, const struct ra__rows_moved *rows,
+                             ra_dtype dtype)
+{
+    const size_t head = (size_t)piece->width * ra__dtype_bytes(dtype);
+    const size_t token = head * (size_t)piece->heads;
+    /* As if the packed rows were all tokens of all batch items. */
+    char *data = (char *)rows->packed - (size_t)rows->first * token;
+    return (struct end){ data, dtype, 0, token, head };
+}
+
+void ra__piece_move_rows(const struct ra__running *run, const struct ra__piece *piece,
+                         const struct ra__rows_moved *rows)
+{
+    const bool load = run->launch->step->op == RA__OP_LOAD;
+    const struct ra__end *inside = load ? &piece->to : &piece->from;
+    const enum ra__buffer tensor = load ? piece->from.buffer : piece->to.buffer;
+    const struct end packed = packed_end(piece, rows, run->launch->call->at[tensor].storage.dtype);
+    const struct end device = find_end(run, piece, inside);
+    move(&(struct move){ .piece = piece,
+                         .to = load ? device : packed,
+                         .from = load ? packed : device,
+                         .batch = rows->batch,
+                         .batches = 1,
+                         .first = rows->first,
+                         .tokens = rows->tokens });
+}
+
+void *ra__piece_packed(const struct ra__running *run, const struct ra__piece *piece, int64_t batch,
+                       int64_t first)
+{
+    const bool load = run->launch->step->op == RA__OP_LOAD;
+    const enum ra__buffer tensor = load ? piece->from.buffer : piece->to.buffer;
+    const ra_dtype dtype = run->launch->call->at[tensor].storage.dtype;
+    const struct end end = find_end(run, piece, load ? &piece->to : &piece->from);
+    const size_t head = (size_t)piece->width * ra__dtype_bytes(dtype);
+    const bool packed = end.dtype == dtype && end.head == head &&
+                        end.token == head * (size_t)piece->heads;
+    return packed ? end.data + (size_t)batch * end.batch + (size_t)first * end.token : NULL;
 }
 
 static bool is_message(const struct ra__program *program, enum ra__buffer buffer)
@@ -154,19 +213,24 @@ static const struct ra__piece *find_piece(const struct ra__running *run, int64_t
     return &ra__program_of(run)->pieces[step->first_piece + low];
 }
 
+void ra__piece_move(const struct ra__running *run, const struct ra__piece *piece, int64_t first,
+                    int64_t tokens)
+{
+    const struct ra__program *program = ra__program_of(run);
+    const bool bytes = is_message(program, piece->to.buffer) &&
+                       is_message(program, piece->from.buffer);
+    if (bytes) move_bytes(run, piece, first, tokens);
+    else move_tokens(run, piece, first, tokens);
+}
+
 static void gather_item(void *context, int64_t item, int thread)
 {
     const struct ra__running *run = context;
-    const struct ra__program *program = ra__program_of(run);
     int64_t within;
     const struct ra__piece *piece = find_piece(run, item, &within);
-    const int64_t each = ra__tokens_per_item(program, piece), first = within * each;
-    const int64_t tokens = ra__min(each, piece->tokens - first);
-    const bool bytes = is_message(program, piece->to.buffer) &&
-                       is_message(program, piece->from.buffer);
+    const int64_t each = ra__tokens_per_item(ra__program_of(run), piece), first = within * each;
     (void)thread;
-    if (bytes) move_bytes(run, piece, first, tokens);
-    else move_tokens(run, piece, first, tokens);
+    ra__piece_move(run, piece, first, ra__min(each, piece->tokens - first));
 }
 
 ra_status ra__cpu_gather(const struct ra__running *run)

@@ -71,7 +71,7 @@ struct block {
 
 static struct block find_block(const struct ra__running *run, const struct ra__job *job)
 {
-    const struct ra__side *work = &ra__program_of(run)->work;
+    const struct ra__side *work = ra__work_of(run);
     const enum ra__buffer from = run->launch->step->from;
     const bool own = from == RA__OWN_KV;
     const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
@@ -131,7 +131,7 @@ static struct ra__bias bias_of(const struct ra__running *run, const struct ra__j
     const ra_bias *bias = &run->launch->call->bias;
     if (!bias->data) return (struct ra__bias){ .data = NULL };
     int64_t at = job->heads.batch * bias->batch_stride + job->heads.head * bias->head_stride +
-                 first_token(job) * bias->query_stride;
+                 (run->launch->step->window.first + first_token(job)) * bias->query_stride;
     int64_t bytes = bias->mask ? 1 : (int64_t)sizeof(float);
     return (struct ra__bias){ .data = (const char *)bias->data + at * bytes,
                               .mask = bias->mask != 0,
@@ -146,7 +146,7 @@ static void poll(void *context) { ra__workers_continue(context, 0); }
 static struct ra__view make_view(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__call *call = run->launch->call;
-    const struct ra__side *work = &ra__program_of(run)->work;
+    const struct ra__side *work = ra__work_of(run);
     const struct block block = find_block(run, job);
     return (struct ra__view){
         .shape = &work->shape,
@@ -179,7 +179,7 @@ static void *workspace_of(const struct ra__running *run, int thread)
 
 static void attend_heads(const struct ra__running *run, const struct ra__job *job)
 {
-    const struct ra__side *work = &ra__program_of(run)->work;
+    const struct ra__side *work = ra__work_of(run);
     const bool split = ra__program_of(run)->split.ranges > 1;
     const struct state state = split ? split_state_of(run, job, job->range) : state_of(run, job);
     struct ra__forward_job forward = {
@@ -207,7 +207,7 @@ static bool is_dense(const struct ra__running *run, enum ra__buffer buffer, int 
 /* May the kernel take all KV heads of a job at once? Only a run knows. */
 static bool is_multi_head(const struct ra__running *run, const struct ra__job *job)
 {
-    const struct ra__side *work = &ra__program_of(run)->work;
+    const struct ra__side *work = ra__work_of(run);
     const struct ra__call *call = run->launch->call;
     if (run->launch->step->from != RA__OWN_KV || call->bias.data || call->terms.alibi ||
         call->terms.see_from)
@@ -237,7 +237,7 @@ static void merge_row(const struct ra__running *run, const struct ra__job *job, 
                       int head)
 {
     const struct ra__program *program = ra__program_of(run);
-    const struct ra__side *work = &program->work;
+    const struct ra__side *work = ra__work_of(run);
     const int width = work->shape.value_dim;
     const struct ra__plan_row *row = job->row;
     const bool here = row->first && row->last;
@@ -270,11 +270,11 @@ void ra__job_merge(const struct ra__running *run, const struct ra__job *job)
 
 void ra__job_gradient(const struct ra__running *run, const struct ra__job *job)
 {
-    const struct ra__side *work = &ra__program_of(run)->work;
+    const struct ra__side *work = ra__work_of(run);
     const enum ra__buffer to = run->launch->step->to;
     const int kv_head = run->launch->call->at[to].storage.one_head ? 0 : job->heads.kv_head;
     const struct ra__matrix dk = ra__matrix_in(run, to, job->heads.batch, 0, kv_head);
-    const struct ra__matrix dq = queries_in(run, job, RA__SUM_Q);
+    const struct ra__matrix dq = queries_in(run, job, work->sum_q);
     struct ra__backward_job backward = {
         .view = make_view(run, job),
         .dout = queries_in(run, job, work->dout),

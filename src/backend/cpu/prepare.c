@@ -161,11 +161,26 @@ static ra_status prepare_backward(const struct ra__setup *setup, struct ra__aren
     RA__TRY(ra__arena_array(arena, RA__MOST_TASKS, sizeof *plan->done, (void **)&plan->done));
     RA__TRY(ra__arena_array(arena, shape->kv_heads, sizeof *plan->key_ranges,
                             (void **)&plan->key_ranges));
+    RA__TRY(ra__arena_array(arena, program->caller.shape.q_heads, sizeof *plan->sink_sums,
+                            (void **)&plan->sink_sums));
     if (arena->counting) return RA_OK;
     const int rows = gradient_rows(&program->work, setup->kernel);
     p->all_heads = ra__chunks_for(shape, rows, shape->q_heads);
     p->one_head = ra__chunks_for(shape, rows, 1);
     return divide_steps(plan, p);
+}
+
+/* Room for rows of the caller, if the programs are a stream: some at a time, one at least. */
+static ra_status prepare_copies(const struct ra__setup *setup, struct ra__arena *arena,
+                                struct ra__cpu_plan *plan)
+{
+    enum { ENOUGH = 1 << 20 };
+    const struct ra__shape *s = &setup->forward->caller.shape;
+    if (setup->forward->work.q != RA__DEVICE_Q || setup->forward->next.q != RA__NEXT_Q)
+        return RA_OK;
+    const size_t row = (size_t)s->q_heads * (size_t)ra__max(s->dim, s->value_dim) * sizeof(float);
+    plan->rows_bytes = row > ENOUGH ? row : ENOUGH;
+    return ra__arena_array(arena, (int64_t)plan->rows_bytes, 1, (void **)&plan->rows);
 }
 
 static ra_status prepare(const struct ra__setup *setup, struct ra__arena *arena,
@@ -177,6 +192,7 @@ static ra_status prepare(const struct ra__setup *setup, struct ra__arena *arena,
     RA__TRY(ra__arena_buffer(arena, RA__FOR_WORKSPACE,
                              plan->workspace_bytes * (size_t)setup->threads, &workspace));
     plan->workspace = workspace;
+    RA__TRY(prepare_copies(setup, arena, plan));
     RA__TRY(prepare_forward(setup, arena, plan));
     return setup->backward ? prepare_backward(setup, arena, plan) : RA_OK;
 }

@@ -57,4 +57,4 @@ refused "not a regular file" run --tokens 8 --out "$work"
 refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
 refused "--v: shape" run --q q.npy --k q.npy --v v.npy
 refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
-refused ".safetensors files are not in this version" run --q m.safetensors:q --k k.npy --v v.npy
+refused "cannot open m.safetensors" run --q m.safetensors:q --k k.npy --v v.npy

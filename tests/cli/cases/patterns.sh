@@ -23,6 +23,5 @@ refused "--out would overwrite bits.npy, the file of --pattern" run --tokens 61 
     --pattern "blocks:16;bitmap=bits.npy;causal" --out ./bits.npy
 refused "--mask would overwrite ./bits.npy, the file of --pattern" plan --tokens 61 --heads 2 \
     --pattern "blocks:16;bitmap=bits.npy" --mask ./bits.npy
-refused "--out: o.safetensors: .safetensors files are not in this version" run --tokens 4 --out o.safetensors
 refused "verify: problem 1 is empty" verify ''
 refused "--list prints lines; leave out --json" verify --list --json

@@ -1,0 +1,535 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* streaming.c - the tensors of a run that streams. */
+#include "streaming.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "harness/base/half.h"
+#include "harness/base/interrupt.h"
+#include "harness/files/outfile.h"
+#include "harness/files/safetensors.h"
+#include "journal.h"
+
+/* Results, and the two partial sums of dQ. */
+enum { PARTIAL = TENSOR_COUNT, CHANNELS = TENSOR_COUNT + 2 };
+
+/* One tensor. */
+struct channel {
+    struct streaming *owner;
+    enum tensor tensor;
+    int64_t width, length; /* values of a position; positions */
+    ra_dtype dtype;        /* of the library */
+    struct npy_file *input;
+    /* A result in a file, in the dtype `stored`, from `offset` on. */
+    int descriptor; /* -1: none */
+    ra_dtype stored;
+    off_t offset;
+    struct outfile file; /* its name; a temporary file has none */
+    bool named;          /* the user gave it */
+    /* A result of which some rows are kept: [position of the sample][batch][width]. */
+    int64_t *kept; /* indices */
+    int kept_count;
+    char *rows;
+};
+
+struct streaming {
+    struct streaming_setup setup;
+    const struct trial *trial;
+    struct channel channels[CHANNELS];
+    struct journal journal;
+    bool journaled, sampled, complete;
+    ra_stream callbacks;
+    float *row; /* one row of a head, as f32 */
+    char *work; /* values on their way from one dtype to another */
+    size_t work_values;
+    char why[512];
+};
+
+/* ---- Values in files ------------------------------------------------------------------------- */
+
+static ra_status fail(struct streaming *s, const struct channel *c, const char *what)
+{
+    snprintf(s->why, sizeof s->why, "%s: %s: %s%s", tensor_name(c->tensor),
+             c->file.path ? c->file.path : "temporary file", what,
+             s->journaled ? "; what is done is kept, and --resume continues" : "");
+    return ra_transport_error(RA_ERR_SYSTEM, s->why);
+}
+
+static bool move_bytes(const struct channel *c, bool write, void *data, size_t bytes, off_t at)
+{
+    for (size_t done = 0; done < bytes;) {
+        ssize_t moved = write ? pwrite(c->descriptor, (char *)data + done, bytes - done,
+                                       at + (off_t)done)
+                              : pread(c->descriptor, (char *)data + done, bytes - done,
+                                      at + (off_t)done);
+        if (moved < 0 && errno == EINTR) continue;
+        if (moved == 0) errno = EIO;
+        if (moved <= 0) return false;
+        done += (size_t)moved;
+    }
+    return true;
+}
+
+static off_t place_of(const struct channel *c, int64_t batch, int64_t position)
+{
+    return c->offset +
+           (off_t)((batch * c->length + position) * c->width) * (off_t)half_bytes(c->stored);
+}
+
+/* Adjacent positions of a file, some values at a time where dtypes differ. */
+static bool move_positions(struct streaming *s, const struct channel *c, bool write, char *data,
+                           int64_t count, off_t at)
+{
+    const size_t ours = half_bytes(c->dtype), theirs = half_bytes(c->stored);
+    size_t values = (size_t)(count * c->width);
+    if (c->dtype == c->stored) return move_bytes(c, write, data, values * ours, at);
+    float *wide = (float *)(void *)s->work; /* one of the two is f32 */
+    for (size_t some; values > 0;
+         values -= some, data += some * ours, at += (off_t)(some * theirs)) {
+        some = values < s->work_values ? values : s->work_values;
+        if (write) half_to_float(c->dtype, data, (int64_t)some, wide);
+        if (!move_bytes(c, write, wide, some * theirs, at)) return false;
+        if (!write) half_from_float(c->dtype, wide, (int64_t)some, data);
+    }
+    return true;
+}
+
+/* How many positions from an index on are adjacent in original order too. */
+static int64_t adjacent(const struct streaming *s, int64_t first, int64_t count)
+{
+    const int64_t *origin = s->setup.origin;
+    int64_t some = 1;
+    if (!origin) return count;
+    while (some < count && origin[first + some] == origin[first] + some) some++;
+    return some;
+}
+
+static int64_t origin_of(const struct streaming *s, int64_t index)
+{
+    return s->setup.origin ? s->setup.origin[index] : index;
+}
+
+/* ---- Callbacks ------------------------------------------------------------------------------- */
+
+static void generate(struct streaming *s, const struct channel *c, int64_t batch, int64_t index,
+                     char *to)
+{
+    const int64_t heads = tensor_heads(s->trial, c->tensor), dim = tensor_dim(s->trial, c->tensor);
+    for (int64_t h = 0; h < heads; h++, to += (size_t)dim * half_bytes(c->dtype)) {
+        data_row(s->trial, c->tensor, batch, origin_of(s, index), h, s->row);
+        half_from_float(c->dtype, s->row, dim, to);
+    }
+}
+
+static ra_status read_input(void *context, int64_t batch, int64_t first, int64_t count, void *to)
+{
+    struct channel *c = context;
+    struct streaming *s = c->owner;
+    const size_t position = (size_t)c->width * half_bytes(c->dtype);
+    char *at = to;
+    for (int64_t some; count > 0; first += some, count -= some, at += (size_t)some * position) {
+        some = c->input ? adjacent(s, first, count) : 1;
+        if (!c->input) {
+            generate(s, c, batch, first, at);
+            continue;
+        }
+        const int64_t value = (batch * c->length + origin_of(s, first)) * c->width;
+        const char *why = npy_read_at(c->input, value, some * c->width, c->dtype, at);
+        if (!why) continue;
+        snprintf(s->why, sizeof s->why, "%s%s", why,
+                 s->journaled ? "; what is done is kept, and --resume continues" : "");
+        return ra_transport_error(RA_ERR_SYSTEM, s->why);
+    }
+    return RA_OK;
+}
+
+static ra_status read_result(void *context, int64_t batch, int64_t first, int64_t count, void *to)
+{
+    struct channel *c = context;
+    struct streaming *s = c->owner;
+    char *at = to;
+    for (int64_t some; count > 0; first += some, count -= some) {
+        some = adjacent(s, first, count);
+        if (!move_positions(s, c, false, at, some, place_of(c, batch, origin_of(s, first))))
+            return fail(s, c, strerror(errno));
+        at += (size_t)(some * c->width) * half_bytes(c->dtype);
+    }
+    return RA_OK;
+}
+
+static void keep_rows(const struct channel *c, int64_t batch, int64_t first, int64_t count,
+                      const char *from)
+{
+    const size_t bytes = (size_t)c->width * half_bytes(c->dtype);
+    for (int i = 0; i < c->kept_count; i++) {
+        const int64_t row = c->kept[i] - first;
+        if (row >= 0 && row < count)
+            memcpy(c->rows + (size_t)(i * c->owner->trial->batch + batch) * bytes,
+                   from + (size_t)row * bytes, bytes);
+    }
+}
+
+static ra_status write_result(void *context, int64_t batch, int64_t first, int64_t count,
+                              const void *from)
+{
+    struct channel *c = context;
+    struct streaming *s = c->owner;
+    const char *at = from;
+    if (c->descriptor < 0) {
+        keep_rows(c, batch, first, count, from);
+        return RA_OK;
+    }
+    for (int64_t some; count > 0; first += some, count -= some) {
+        some = adjacent(s, first, count);
+        if (!move_positions(s, c, true, (char *)at, some, place_of(c, batch, origin_of(s, first))))
+            return fail(s, c, strerror(errno));
+        at += (size_t)(some * c->width) * half_bytes(c->dtype);
+    }
+    return RA_OK;
+}
+
+static int was_finished(void *context, int backward, int64_t unit)
+{
+    const struct streaming *s = context;
+    return s->journaled && s->journal.done[backward][unit];
+}
+
+/* Results first, then the journal that speaks of them. */
+static ra_status unit_done(void *context, int backward, int64_t unit)
+{
+    struct streaming *s = context;
+    for (int i = 0; s->setup.inputs && i <= TENSOR_DLSE; i++) {
+        const char *why = s->setup.inputs[i] ? npy_changed(s->setup.inputs[i]) : NULL;
+        if (why) return ra_transport_error(RA_ERR_SYSTEM, why);
+    }
+    if (!s->journaled) return RA_OK;
+    for (int i = TENSOR_OUT; i < CHANNELS; i++) {
+        const struct channel *c = &s->channels[i];
+        const bool forward = i == TENSOR_OUT || i == TENSOR_LSE;
+        if (c->descriptor >= 0 && forward == !backward && fdatasync(c->descriptor))
+            return fail(s, c, strerror(errno));
+    }
+    const char *why = journal_add(&s->journal, backward, unit);
+    if (!why) return RA_OK;
+    snprintf(s->why, sizeof s->why, "%s: %s", s->journal.path, why);
+    return ra_transport_error(RA_ERR_SYSTEM, s->why);
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static void describe(struct streaming *s, int index)
+{
+    const struct trial *t = s->trial;
+    struct channel *c = &s->channels[index];
+    c->owner = s;
+    c->tensor = index < PARTIAL ? (enum tensor)index : TENSOR_DQ;
+    c->width = tensor_heads(t, c->tensor) * tensor_dim(t, c->tensor);
+    c->length = tensor_length(t, c->tensor);
+    c->dtype = index < PARTIAL ? tensor_dtype(t, c->tensor) : RA_F32;
+    c->stored = c->dtype;
+    c->descriptor = -1;
+    if (s->setup.inputs && index <= TENSOR_DLSE) c->input = s->setup.inputs[index];
+}
+
+static struct npy_output output_of(const struct streaming *s, const struct channel *c)
+{
+    const struct trial *t = s->trial;
+    return (struct npy_output){ .dtype = c->dtype,
+                                .axes = c->tensor == TENSOR_LSE ? 3 : 4,
+                                .shape = { t->batch, c->length, tensor_heads(t, c->tensor),
+                                           tensor_dim(t, c->tensor) } };
+}
+
+static off_t bytes_of(const struct streaming *s, const struct channel *c)
+{
+    return c->offset +
+           (off_t)(s->trial->batch * c->length * c->width) * (off_t)half_bytes(c->stored);
+}
+
+/* PATH without the name of a tensor, and with something after it; to be freed. */
+static char *path_with(const char *path, const char *after)
+{
+    char *alone = safetensors_path(path);
+    size_t room = alone ? strlen(alone) + strlen(after) + 1 : 0;
+    char *whole = alone ? malloc(room) : NULL;
+    if (whole) snprintf(whole, room, "%s%s", alone, after);
+    free(alone);
+    return whole;
+}
+
+/* The header of a result file, and so where its values start. */
+static int make_header(struct streaming *s, struct channel *c, const char *path, char **header)
+{
+    const struct npy_output output = output_of(s, c);
+    size_t bytes = 0;
+    const bool npy = !safetensors_is(path);
+    c->stored = npy ? RA_F32 : c->dtype;
+    *header = npy ? npy_header(&output, &bytes) : safetensors_header(path, &output, &bytes);
+    c->offset = (off_t)bytes;
+    return *header ? EXIT_PASS : fault("out of memory");
+}
+
+/* Opens the file of a channel: a new one of full length, or that of the run that is resumed. */
+static int open_file(struct streaming *s, struct channel *c, const char *header, bool resumed)
+{
+    struct stat info;
+    const char *name = c->file.temporary;
+    c->descriptor = open(name, O_RDWR | O_CLOEXEC | (resumed ? 0 : O_CREAT | O_TRUNC), 0666);
+    if (c->descriptor < 0)
+        return resumed ? refuse("%s: %s; remove %s to start from the beginning", name,
+                                strerror(errno), s->journal.path)
+                       : fault("%s: cannot be made: %s", name, strerror(errno));
+    if (resumed) {
+        if (!fstat(c->descriptor, &info) && info.st_size == bytes_of(s, c)) return EXIT_PASS;
+        return refuse("%s was changed; remove %s to start from the beginning", name,
+                      s->journal.path);
+    }
+    if ((c->offset && !move_bytes(c, true, (char *)header, (size_t)c->offset, 0)) ||
+        ftruncate(c->descriptor, bytes_of(s, c)) || fsync(c->descriptor))
+        return fault("%s: writing failed: %s", name, strerror(errno));
+    return EXIT_PASS;
+}
+
+/* A result that the user named, or that a resumed run needs beside them. */
+static int open_named(struct streaming *s, struct channel *c, const char *path, bool resumed)
+{
+    char *header = NULL;
+    char *alone = path_with(path, "");
+    int status = alone ? EXIT_PASS : fault("out of memory");
+    if (!status && c->named) status = make_header(s, c, path, &header);
+    if (!status && !s->setup.files->resume) status = outfile_name(&c->file, alone, (long)getpid());
+    else if (!status) {
+        c->file = (struct outfile){ .path = alone, .temporary = path_with(alone, ".part") };
+        if (!c->file.temporary) status = fault("out of memory");
+    }
+    c->file.path = alone; /* ours from here on */
+    if (!status) status = open_file(s, c, header, resumed);
+    free(header);
+    return status;
+}
+
+/* A result that nobody named but that is read again. It vanishes with the process. */
+static int open_scratch(struct channel *c)
+{
+    FILE *stream = tmpfile();
+    if (stream) c->descriptor = dup(fileno(stream));
+    if (stream) fclose(stream);
+    if (c->descriptor >= 0) return EXIT_PASS;
+    return fault("no temporary file for %s: %s", tensor_name(c->tensor), strerror(errno));
+}
+
+/* A result that only the oracle looks at: the rows of its sample. */
+static int open_sample(struct streaming *s, struct channel *c)
+{
+    const int count = data_sample_count(c->tensor);
+    c->kept = calloc((size_t)count, sizeof *c->kept);
+    c->rows = calloc((size_t)(count * s->trial->batch * c->width), half_bytes(c->dtype));
+    if (!c->kept || !c->rows) return fault("out of memory: %d rows", count);
+    for (int i = 0; i < count; i++) {
+        const int64_t position = data_sample(i, count, c->length);
+        c->kept[i] = s->setup.indices ? s->setup.indices[position] : position;
+    }
+    c->kept_count = count;
+    return EXIT_PASS;
+}
+
+static int open_result(struct streaming *s, int index, bool resumed)
+{
+    enum { SMALL = 64 << 20 };
+    static const char *const endings[CHANNELS] = {
+        [TENSOR_LSE] = ".lse", [TENSOR_DQ] = ".dq",  [TENSOR_DK] = ".dk",
+        [TENSOR_DV] = ".dv",   [PARTIAL] = ".sums0", [PARTIAL + 1] = ".sums1"
+    };
+    struct channel *c = &s->channels[index];
+    const struct stream_files *files = s->setup.files;
+    const char *path = index < PARTIAL ? files->paths[index] : NULL;
+    const bool backward = s->trial->backward;
+    const bool read_again = index >= PARTIAL || (backward && c->tensor <= TENSOR_LSE);
+    if (!backward && (index >= PARTIAL || tensor_is_backward(c->tensor))) return EXIT_PASS;
+    c->named = path != NULL;
+    if (path) return open_named(s, c, path, resumed);
+    if (files->resume) {
+        char *beside = path_with(files->paths[TENSOR_OUT], endings[index]);
+        int status = beside ? open_named(s, c, beside, resumed) : fault("out of memory");
+        free(beside);
+        return status;
+    }
+    if (read_again || bytes_of(s, c) <= SMALL) return open_scratch(c);
+    s->sampled = true;
+    return open_sample(s, c);
+}
+
+/* What a journal is bound to: version, problem, plan, and files by size and time. */
+static char *header_of(const struct streaming *s)
+{
+    char *text = NULL, *problem = trial_format(s->trial);
+    size_t size = 0;
+    FILE *stream = open_memstream(&text, &size);
+    if (!stream) return NULL;
+    fprintf(stream, "ringattn journal 1\nversion %s\nproblem %s\nstrategy %s\nkernel %s\n",
+            ra_version(), problem ? problem : "", ra_plan_strategy(s->setup.plan),
+            ra_plan_kernel(s->setup.plan));
+    for (int i = 0; i <= TENSOR_DLSE && s->setup.inputs; i++)
+        if (s->setup.inputs[i]) fprintf(stream, "input %s\n", npy_identity(s->setup.inputs[i]));
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
+        if (s->setup.files->paths[i])
+            fprintf(stream, "output %s %s\n", tensor_name(i), s->setup.files->paths[i]);
+    free(problem);
+    return fclose(stream) ? NULL : text;
+}
+
+static int open_results(struct streaming *s)
+{
+    const int64_t units[2] = { ra_plan_units(s->setup.plan, 0), ra_plan_units(s->setup.plan, 1) };
+    const bool resume = s->setup.files->resume;
+    bool resumed = false;
+    char *header = resume ? header_of(s) : NULL;
+    char *path = resume ? path_with(s->setup.files->paths[TENSOR_OUT], ".journal") : NULL;
+    int status = resume && !(header && path) ? fault("out of memory") : EXIT_PASS;
+    if (!status && resume) status = journal_open(&s->journal, path, header, units, &resumed);
+    for (int i = TENSOR_OUT; i < CHANNELS && !status; i++) status = open_result(s, i, resumed);
+    if (!status && resume && !resumed) status = journal_create(&s->journal, header);
+    s->journaled = !status && resume;
+    free(header);
+    free(path);
+    return status;
+}
+
+static ra_rows rows_of(struct streaming *s, int channel)
+{
+    struct channel *c = &s->channels[channel];
+    if (channel <= TENSOR_DLSE) {
+        const bool missing = channel == TENSOR_DLSE && s->setup.inputs && !c->input;
+        return missing ? (ra_rows){ NULL, NULL, NULL } : (ra_rows){ read_input, NULL, c };
+    }
+    return (ra_rows){ read_result, write_result, c };
+}
+
+static void set_callbacks(struct streaming *s)
+{
+    ra_stream *all = &s->callbacks;
+    *all = ra_stream_default();
+    const struct {
+        ra_rows *rows;
+        int channel;
+    } each[] = { { &all->q, TENSOR_Q },
+                 { &all->k, TENSOR_K },
+                 { &all->v, TENSOR_V },
+                 { &all->out, TENSOR_OUT },
+                 { &all->lse, TENSOR_LSE },
+                 { &all->dout, TENSOR_DOUT },
+                 { &all->dlse, TENSOR_DLSE },
+                 { &all->dq, TENSOR_DQ },
+                 { &all->dk, TENSOR_DK },
+                 { &all->dv, TENSOR_DV },
+                 { &all->partial_dq[0], PARTIAL },
+                 { &all->partial_dq[1], PARTIAL + 1 } };
+    for (int i = 0; i < COUNT(each); i++) *each[i].rows = rows_of(s, each[i].channel);
+    all->finished = was_finished;
+    all->done = unit_done;
+    all->context = s;
+}
+
+int streaming_open(struct streaming **out, const struct streaming_setup *setup)
+{
+    enum { WORK_VALUES = 1 << 16 };
+    const struct trial *t = setup->trial;
+    struct streaming *s = calloc(1, sizeof *s);
+    *out = s;
+    if (!s) return fault("out of memory");
+    s->setup = *setup;
+    s->trial = t;
+    for (int i = 0; i < CHANNELS; i++) describe(s, i);
+    s->work_values = WORK_VALUES;
+    s->work = malloc(WORK_VALUES * sizeof(float));
+    s->row = malloc((size_t)(t->dim > t->value_dim ? t->dim : t->value_dim) * sizeof *s->row);
+    if (!s->work || !s->row) return fault("out of memory");
+    set_callbacks(s);
+    return open_results(s);
+}
+
+/* ---- Afterwards ------------------------------------------------------------------------------ */
+
+const ra_stream *streaming_callbacks(const struct streaming *s) { return &s->callbacks; }
+bool streaming_is_sampled(const struct streaming *s) { return s->sampled; }
+int64_t streaming_resumed(const struct streaming *s) { return s->journal.found; }
+
+void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch, int64_t position,
+                    int64_t head, float *to)
+{
+    const struct channel *c = &s->channels[tensor];
+    const int64_t dim = tensor_dim(s->trial, tensor);
+    char raw[4096]; /* a row has at most 576 numbers */
+    const size_t bytes = (size_t)dim * half_bytes(c->descriptor >= 0 ? c->stored : c->dtype);
+    to[0] = NAN;
+    if (bytes > sizeof raw) return;
+    if (c->descriptor >= 0) {
+        const off_t at = place_of(c, batch, position) +
+                         (off_t)(head * dim) * (off_t)half_bytes(c->stored);
+        if (move_bytes(c, false, raw, bytes, at)) half_to_float(c->stored, raw, dim, to);
+        return;
+    }
+    const int64_t index = s->setup.indices ? s->setup.indices[position] : position;
+    for (int i = 0; i < c->kept_count; i++)
+        if (c->kept[i] == index) {
+            const size_t row = (size_t)((i * s->trial->batch + batch) * c->width + head * dim);
+            half_to_float(c->dtype, c->rows + row * half_bytes(c->dtype), dim, to);
+        }
+}
+
+static int commit_all(struct streaming *s)
+{
+    int status = EXIT_PASS;
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT && !status; i++) {
+        struct channel *c = &s->channels[i];
+        if (!c->named) continue;
+        if (fsync(c->descriptor)) status = fault("%s: %s", c->file.path, strerror(errno));
+        if (!status) status = outfile_commit(&c->file);
+    }
+    return status;
+}
+
+/* All files are complete before the first gets its name. */
+int streaming_commit(struct streaming *s)
+{
+    interrupt_hold();
+    int status = commit_all(s);
+    s->complete = !status;
+    if (s->complete) journal_remove(&s->journal);
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT && status && !s->journaled; i++)
+        if (s->channels[i].file.placed) outfile_undo(&s->channels[i].file);
+    interrupt_resume();
+    return status;
+}
+
+/* Files without a name are removed, unless a later run is to continue with them. */
+static void close_channel(struct streaming *s, struct channel *c)
+{
+    char *path = (char *)c->file.path;
+    const bool keeps = s->journaled && !s->complete;
+    if (c->descriptor >= 0) close(c->descriptor);
+    if (keeps) {
+        free(c->file.temporary);
+        free(c->file.old);
+    } else if (path) outfile_discard(&c->file);
+    free(path);
+    free(c->kept);
+    free(c->rows);
+}
+
+void streaming_close(struct streaming *s)
+{
+    if (!s) return;
+    for (int i = 0; i < CHANNELS; i++) close_channel(s, &s->channels[i]);
+    journal_close(&s->journal);
+    free(s->row);
+    free(s->work);
+    free(s);
+}
