@@ -16,7 +16,7 @@ for target in "$here"/targets/*.c; do
     mkdir -p "$found"
     rm -f "$found".*-*
     # A sentence for each input that is refused would fill the disk: both outputs of a target are shut.
-    if "$program" "$limit" -timeout=10 -rss_limit_mb=2048 -max_len=4096 -close_fd_mask=3 \
+    if "$program" "$limit" -timeout=60 -rss_limit_mb=2048 -max_len=4096 -close_fd_mask=3 \
         -dict="$here/words.dict" -artifact_prefix="$found." "$found" "$here/corpus/$name" >"$found.log" 2>&1; then
         echo "$name: $(sed -n 's/^Done \([0-9]*\) runs in \([0-9]*\) second.*/\1 inputs in \2 s/p' "$found.log"), nothing found"
         continue
