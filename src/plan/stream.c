@@ -52,10 +52,11 @@ static struct ra__range keys_of(const struct stream *s, int64_t index)
     return block_of(s, index, s->b->input->shape.k_len);
 }
 
-static struct ra__window window_of(const struct stream *s, int64_t q, int turn)
+/* The two windows alternate with `count`. */
+static struct ra__window window_of(const struct stream *s, int64_t q, int count)
 {
     const struct ra__range at = block_of(s, q, s->b->input->shape.q_len);
-    return (struct ra__window){ turn % 2 ? RA__WINDOW_B : RA__WINDOW_A, at.lo, at.hi - at.lo };
+    return (struct ra__window){ count % 2 ? RA__WINDOW_B : RA__WINDOW_A, at.lo, at.hi - at.lo };
 }
 
 static void extend(struct ra__range *range, ra_run keys)
@@ -127,7 +128,7 @@ static ra_status put_queries(struct stream *s, struct ra__step *step, enum ra__b
                                              .width = width });
 }
 
-/* The same for keys; `number` is where they start in each head of the buffer. */
+/* The same for keys; inside.number says where they start in each head of the buffer. */
 static ra_status put_keys(struct stream *s, struct ra__step *step, enum ra__buffer tensor,
                           struct ra__end inside, struct ra__range positions, int width)
 {
@@ -545,14 +546,14 @@ static double bytes_per_position(const struct ra__plan_input *input)
 }
 
 /* Blocks begin where the pattern begins again, so that few rows span blocks; and at multiples of
- * what kernels take at a time. */
+ * the key block of kernels. */
 static int64_t granule_of(const struct ra__plan_input *input, int64_t most)
 {
-    enum { PANEL = 256 };
+    enum { KEY_BLOCK = 256 };
     const struct ra__pattern_kind *kind = input->pattern->kind;
     const int64_t period = ra__max(kind->period ? kind->period(input->pattern) : 0, 1);
-    const int64_t both = ra__common_multiple(period, PANEL);
-    return both <= most ? both : PANEL <= most ? PANEL : 1;
+    const int64_t both = ra__common_multiple(period, KEY_BLOCK);
+    return both <= most ? both : KEY_BLOCK <= most ? KEY_BLOCK : 1;
 }
 
 static void set_block(struct ra__plan_input *input, int64_t most)
