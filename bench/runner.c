@@ -25,6 +25,7 @@ struct runner {
     struct results results;
     char self[4096];
     double done, todo; /* seconds, roughly, over all suites */
+    int planned;       /* configurations of all suites */
     int failed;        /* configurations whose result was wrong, too fast, or missing */
     const char *shown; /* the section whose title was printed last */
 };
@@ -256,6 +257,7 @@ static int list_suite(const struct runner *runner, const struct suite *suite,
     list->count = kept;
     if (!list->lost) return EXIT_PASS;
     free(list->at);
+    list->at = NULL;
     return fault("bench %s: a configuration does not fit, or out of memory", suite->name);
 }
 
@@ -263,6 +265,7 @@ static void add_guess(struct runner *runner, const struct suite *suite)
 {
     struct configurations list;
     if (list_suite(runner, suite, &list)) return;
+    runner->planned += list.count;
     for (int i = 0; i < list.count; i++) runner->todo += guess_seconds(runner, suite, &list.at[i]);
     free(list.at);
 }
@@ -292,7 +295,10 @@ static int run_suite(struct runner *runner, const struct suite *suite)
 {
     struct configurations list;
     int status = list_suite(runner, suite, &list);
-    if (status) return status;
+    if (status || !list.count) { /* --match may leave nothing of a suite */
+        free(list.at);
+        return status;
+    }
     runner->suite = suite;
     runner->shown = NULL;
     status = results_open(&runner->results, runner->options->out, suite->name,
@@ -320,6 +326,8 @@ static int prepare(struct runner *runner, const struct suite *only)
         add_guess(runner, suite_at(i));
         if (runner->options->out) status = results_check(runner->options->out, suite_at(i)->name);
     }
+    if (!status && !runner->planned && runner->options->match)
+        return refuse("bench: no configuration contains \"%s\" (--match)", runner->options->match);
     return status;
 }
 

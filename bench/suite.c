@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "harness/run/forecast.h"
+
 #define SUITE(name) extern const struct suite suite_##name;
 #include "suite.list"
 #undef SUITE
@@ -26,6 +28,15 @@ const struct suite *suite_find(const char *name)
     for (int i = 0; i < COUNT(suites); i++)
         if (!strcmp(suites[i]->name, name)) return suites[i];
     return NULL;
+}
+
+bool suite_serves(const char *problem)
+{
+    struct trial trial;
+    bool serves = false;
+    if (!trial_parse(&trial, problem)) forecast_serves(&trial, &serves);
+    trial_clear(&trial);
+    return serves;
 }
 
 static bool put(char *to, size_t bytes, const char *from)

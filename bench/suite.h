@@ -36,6 +36,9 @@ struct suite {
 const struct suite *suite_at(int index);
 const struct suite *suite_find(const char *name); /* NULL if there is none */
 
+/* For list(): does the library take this problem here? */
+bool suite_serves(const char *problem);
+
 /* For list(): adds a configuration unless it is there already. */
 void suite_add(struct configurations *list, const char *section, const char *name,
                const char *options, const char *problem, ...) __attribute__((format(printf, 5, 6)));

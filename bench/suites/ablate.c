@@ -2,7 +2,6 @@
 /* ablate.c - the suite `ablate`: what each optimisation of the reports is worth here. A section is
  * an optimisation; its first line is what the others are compared with. */
 #include "figures.h"
-#include "harness/run/forecast.h"
 #include "suite.h"
 
 #define DILATED "dilated:2048/1,4096/2,8192/4"
@@ -47,15 +46,6 @@ static void add_dtypes(struct configurations *list)
                   list->quick ? 1024 : 8192, dtypes[i]);
 }
 
-static bool serves(const char *problem)
-{
-    struct trial trial;
-    bool serves = false;
-    if (!trial_parse(&trial, problem)) forecast_serves(&trial, &serves);
-    trial_clear(&trial);
-    return serves;
-}
-
 static void add_kernels(struct configurations *list)
 {
     static const char *const dtypes[] = { "f32", "bf16" };
@@ -66,7 +56,8 @@ static void add_kernels(struct configurations *list)
             snprintf(name, sizeof name, "%s, %s", part.name, dtypes[d]);
             snprintf(problem, sizeof problem, "full n=%d h=8 d=64 %s kernel=%s",
                      list->quick ? 256 : 1024, dtypes[d], part.name);
-            if (part.usable && serves(problem)) suite_add(list, "kernel", name, "", "%s", problem);
+            if (part.usable && suite_serves(problem))
+                suite_add(list, "kernel", name, "", "%s", problem);
         }
 }
 

@@ -7,7 +7,6 @@
 #include "case.h"
 #include "ceilings/ceiling.h"
 #include "harness/base/machine.h"
-#include "harness/run/forecast.h"
 #include "suite.h"
 
 enum { TOKENS = 4096, QUICK_TOKENS = 512, SLOW = 16 /* the plain kernel gets this part */ };
@@ -18,23 +17,14 @@ static const int dims[] = { 64, 128 };
 static const char *const patterns[] = { "full", "causal" };
 enum { DECODE_DTYPES = 2 /* the first of them */ };
 
-static bool serves(const char *problem)
-{
-    struct trial trial;
-    bool serves = false;
-    if (!trial_parse(&trial, problem)) forecast_serves(&trial, &serves);
-    trial_clear(&trial);
-    return serves;
-}
-
 /* With gradients, or perhaps without. */
 static void add(struct configurations *list, const char *name, const char *problem)
 {
     char backward[160];
     snprintf(backward, sizeof backward, "%s backward", problem);
-    if (!strstr(problem, " nk=") && serves(backward))
+    if (!strstr(problem, " nk=") && suite_serves(backward))
         suite_add(list, "kernels", name, "", "%s", backward);
-    else if (serves(problem)) suite_add(list, "kernels", name, "", "%s", problem);
+    else if (suite_serves(problem)) suite_add(list, "kernels", name, "", "%s", problem);
 }
 
 static long long tokens_of(const struct configurations *list, const char *kernel)

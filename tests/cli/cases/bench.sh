@@ -5,6 +5,7 @@ inputs
 
 refused "bench: there is no suite \"frobnicate\"; there are compare, memory, scaling, extreme, ablate, kernels, all, case and diff" bench frobnicate
 refused "bench: its suite is missing" bench --quick
+refused "bench: no configuration contains \"zzz\" (--match)" bench memory --quick --match zzz --out d
 refused "one suite at a time" bench kernels memory
 refused "bench takes no --pattern" bench kernels --pattern causal
 refused "--out: q.npy is not a folder" bench kernels --quick --out q.npy
