@@ -45,11 +45,13 @@ static ra_status wants_pinning(int threads, bool *pin)
 }
 
 /* The device of a rank, one of several that share the cores. */
-static ra_status open_device(const struct ra__place *place, int threads, struct ra__rank *rank)
+static ra_status open_device(const struct ra__place *place, int number, int threads,
+                             struct ra__rank *rank)
 {
     bool pin, fits = (int64_t)place->sharers * threads <= ra__cores();
     RA__TRY(wants_pinning(fits ? place->sharers * threads : 0, &pin));
-    const struct ra__device_options options = { .threads = threads,
+    const struct ra__device_options options = { .number = number,
+                                                .threads = threads,
                                                 .spin = fits,
                                                 .pin = pin && fits,
                                                 .first_core = place->turn * threads,
@@ -99,7 +101,7 @@ void ra__log(const ra_group *group, ra_log_level level, const char *format, ...)
 static ra_status create(const struct ra__rank *rank, const struct ra__place *place,
                         const ra_group_options *options, ra_group **out)
 {
-    int threads = options->threads;
+    int threads = options->threads, number = 0;
     ra_group *group = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *group);
     if (!group) {
         rank->transport->close(rank->link);
@@ -109,9 +111,9 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;
-    ra_status status = ra__backend_find(options->device, &group->rank.backend);
+    ra_status status = ra__backend_find(options->device, &group->rank.backend, &number);
     if (status == RA_OK && !threads) status = default_threads(place->sharers, &threads);
-    if (status == RA_OK) status = open_device(place, threads, &group->rank);
+    if (status == RA_OK) status = open_device(place, number, threads, &group->rank);
     if (status == RA_OK) status = make_buffers(&group->rank, options->pool_threshold);
     if (status != RA_OK) {
         ra_group_destroy(group);

@@ -20,24 +20,26 @@ static ra_part plain(const char *name, const char *summary, bool chosen)
     return part;
 }
 
-/* The kernels of the first backend, then those of the next. */
-static bool kernel_facts(int index, struct ra__kernel_facts *facts)
+/* The kernels of the first backend, then those of the next; NULL after the last. */
+static const struct ra__backend *kernel_facts(int index, struct ra__kernel_facts *facts)
 {
     const struct ra__backend *backend;
     for (int b = 0; (backend = ra__backend_at(b)); b++) {
         int count = 0;
         while (backend->kernel_at && backend->kernel_at(count, facts))
-            if (count++ == index) return true;
+            if (count++ == index) return backend;
         index -= count;
     }
-    return false;
+    return NULL;
 }
 
 static bool kernel_at(int index, ra_part *part)
 {
     struct ra__kernel_facts facts;
-    if (!kernel_facts(index, &facts)) return false;
+    const struct ra__backend *backend = kernel_facts(index, &facts);
+    if (!backend) return false;
     *part = plain(facts.name, facts.summary, facts.chosen);
+    part->device = backend->name;
     part->usable = facts.usable;
     part->dtypes = facts.dtypes;
     part->why = facts.why;
@@ -90,9 +92,12 @@ static bool strategy_at(int index, ra_part *part)
 
 static bool device_at(int index, ra_part *part)
 {
-    const struct ra__backend *row = ra__backend_at(index);
-    if (row) *part = plain(row->name, row->summary, index == 0);
-    return row != NULL;
+    struct ra__backend_part row;
+    if (!ra__backend_part(index, &row)) return false;
+    *part = plain(row.name, row.summary, index == 0);
+    part->usable = row.backend != NULL;
+    if (row.why) part->why = row.why;
+    return true;
 }
 
 static const struct {

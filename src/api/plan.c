@@ -183,7 +183,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
 {
     const char *usual = options->transport ? options->transport : "local";
     const char *transport = plan->group ? plan->group->rank.transport->name : usual;
-    struct ra__target target = { plan->backend, plan->kernel, 1 };
+    struct ra__target target = { plan->backend, plan->kernel, 1, &plan->terms };
     struct ra__choice choice = { .machine = &plan->machine,
                                  .figures = plan->figures,
                                  .bias = options->bias != 0,
@@ -205,7 +205,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
 static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_plan_options *options,
                        int threads, size_t *own)
 {
-    const struct ra__target target = { plan->backend, plan->kernel, threads };
+    const struct ra__target target = { plan->backend, plan->kernel, threads, &plan->terms };
     for (int eighths = WINDOW_EIGHTHS;; eighths -= 2) {
         RA__TRY(ra__plan_build(input, &plan->account, &plan->programs));
         *own = plan->account.bytes[RA__FOR_BOOKKEEPING];
@@ -225,7 +225,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    RA__TRY(plan->backend->choose(options->kernel, &input.shape, input.backward, &plan->kernel));
+    RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, options->kernel,
+                                  &input.shape, input.backward, &plan->kernel));
     input.loads = input.stages = !plan->backend->host;
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;

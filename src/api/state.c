@@ -61,7 +61,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
-    RA__TRY(ra__backend_at(0)->choose(kernel, s, false, &state->kernel));
+    RA__TRY(ra__backend_at(0)->choose(NULL, kernel, s, false, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, NULL, &state->pattern));
     RA__TRY(ra__pattern_check(state->pattern, s, given.order));
     size_t bytes = sizeof(float);
@@ -170,6 +170,11 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
 ra_status ra_state_use_group(ra_state *state, ra_group *group)
 {
     if (!state) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    if (group && !group->rank.backend->host)
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "state: its memory is the host's, but the group "
+                        "computes on %s",
+                        group->rank.backend->name);
     RA__TRY(ra__enter("state", &state->busy));
     state->group = group;
     state->folder.rank = group ? &group->rank : NULL;

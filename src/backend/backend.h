@@ -30,6 +30,7 @@ struct ra__kernel_facts {
 };
 
 struct ra__device_options {
+    int number;     /* which device, where a machine has several of a kind */
     int threads;    /* of this rank, with the calling one */
     bool spin, pin; /* as in struct ra__workers_options */
     int first_core;
@@ -40,7 +41,9 @@ struct ra__device_options {
 struct ra__setup {
     const struct ra__program *forward, *backward; /* backward may be NULL */
     const struct ra__kernel *kernel;
-    int threads; /* of the device that will run them */
+    const struct ra__problem_terms *terms; /* NULL = none */
+    void *device; /* that will run them; NULL: not known, with a counting arena */
+    int threads;  /* of that device */
 };
 
 /* A step to be issued. */
@@ -64,9 +67,9 @@ struct ra__backend {
     int (*threads)(const void *device);
     void *(*alloc)(void *device, size_t bytes); /* aligned to 64, not cleared; NULL: no memory */
     void (*free)(void *device, void *memory, size_t bytes);
-    /* By name, or (NULL) the fastest one for the problem. */
-    ra_status (*choose)(const char *name, const struct ra__shape *shape, bool backward,
-                        const struct ra__kernel **out);
+    /* By name, or (NULL) the fastest one for the problem. The device may be NULL: not known. */
+    ra_status (*choose)(const void *device, const char *name, const struct ra__shape *shape,
+                        bool backward, const struct ra__kernel **out);
     const char *(*kernel_name)(const struct ra__kernel *kernel);
     /* Its kernels, slowest first; false after the last. NULL: none that are listed. */
     bool (*kernel_at)(int index, struct ra__kernel_facts *out);
@@ -84,10 +87,18 @@ struct ra__backend {
     int64_t (*pairs)(const void *prepared);
 };
 
-/* The entries of backend.list; NULL after the last. */
+/* The entries of backend.list, then those of plug-ins; NULL after the last. */
 const struct ra__backend *ra__backend_at(int index);
 
-/* By name; NULL = the first. */
-ra_status ra__backend_find(const char *name, const struct ra__backend **out);
+/* The same, then the plug-ins that cannot be used here. */
+struct ra__backend_part {
+    const char *name, *summary;
+    const struct ra__backend *backend; /* NULL: cannot be used here */
+    const char *why;                   /* the reason given by the plug-in; NULL for built-in ones */
+};
+bool ra__backend_part(int index, struct ra__backend_part *out); /* false after the last */
+
+/* By name, NULL = the first; "cuda:1" is number 1 of the devices of "cuda". */
+ra_status ra__backend_find(const char *name, const struct ra__backend **out, int *number);
 
 #endif

@@ -48,6 +48,19 @@ ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, si
     return *out ? RA_OK : refuse(arena, bytes);
 }
 
+ra_status ra__arena_kept(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
+                         void **out)
+{
+    *out = NULL;
+    if (arena->counting) {
+        count(arena, purpose, bytes);
+        return RA_OK;
+    }
+    if (bytes == 0) return RA_OK;
+    *out = ra__buffers_take_own(arena->pool, arena->account, purpose, bytes);
+    return *out ? RA_OK : refuse(arena, bytes);
+}
+
 ra_status ra__arena_host(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                          void **out)
 {

@@ -31,6 +31,10 @@ ra_status ra__arena_array(struct ra__arena *arena, int64_t count, size_t bytes, 
 ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                            void **out);
 
+/* The same for what stays there between runs of the plan. */
+ra_status ra__arena_kept(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
+                         void **out);
+
 /* The same in host memory; freed by ra__free(). */
 ra_status ra__arena_host(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                          void **out);

@@ -15,7 +15,7 @@ struct buffer {
     void *memory;
     size_t bytes;
     struct lease *leases; /* NULL: the buffer is idle */
-    bool shared;          /* at least as large as the threshold; others go back when given */
+    bool shared;          /* several plans may hold it; others go back when given */
 };
 
 struct ra__buffers {
@@ -78,7 +78,7 @@ static void *get_memory(struct ra__buffers *buffers, size_t bytes)
     return source->alloc(source->device, bytes);
 }
 
-static struct buffer *add_buffer(struct ra__buffers *buffers, size_t bytes)
+static struct buffer *add_buffer(struct ra__buffers *buffers, size_t bytes, bool shared)
 {
     struct buffer *buffer = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *buffer);
     void *memory = buffer ? get_memory(buffers, bytes) : NULL;
@@ -86,22 +86,20 @@ static struct buffer *add_buffer(struct ra__buffers *buffers, size_t bytes)
         ra__free(buffer);
         return NULL;
     }
-    *buffer = (struct buffer){ .next = buffers->first,
-                               .memory = memory,
-                               .bytes = bytes,
-                               .shared = bytes >= buffers->threshold };
+    *buffer = (struct buffer){
+        .next = buffers->first, .memory = memory, .bytes = bytes, .shared = shared
+    };
     return buffers->first = buffer;
 }
 
-void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
-                       enum ra__purpose purpose, size_t bytes)
+static void *take(struct ra__buffers *buffers, struct ra__account *account,
+                  enum ra__purpose purpose, size_t bytes, bool shared)
 {
     struct lease *lease = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *lease);
     if (!lease) return NULL;
-    const bool shared = bytes >= buffers->threshold;
     struct buffer *buffer = shared ? best_fit(buffers, account, bytes) : NULL;
     bool hit = buffer != NULL;
-    if (!hit) buffer = add_buffer(buffers, bytes);
+    if (!hit) buffer = add_buffer(buffers, bytes, shared);
     if (!buffer) {
         ra__free(lease);
         return NULL;
@@ -111,6 +109,18 @@ void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
     buffer->leases = lease;
     account->bytes[purpose] += bytes;
     return buffer->memory;
+}
+
+void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
+                       enum ra__purpose purpose, size_t bytes)
+{
+    return take(buffers, account, purpose, bytes, bytes >= buffers->threshold);
+}
+
+void *ra__buffers_take_own(struct ra__buffers *buffers, struct ra__account *account,
+                           enum ra__purpose purpose, size_t bytes)
+{
+    return take(buffers, account, purpose, bytes, false);
 }
 
 /* Takes a buffer off the list and frees it. */

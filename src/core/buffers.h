@@ -27,6 +27,10 @@ void ra__buffers_destroy(struct ra__buffers *buffers); /* accepts NULL */
 void *ra__buffers_take(struct ra__buffers *buffers, struct ra__account *account,
                        enum ra__purpose purpose, size_t bytes);
 
+/* The same for memory whose contents stay between runs: it is never shared. */
+void *ra__buffers_take_own(struct ra__buffers *buffers, struct ra__account *account,
+                           enum ra__purpose purpose, size_t bytes);
+
 /* What the holder of `account` took; accepts NULL memory. A large buffer that has no holder stays,
  * idle. */
 void ra__buffers_give(struct ra__buffers *buffers, const struct ra__account *account, void *memory);

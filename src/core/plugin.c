@@ -11,16 +11,16 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/memory.h"
+#include "core/arena.h"
 #include "core/version.h"
 
 static struct slot {
-    const char *name, *summary, *needs;
+    const char *name, *kind, *summary, *needs;
     bool tried;
     const struct ra__plugin *table;
     char why[1024];
 } slots[] = {
-#define RA__PLUGIN(name, summary, needs) { #name, summary, needs, false, NULL, "" },
+#define RA__PLUGIN(name, kind, summary, needs) { #name, kind, summary, needs, false, NULL, "" },
 #include "core/plugin.list"
 #undef RA__PLUGIN
 };
@@ -32,7 +32,13 @@ static void *host_alloc(size_t bytes)
     return ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, bytes);
 }
 
-static const struct ra__host host = { ra__set_error, host_alloc, ra__free };
+static const struct ra__host host = { .set_error = ra__set_error,
+                                      .last_error = ra_last_error,
+                                      .alloc = host_alloc,
+                                      .free = ra__free,
+                                      .arena_array = ra__arena_array,
+                                      .arena_kept = ra__arena_kept,
+                                      .buffers_give = ra__buffers_give };
 
 /* ---- Finding --------------------------------------------------------------------------------- */
 
@@ -150,6 +156,13 @@ const char *ra__plugin_why(int index)
 {
     const struct slot *slot = tried(index);
     return slot ? slot->why : NULL;
+}
+
+int ra__plugin_find(const char *kind, int index)
+{
+    for (int i = 0; i < RA__COUNT(slots); i++)
+        if (!strcmp(slots[i].kind, kind) && index-- == 0) return i;
+    return -1;
 }
 
 const char *ra__plugin_name(int index)

@@ -12,19 +12,29 @@
 #ifndef RA__CORE_PLUGIN_H
 #define RA__CORE_PLUGIN_H
 
-#include "core/status.h"
+#include "core/memory.h"
 
 /* The version of these two tables and of the entries they name; another number is refused before
  * anything else is read. */
-enum { RA__PLUGIN_VERSION = 2 };
+enum { RA__PLUGIN_VERSION = 3 };
 
+struct ra__arena;
+struct ra__backend;
+struct ra__buffers;
 struct ra__transport;
 
 /* What a plug-in may call. */
 struct ra__host {
     __attribute__((format(printf, 1, 2))) void (*set_error)(const char *format, ...);
+    const char *(*last_error)(void);
     void *(*alloc)(size_t bytes); /* cleared and counted; NULL if memory runs out */
     void (*free)(void *memory);   /* accepts NULL */
+    /* For backends: core/arena.h, core/buffers.h. */
+    ra_status (*arena_array)(struct ra__arena *arena, int64_t count, size_t bytes, void **out);
+    ra_status (*arena_kept)(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
+                            void **out);
+    void (*buffers_give)(struct ra__buffers *buffers, const struct ra__account *account,
+                         void *memory);
 };
 
 struct ra__plugin {
@@ -34,11 +44,15 @@ struct ra__plugin {
     void (*start)(const struct ra__host *host);
     /* what it found on this machine, human-readable */
     const char *(*about)(void);
-    const struct ra__transport *const *transports; /* NULL after the last */
+    const struct ra__transport *const *transports; /* NULL after the last; or NULL: none */
+    const struct ra__backend *const *backends;     /* the same */
 };
 
 /* The symbol under which a module exports its table. */
 #define RA__PLUGIN_SYMBOL "ra_plugin"
+
+/* The index-th plug-in of a kind ("transport", "device"); -1 after the last. Opens nothing. */
+int ra__plugin_find(const char *kind, int index);
 
 /* The entries of plugin.list; NULL after the last. Opens nothing. */
 const char *ra__plugin_name(int index);

@@ -349,6 +349,7 @@ struct ra__location {
 
 /* One run of a program: where everything is, and what came with the call. */
 struct ra__call {
+    uint64_t run; /* counts the runs of a plan */
     struct ra__location at[RA__BUFFERS];
     struct ra__terms terms;
     bool has_terms;          /* scores are more than q.k */

@@ -82,6 +82,7 @@ static void set_copies(struct ra__exec *exec)
 void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io)
 {
     const struct ra__problem_terms *terms = exec->terms;
+    exec->call.run++;
     set_tensors(exec, io);
     if (io->stream) set_rows(exec, io->stream, direction);
     set_copies(exec);

@@ -62,6 +62,7 @@ struct ra__target {
     const struct ra__backend *backend;
     const struct ra__kernel *kernel;
     int threads;
+    const struct ra__problem_terms *terms;
 };
 
 /* Bytes by purpose that ra__exec_create() would take, with the plan's own and the caller's. */

@@ -49,6 +49,8 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
     const struct ra__setup setup = { .forward = &plan->forward,
                                      .backward = plan->caller.backward ? &plan->backward : NULL,
                                      .kernel = target->kernel,
+                                     .terms = target->terms,
+                                     .device = exec->rank ? exec->rank->device : NULL,
                                      .threads = target->threads };
     RA__TRY(take_buffers(exec, arena));
     RA__TRY(take_messages(exec, arena));
@@ -171,7 +173,8 @@ static ra_status reserve_messages(const struct ra__exec *exec)
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     const struct ra__rank *rank = exec->rank;
-    const struct ra__target target = { rank->backend, exec->kernel, ra__rank_threads(rank) };
+    const struct ra__target target = { rank->backend, exec->kernel, ra__rank_threads(rank),
+                                       exec->terms };
     if (exec->room == 0) {
         struct ra__arena counted = { .counting = true };
         RA__TRY(take(exec, &target, &counted));

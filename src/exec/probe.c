@@ -81,7 +81,8 @@ static ra_status fill(struct ra__probe *probe, const struct ra__subject *subject
     probe->rank.rank = 0;
     probe->rank.ranks = 1;
     probe->rank.trace = NULL;
-    RA__TRY(subject->rank->backend->choose(subject->kernel, &shape, subject->backward, &kernel));
+    RA__TRY(subject->rank->backend->choose(subject->rank->device, subject->kernel, &shape,
+                                           subject->backward, &kernel));
     RA__TRY(make_tensors(probe, &shape, subject->backward ? TENSORS : DOUT));
     RA__TRY(make_plan(probe, &shape, subject->backward));
     probe->exec = (struct ra__exec){ .plan = &probe->plan,

@@ -20,9 +20,9 @@ static struct ra__transport_part part_of(const struct ra__transport *row, const 
 /* The index-th entry of all plug-ins. */
 static bool plugged_at(int index, struct ra__transport_part *out)
 {
-    for (int i = 0; ra__plugin_name(i); i++) {
+    for (int n = 0, i; (i = ra__plugin_find("transport", n)) >= 0; n++) {
         const struct ra__plugin *plugin = ra__plugin_at(i);
-        for (int j = 0; plugin && plugin->transports[j]; j++) {
+        for (int j = 0; plugin && plugin->transports && plugin->transports[j]; j++) {
             *out = part_of(plugin->transports[j], ra__plugin_why(i));
             if (index-- == 0) return true;
         }
@@ -33,7 +33,7 @@ static bool plugged_at(int index, struct ra__transport_part *out)
 /* The index-th plug-in that cannot be used. */
 static bool absent_at(int index, struct ra__transport_part *out)
 {
-    for (int i = 0; ra__plugin_name(i); i++) {
+    for (int n = 0, i; (i = ra__plugin_find("transport", n)) >= 0; n++) {
         if (ra__plugin_at(i) || index-- > 0) continue;
         *out = (struct ra__transport_part){ ra__plugin_name(i), ra__plugin_summary(i), NULL,
                                             ra__plugin_why(i) };

@@ -44,9 +44,10 @@ static void cpu_free(void *device, void *memory, size_t bytes)
     ra__free(memory);
 }
 
-static ra_status cpu_choose(const char *name, const struct ra__shape *shape, bool backward,
-                            const struct ra__kernel **out)
+static ra_status cpu_choose(const void *device, const char *name, const struct ra__shape *shape,
+                            bool backward, const struct ra__kernel **out)
 {
+    (void)device;
     const enum ra__query_rows rows = backward ? RA__MANY_ROWS : ra__query_rows_of(shape);
     return ra__kernel_choose(name, shape->dtype, rows, out);
 }
