@@ -114,6 +114,13 @@ static void print_json(const struct results *results)
     json_close(&json, '}');
 }
 
+/* What flags say of the machine counts for every problem. */
+static void use_machine(const struct options *options, struct trial *trial)
+{
+    if (*options->trial.kernel) strcpy(trial->kernel, options->trial.kernel);
+    if (*options->trial.device) strcpy(trial->device, options->trial.device);
+}
+
 /* ---- The grid -------------------------------------------------------------------------------- */
 
 static int verify_grid_case(const struct options *options, const struct grid_case *c,
@@ -123,7 +130,7 @@ static int verify_grid_case(const struct options *options, const struct grid_cas
     struct verdict verdict;
     int status = trial_parse(&trial, c->text);
     if (!status) {
-        if (*options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
+        use_machine(options, &trial);
         if (options->trial.threads && !trial.threads) trial.threads = options->trial.threads;
         verify_trial(&trial, options->wire, &verdict);
         char *text = trial_format(&trial);
@@ -160,7 +167,7 @@ static int verify_grid(const struct options *options)
     struct grid grid;
     struct results results = { .group_count = 0 };
     double start = machine_seconds();
-    int status = grid_open(&grid, options->trial.kernel, !options->list);
+    int status = grid_open(&grid, options->trial.device, options->trial.kernel, !options->list);
     for (int i = 0; !status && options->list && i < grid.count; i += options->quick ? 8 : 1)
         printf("%s\n", grid.cases[i].text);
     if (!status && !options->list) status = run_grid(options, &grid, &results);
@@ -199,7 +206,7 @@ static int verify_text(const struct options *options, const char *text, struct r
     int status = trial_parse(&trial, text);
     if (!status) status = world_open(&trial, options->wire);
     if (!status && world_runs(&trial)) status = world_agree(same_command(options, "verify"));
-    if (!status && *options->trial.kernel) strcpy(trial.kernel, options->trial.kernel);
+    if (!status) use_machine(options, &trial);
     if (!status && options->trial.threads) trial.threads = options->trial.threads;
     char *full = status ? NULL : trial_format(&trial);
     if (!status) {

@@ -589,6 +589,7 @@ typedef struct ra_part {
     int chosen;          /* 1 if it is the default here */
     unsigned dtypes;     /* that a kernel takes: bits 1 << ra_dtype; 0 for other kinds */
     int joins;           /* 1: a transport for ra_group_join(), whose ranks are processes */
+    const char *device;  /* that a kernel belongs to; NULL for other kinds */
 } ra_part;
 RA_DEFAULT_(ra_part)
 /* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index

@@ -20,14 +20,32 @@ static struct grid_names usable(const char *kind)
     return names;
 }
 
-const char *grid_next_kernel(struct grid_lists *lists)
-{
-    return lists->kernels.name[lists->turn++ % lists->kernels.count];
-}
-
 static bool same_word(const char *word, const char *text, size_t length)
 {
     return strlen(word) == length && memcmp(word, text, length) == 0;
+}
+
+/* The kernels of a device. A device that is not the default has kernels for some head dims only:
+ * there the library chooses in every other case. */
+static struct grid_names kernels_of(const char *device)
+{
+    const size_t stem = strcspn(device, ":");
+    struct grid_names names = { .count = 0 };
+    ra_part part = ra_part_default();
+    for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK && names.count < GRID_NAMES_MOST; i++) {
+        const bool its = same_word(part.device, device, stem);
+        if (!its || !part.usable) continue;
+        names.name[names.count++] = part.name;
+        if (!strcmp(part.device, "cpu")) continue;
+        names.name[names.count++] = "auto";
+        break; /* the first one takes everything */
+    }
+    return names;
+}
+
+const char *grid_next_kernel(struct grid_lists *lists)
+{
+    return lists->kernels.name[lists->turn++ % lists->kernels.count];
 }
 
 /* The dtypes of the kernel that a case or the environment names, as bits; all of them where neither
@@ -333,18 +351,43 @@ static void add_threads(struct grid_lists *lists)
                      grid_next_kernel(lists));
 }
 
+/* Head dims of models, in 16 bits: what kernels for tensor cores are made for. On a device that has
+ * such kernels only for some dims. */
+static void add_tensor_cores(struct grid_lists *lists)
+{
+    static const char *const patterns[] = { "full",
+                                            "causal",
+                                            "window:70",
+                                            "full;docs=0,90,91,200,300",
+                                            "blocks:32;local=1",
+                                            "blocks:16;local=1;global=1;causal",
+                                            "dilated:64/1,128/2,256/4",
+                                            "prefix:60" };
+    static const int dims[] = { 64, 128, 256 };
+    if (strcmp(lists->kernels.name[lists->kernels.count - 1], "auto")) return;
+    for (int p = 0; p < COUNT(patterns); p++)
+        for (int d = 0; d < COUNT(dims); d++)
+            for (int back = 0; back < 2; back++) {
+                const int turn = lists->turn++;
+                grid_add(lists, "tensor cores", "%s n=300 h=4/%d d=%d %s ring=%d %s%s kernel=auto",
+                         patterns[p], turn % 3 ? 4 : 2, dims[d], turn % 2 ? "bf16" : "f16",
+                         1 + turn % 4, lists->partitions.name[turn % lists->partitions.count],
+                         back ? " backward" : "");
+            }
+}
+
 /* ---- The grid -------------------------------------------------------------------------------- */
 
-int grid_open(struct grid *grid, const char *kernel, bool files)
+int grid_open(struct grid *grid, const char *device, const char *kernel, bool files)
 {
     static void (*const groups[])(struct grid_lists *) = {
-        add_dims,          add_dims_backward, add_rings,       add_rings_backward, add_lengths,
-        add_models,        add_tiny,          add_heads,       add_documents,      add_scores,
-        add_memory_shapes, add_threads,       grid_add_sparse,
+        add_dims,          add_dims_backward, add_rings,        add_rings_backward, add_lengths,
+        add_models,        add_tiny,          add_heads,        add_documents,      add_scores,
+        add_memory_shapes, add_threads,       add_tensor_cores, grid_add_sparse,
     };
     *grid = (struct grid){ .count = 0 };
     struct grid_lists lists = { .grid = grid,
-                                .kernels = usable("kernel"),
+                                .kernels = kernels_of(device && *device ? device : "cpu"),
                                 .partitions = usable("partition"),
                                 .strategies = usable("strategy") };
     if (kernel && *kernel) lists.kernels = (struct grid_names){ { kernel }, 1 };

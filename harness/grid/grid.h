@@ -20,9 +20,10 @@ struct grid {
     struct gridfiles files;
 };
 
-/* `kernel` limits the grid to one kernel; NULL or "" = every usable one. Without `files` it has no
- * cases that read some. */
-int grid_open(struct grid *grid, const char *kernel, bool files);
+/* `device` is what the cases will run on; NULL or "" = the default. `kernel` limits the grid to one
+ * kernel; NULL or "" = every usable one of the device. Without `files` it has no cases that read
+ * some. */
+int grid_open(struct grid *grid, const char *device, const char *kernel, bool files);
 void grid_close(struct grid *grid, bool keep_files);
 
 #endif

@@ -148,8 +148,9 @@ static const struct flag {
     TRIAL(SIZED, MACHINE, "--transport", "NAME", "transport",
           "what sends bytes between ranks: local, threads of this process, or mpi, processes that "
           "mpirun or srun started (local)"),
-    TRIAL(SIZED, MACHINE, "--device", "NAME", "device",
-          "what computes: cpu, or auto for the default (auto)"),
+    TRIAL(SIZED | VERB_VERIFY, MACHINE, "--device", "NAME", "device",
+          "what computes: cpu; cuda, a GPU, or cuda:N, the N-th of several; or auto for the "
+          "default (auto)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--kernel", "NAME", "kernel",
           "the kernel to use; `ringattn info` lists them (the fastest usable one)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",

@@ -13,7 +13,6 @@ static const struct {
     { "transport", "nccl" },
     { "transport", "stream" },
     { "partition", "custom" },
-    { "device", "cuda" },
 };
 
 /* Up to the colon of "2d:2x4" or the semicolon of "zigzag;perdoc". */

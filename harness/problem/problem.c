@@ -143,6 +143,7 @@ char *trial_format(const struct trial *t)
     add_real(&s, "scale", t->scale);
     if (t->threads) string_add(&s, " threads=%" PRId64, t->threads);
     if (*t->kernel) string_add(&s, " kernel=%s", t->kernel);
+    if (*t->device) string_add(&s, " device=%s", t->device);
     add_real(&s, "amp", t->amp);
     add_real(&s, "gap", t->gap);
     if (t->strides) string_add(&s, " strides=%s", trial_stride_name(t->strides));

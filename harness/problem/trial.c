@@ -140,7 +140,8 @@ static int set_transport(struct trial *trial, const char *what, const char *valu
 
 static int set_kernel(struct trial *trial, const char *what, const char *value)
 {
-    return set_name(trial->kernel, "kernel", what, value);
+    trial->kernel[0] = 0;
+    return strcmp(value, "auto") ? set_name(trial->kernel, "kernel", what, value) : EXIT_PASS;
 }
 
 /* A name, or a file of positions; files are read when the number of tokens is known. One token is

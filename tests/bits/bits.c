@@ -136,7 +136,7 @@ static int record_kernel(FILE *file, const struct job *job, const char *kernel)
 {
     struct grid grid;
     setenv("RINGATTN_KERNEL", kernel, 1); /* the grid gives its cases dtypes that it takes */
-    int status = grid_open(&grid, kernel, true);
+    int status = grid_open(&grid, NULL, kernel, true);
     for (int i = 0; !status && i < grid.count; i += job->step)
         status = record_case(file, &grid, i, kernel);
     if (!status) printf("%-12s %d cases\n", kernel, (grid.count + job->step - 1) / job->step);

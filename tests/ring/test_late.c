@@ -58,7 +58,7 @@ static void the_conformance_grid(void **state)
     (void)state;
     struct grid grid;
     const int stride = test_long() ? 1 : test_slow() ? 149 : 41;
-    assert_int_equal(grid_open(&grid, NULL, true), 0);
+    assert_int_equal(grid_open(&grid, NULL, NULL, true), 0);
     int run = 0;
     for (int i = 0; i < grid.count; i += stride, run++)
         if (!strstr(grid.cases[i].text, " mpi"))
