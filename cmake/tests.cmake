@@ -94,6 +94,14 @@ foreach(kind unit ring fault)
     endforeach()
 endforeach()
 
+# Programs on the Hopper kernels: what the host makes of them is plain C, and needs no GPU.
+add_custom_target(tests_cuda)
+ringattn_test_program(cuda ${PROJECT_SOURCE_DIR}/tests/cuda/test_sm90_bridge.c)
+if(TARGET test_cuda_sm90_bridge)
+    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/sm90/*.c)
+    target_sources(test_cuda_sm90_bridge PRIVATE ${sources})
+endif()
+
 if(TARGET test_unit_engine)
     target_link_options(test_unit_engine PRIVATE LINKER:--wrap=ra_plan_create) # it counts plans
 endif()

@@ -309,7 +309,9 @@ typedef struct ra_group_options {
     size_t pool_threshold; /* plans share larger buffers (ra_pool); 0 = 16 MiB, SIZE_MAX = none */
     int threads;  /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
     int checksum; /* 1: of all messages, against RA_ERR_CORRUPT; the same on every rank */
-    const char *device; /* what computes, by name ("cpu"); NULL = the default */
+    const char *device; /* what computes: "cpu", "cuda", "cuda:1"; NULL = the default */
+    int on_device; /* 1: tensors of calls are in memory of that device, and are not copied there */
+    int reserved;  /* 0 */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)
 
@@ -509,6 +511,7 @@ typedef struct ra_attend_args {
     const float *sinks;    /* [q_heads]: one more key with this logit and value 0; NULL = none */
     uint64_t dropout_seed; /* of this run; the same on every rank and in ra_gradient() */
     const struct ra_stream *stream; /* instead of q, k, v, out and lse: ringattn_stream.h */
+    void *queue; /* of the device, to be ordered with; NULL = returns when done: ringattn_cuda.h */
 } ra_attend_args;
 RA_DEFAULT_(ra_attend_args)
 
@@ -531,6 +534,7 @@ typedef struct ra_gradient_args {
     uint64_t dropout_seed;
     float *dsinks; /* [q_heads], written; to be summed over the ranks; NULL = none */
     const struct ra_stream *stream; /* instead of all tensors but dsinks: ringattn_stream.h */
+    void *queue;                    /* as in ra_attend_args */
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
 

@@ -159,7 +159,8 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .progress = args.progress,
                            .context = args.context,
                            .sinks = args.sinks,
-                           .seed = args.dropout_seed };
+                           .seed = args.dropout_seed,
+                           .queue = args.queue };
     RA__TRY(take_bias(plan, &args.bias, io));
     if (args.stream) return take_stream(plan, args.stream, false, stream, io);
     RA__TRY(refuse_memory(plan));
@@ -211,7 +212,8 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
                            .context = args.context,
                            .sinks = args.sinks,
                            .dsinks = args.dsinks,
-                           .seed = args.dropout_seed };
+                           .seed = args.dropout_seed,
+                           .queue = args.queue };
     if (args.dsinks && !args.sinks)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dsinks is given without sinks");
     RA__TRY(take_bias(plan, &args.bias, io));

@@ -76,6 +76,7 @@ static ra_status take_options(const ra_group_options *given, ra_group_options *o
                         options->threads, RA__MOST_THREADS);
     if (!(options->timeout >= 0 && options->timeout <= 1e9))
         return ra__fail(RA_ERR_ARGUMENT, "group: the timeout must be 0 to 1e9 seconds");
+    if (options->reserved) return ra__fail(RA_ERR_ARGUMENT, "group: reserved is not 0");
     if (options->timeout == 0) options->timeout = 60;
     if (options->pool_threshold == 0) options->pool_threshold = POOL_THRESHOLD;
     return RA_OK;
@@ -111,6 +112,7 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
     group->rank.trace = options->trace;
     group->rank.context = options->context;
     group->log = options->log;
+    group->on_device = options->on_device != 0;
     ra_status status = ra__backend_find(options->device, &group->rank.backend, &number);
     if (status == RA_OK && !threads) status = default_threads(place->sharers, &threads);
     if (status == RA_OK) status = open_device(place, number, threads, &group->rank);

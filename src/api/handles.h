@@ -13,6 +13,7 @@ enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
 struct ra_group {
     struct ra__rank rank;
     ra_log_fn log;
+    bool on_device; /* the caller's tensors are in memory of the device */
     atomic_bool busy; /* a thread is in a call that plans, computes or sends */
 };
 

@@ -19,6 +19,7 @@ struct ra__io {
     float *dsinks;           /* NULL = not wanted */
     uint64_t seed;           /* of dropout */
     const ra_stream *stream; /* instead of tensors; NULL = none */
+    void *queue;             /* of the caller, to be ordered with; NULL = none */
     ra_progress_fn progress;
     void *context;
 };

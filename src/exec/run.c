@@ -183,17 +183,35 @@ static ra_status wait_for_something(struct run *run)
     return RA_OK;
 }
 
+/* With a queue of the caller a run returns when everything is issued, in order with that queue. */
+static ra_status follow_queue(const struct run *run)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    if (!run->io->queue) return RA_OK;
+    if (!rank->backend->follow)
+        return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues",
+                        rank->backend->name);
+    return rank->backend->follow(rank->device, run->io->queue);
+}
+static ra_status precede_queue(const struct run *run)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    return rank->backend->precede(rank->device, run->io->queue);
+}
+
 static ra_status run_program(struct run *run)
 {
     const struct ra__program *program = run->program;
     RA__TRY(beat(run));
     RA__TRY(ra__handshake(&run->exec->handshake, run->exec->rank));
+    RA__TRY(follow_queue(run));
     RA__TRY(issue_ready(run));
     while (run->first < program->step_count) {
         RA__TRY(wait_for_something(run));
         RA__TRY(issue_ready(run));
     }
     if (run->exchange != NONE) RA__TRY(wait_for_exchange(run));
+    if (run->io->queue) return precede_queue(run);
     for (int i = 0; i < program->step_count; i++) RA__TRY(wait_for_step(run, i));
     return RA_OK;
 }

@@ -399,12 +399,28 @@ template <class F> struct BackwardConsumer {
         }
     }
 
+    /* Rows of K and V after the last key of the item, set to 0: what is there in memory may be
+     * anything, and 0 times infinity would reach dq. */
+    DEVICE void clear_rest(int keys) const
+    {
+        const int rest = F::KEYS - keys, words = 8 * rest; /* of 16 bytes, of a panel */
+        for (int i = 128 * index + thread_in_group(); i < 2 * F::PANELS * words; i += 256) {
+            const int panel = i / words; /* those of V follow those of K */
+            shared_store(shared.k() + (panel * F::KEYS + keys) * 128 + i % words * 16,
+                         make_int4(0, 0, 0, 0));
+        }
+        shared_publish();
+        named_sync(CONSUMERS_BARRIER, 256);
+    }
+
     DEVICE void run(void)
     {
         for (;; items++) {
             barrier_wait(shared.k_full(), items & 1);
             if (uniform(shared_load(shared.item(items & 1) + 28)) & BACKWARD_QUIT) return;
             barrier_wait(shared.v_full(), items & 1);
+            const int keys = uniform(shared_load(shared.item(items & 1) + 12));
+            if (keys < F::KEYS) clear_rest(keys);
             float dk[SUMS], dv[SUMS];
 #pragma unroll 1
             for (int walk = 0; walk < F::WALKS; walk++) {

@@ -135,8 +135,9 @@ template <class F> struct BackwardLoader {
     }
 };
 
-/* Named barriers of a staging buffer: its consumer and the warp that empties it. */
-enum { STAGING_THREADS = 160 };
+/* Named barriers: of both consumers; of a staging buffer, its consumer and the warp that empties
+ * it. */
+enum { CONSUMERS_BARRIER = 1, STAGING_THREADS = 160 };
 DEVICE int staging_full(int consumer, int buffer) { return 2 + 2 * buffer + consumer; }
 DEVICE int staging_empty(int consumer, int buffer) { return 6 + 2 * buffer + consumer; }
 

@@ -12,8 +12,8 @@ namespace sm90
 
 template <class F> ra__sm90_shape shape_of(void)
 {
-    return { F::DIM,     F::ROWS * F::CLUSTER, F::KEYS,        F::CLUSTER,
-             F::THREADS, Shared<F>::BYTES,     F::PART_FLOATS, F::WARPS };
+    return { F::DIM,           F::ROWS * F::CLUSTER, F::KEYS,  F::CLUSTER, F::THREADS,
+             Shared<F>::BYTES, F::PART_FLOATS,       F::WARPS, 1 };
 }
 
 template <class F> launch_config config_of(int clusters, cudaStream_t stream)
@@ -33,11 +33,16 @@ template <class F> int clusters_of(void)
     return clusters;
 }
 
-/* The rows of a tensor that a view has. */
+/* The rows of a tensor that a view has. A tensor that is too short for the view is not read through
+ * it, but a map needs a row. */
 inline ra__sm90_tensor seen_by(ra__sm90_tensor x, struct ra__sm90_view view)
 {
-    x.data = (char *)x.data + 2 * view.first * x.row_stride;
-    x.rows = (x.rows - view.first + view.step - 1) / view.step;
+    if (x.rows > view.first) {
+        x.data = (char *)x.data + 2 * view.first * x.row_stride;
+        x.rows = (x.rows - view.first + view.step - 1) / view.step;
+    } else {
+        x.rows = 1;
+    }
     x.row_stride *= view.step;
     return x;
 }

@@ -11,9 +11,8 @@ namespace sm90
 
 template <class F> ra__sm90_shape backward_shape_of(void)
 {
-    return {
-        F::DIM, F::KEYS, F::QUERIES, 1, F::THREADS, BackwardShared<F>::BYTES, F::PART_FLOATS, 8
-    };
+    return { F::DIM,         F::KEYS, F::QUERIES, 1, F::THREADS, BackwardShared<F>::BYTES,
+             F::PART_FLOATS, 8,       F::WALKS };
 }
 
 /* How many clusters run at the same time on this GPU; 0 on errors. */
@@ -28,6 +27,26 @@ template <class F> int backward_clusters_of(void)
         cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess)
         return 0;
     return per_sm * sms;
+}
+
+/* CTAs of ORDERED kernels wait for one another, so all must run at the same time, whatever else the
+ * GPU does: that is what a cooperative launch is. */
+template <class F>
+int start_backward(const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
+                   const CUtensorMap &dout, const ra__sm90_backward &args, cudaStream_t stream)
+{
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeCooperative;
+    attribute.val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(args.clusters);
+    config.blockDim = dim3(F::THREADS);
+    config.dynamicSmemBytes = BackwardShared<F>::BYTES;
+    config.stream = stream;
+    config.attrs = &attribute;
+    config.numAttrs = F::ORDERED ? 1 : 0;
+    return cudaLaunchKernelEx(&config, backward<F>, q, k, v, dout, args,
+                              factors_of(args.scale, args.terms));
 }
 
 /* A CUDA error, or 0. backward_clusters_of must have been called once for this device. */
@@ -45,8 +64,8 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
         prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
     else if (F::ORDERED)
         cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES), stream);
-    backward<F><<<args.clusters, F::THREADS, BackwardShared<F>::BYTES, stream>>>(
-        q, k, v, dout, args, factors_of(args.scale, args.terms));
+    error = start_backward<F>(q, k, v, dout, args, stream);
+    if (error) return error;
     if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
     if (args.flags & RA__SM90_LAST)
         finish<F><<<(unsigned)(rows / F::QUERIES), 256, 0, stream>>>(args);

@@ -13,6 +13,7 @@
 /* Where a cluster is. */
 struct walker {
     int item, end; /* in the schedule */
+    int walk;      /* over the item's runs */
     int run;       /* of the item */
     int block;     /* block of queries of that run */
     int64_t tick;
@@ -24,6 +25,8 @@ static int last_query_block(const struct ra__sm90_run *run, int block)
     return (run->row + run->count - 1) / block;
 }
 
+static int walks_of(const struct ra__sm90_order_input *in) { return in->walks > 1 ? in->walks : 1; }
+
 /* On to the item's first block that exists, from `walker->item` on. */
 static void enter(const struct ra__sm90_order_input *in, struct walker *walker)
 {
@@ -32,6 +35,7 @@ static void enter(const struct ra__sm90_order_input *in, struct walker *walker)
         walker->item++, walker->tick += in->item_cost;
     if (walker->item == walker->end) return;
     walker->tick += in->item_cost;
+    walker->walk = 0;
     walker->run = schedule->items[walker->item].first_run;
     walker->block = first_query_block(&schedule->runs[walker->run], in->block_queries);
 }
@@ -42,7 +46,9 @@ static void advance(const struct ra__sm90_order_input *in, struct walker *walker
     walker->tick++;
     if (++walker->block <= last_query_block(&in->schedule->runs[walker->run], in->block_queries))
         return;
-    if (++walker->run < item->first_run + item->run_count) {
+    if (++walker->run == item->first_run + item->run_count && ++walker->walk < walks_of(in))
+        walker->run = item->first_run;
+    if (walker->run < item->first_run + item->run_count) {
         walker->block = first_query_block(&in->schedule->runs[walker->run], in->block_queries);
         return;
     }
@@ -60,6 +66,13 @@ static int64_t count_adds(const struct ra__sm90_order_input *in, int cluster)
             count += last_query_block(run, in->block_queries) -
                      first_query_block(run, in->block_queries) + 1;
         }
+    return count * walks_of(in);
+}
+
+int64_t ra__sm90_order_adds(const struct ra__sm90_order_input *in)
+{
+    int64_t count = 0;
+    for (int w = 0; w < in->schedule->clusters; w++) count += count_adds(in, w);
     return count;
 }
 

@@ -113,12 +113,16 @@ void ra__sm90_schedule_clear(struct ra__sm90_schedule *schedule); /* accepts a z
 struct ra__sm90_order_input {
     const struct ra__sm90_schedule *schedule; /* of a backward kernel */
     int batch, heads, padded_rows, block_queries, item_cost;
+    int walks; /* of an item over its queries: struct ra__sm90_shape; 0 = 1 */
 };
 
 struct ra__sm90_order {
     int32_t *ranks;
     int64_t *starts;
 };
+
+/* How many ranks there will be. */
+int64_t ra__sm90_order_adds(const struct ra__sm90_order_input *input);
 
 /* 0, or -1 where memory is short. */
 int ra__sm90_order(const struct ra__sm90_order_input *input, struct ra__sm90_order *out);
@@ -216,6 +220,7 @@ struct ra__sm90_shape {
     int dim, tile_rows, block_keys, cluster_ctas, threads, shared_bytes;
     int part_floats; /* of one part */
     int warps;       /* that compute, in one cluster */
+    int walks;       /* backward: over the queries of an item */
 };
 
 enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };

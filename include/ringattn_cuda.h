@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ringattn_cuda.h - attention on GPUs of NVIDIA, by the same calls as on a CPU.
+ *
+ *     ra_group_options   device = "cuda" or "cuda:N"; on_device = 1 if tensors are in its memory
+ *     ra_attend_args     queue = the caller's stream, or NULL
+ *     ra_gradient_args   likewise
+ *
+ * DEVICE  A rank computes on one GPU; ranks of one process may share it. The GPU's part of the
+ * library is a plug-in, found at run time: RA_ERR_UNSUPPORTED where it, a driver or a GPU is
+ * missing.
+ *
+ * MEMORY  With on_device, all tensors of a call, LSE included, are device memory. Without it they
+ * are host memory, pageable or pinned, and are copied to the GPU and back; device memory works too,
+ * with a copy on the device. Sinks, their gradient and a bias may be on either side; a bias in host
+ * memory is copied once per call, beside the memory of the plan. Only plain device memory is
+ * allocated, never managed memory.
+ *
+ * STREAMS  Without a queue, a call returns when its results are complete. With one, a cudaStream_t,
+ * its work starts after what is on that stream, what is put there later starts after it, and the
+ * call returns when everything is issued; a stream of a group of several ranks also waits for
+ * messages. An error of the device that is found after the call has returned is returned by the next
+ * call of that plan. Tensors stay in use until the stream has passed. */
+#ifndef RINGATTN_CUDA_H
+#define RINGATTN_CUDA_H
+
+#include "ringattn.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A stream as the queue of a call; the default stream is not NULL here. */
+static inline void *ra_cuda_queue(void *stream)
+{
+    return stream ? stream : (void *)0x1; /* cudaStreamLegacy */
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif

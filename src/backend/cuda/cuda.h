@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cuda.h - the insides of the CUDA backend, a plug-in: one GPU as a device of a rank. Steps are
+ * queued on streams: what computes, what loads and what stores each have one. They return when they
+ * are queued; dependencies become events of CUDA. */
+#ifndef RA__BACKEND_CUDA_CUDA_H
+#define RA__BACKEND_CUDA_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/steps.h"
+#include "core/dtype.h"
+#include "core/plugin.h"
+
+/* What the library lets a plug-in call. */
+extern const struct ra__host *ra__cuda_host;
+
+#define ra__cuda_fail(status, ...) (ra__cuda_host->set_error(__VA_ARGS__), (status))
+
+/* RA_ERR_SYSTEM with a sentence where a call of the runtime failed. */
+#define RA__CUDA_TRY(call) RA__TRY(ra__cuda_check((int)(call), #call))
+ra_status ra__cuda_check(int error, const char *call);
+
+/* ---- device.c: the device, its queues and events ---------------------------------------------- */
+
+enum ra__cuda_queue_name { RA__CUDA_COMPUTE, RA__CUDA_LOAD, RA__CUDA_STORE, RA__CUDA_QUEUES };
+
+/* Event n is ring[n % RING]. One that is older than the ring has been recorded again, later on the
+ * same stream: who waits for it waits longer than necessary, never too short. */
+enum { RA__CUDA_RING = 256 };
+struct ra__cuda_queue {
+    cudaStream_t stream;
+    cudaEvent_t ring[RA__CUDA_RING];
+    uint64_t issued;
+};
+
+/* What kernels found, in pinned memory of the host; copied after the steps that may write it. */
+struct ra__cuda_device {
+    int number;
+    struct ra__cuda_facts facts;
+    struct ra__cuda_queue queues[RA__CUDA_QUEUES];
+    cudaEvent_t caller;             /* on a stream of the caller */
+    struct ra__cuda_report *report; /* pinned */
+    char *rows;                     /* pinned: rows of callbacks on their way; NULL: none yet */
+    char *narrow;                   /* sums in 16 bits, on their way to the host; likewise */
+};
+
+/* Enough for one copy to be long against its start. */
+enum { RA__CUDA_ROWS_BYTES = 16 << 20 };
+
+ra_status ra__cuda_facts_of(int number, struct ra__cuda_facts *out);
+ra_status ra__cuda_open(const struct ra__device_options *options, void **device);
+void ra__cuda_close(void *device);
+void *ra__cuda_alloc(void *device, size_t bytes);
+void ra__cuda_free(void *device, void *memory, size_t bytes);
+/* Makes the device that of the calling thread. */
+ra_status ra__cuda_enter(const struct ra__cuda_device *device);
+ra_status ra__cuda_wait(void *device, const struct ra__event *event,
+                        const struct ra__heartbeat *heartbeat);
+void ra__cuda_drain(void *device);
+ra_status ra__cuda_follow(void *device, void *stream);
+ra_status ra__cuda_precede(void *device, void *stream);
+/* Whatever is queued next waits for these events. */
+ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__launch *launch);
+/* The same on the host. */
+ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__launch *launch);
+/* An event behind everything that is queued. */
+ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done);
+bool ra__cuda_has_passed(const struct ra__event *event);
+
+/* ---- tables.c: what kernels read of a program ------------------------------------------------- */
+
+/* Of one step. */
+struct ra__cuda_step_table {
+    int first_slot, slot_count;
+    int64_t tiles;
+    int section;
+    int first_wave, wave_count;
+    int64_t first_item, items; /* of its pieces */
+};
+
+/* Key tiles [first, first + count): launched together. */
+struct ra__cuda_wave {
+    int first, count;
+};
+
+/* Arrays of a program. In host memory while a plan is made, then copied to the device in one piece.
+ * Its counts are what a first walk found. */
+struct ra__cuda_tables {
+    struct ra__cuda_row *rows;
+    struct ra__cuda_run *runs;
+    struct ra__cuda_slot *slots;
+    struct ra__cuda_key_tile *key_tiles;
+    struct ra__cuda_part *parts;
+    struct ra__cuda_piece *pieces;
+    int64_t row_count, run_count, slot_count, key_tile_count, part_count, piece_count;
+};
+
+struct ra__cuda_program {
+    const struct ra__program *program;
+    struct ra__cuda_tables tables;     /* on the device */
+    struct ra__cuda_step_table *steps; /* [step], in host memory */
+    struct ra__cuda_wave *waves;
+    int wave_count;
+    int64_t *pairs; /* [step] */
+    void *own;      /* of the plan's scheduler; NULL: none */
+};
+
+/* ---- prepare.c: once per plan ------------------------------------------------------------------ */
+
+/* Steps whose pairs count as soon as they are done. */
+enum { RA__CUDA_PENDING = 64 };
+struct ra__cuda_pending {
+    struct ra__event event;
+    int64_t pairs;
+};
+
+struct ra__cuda_plan {
+    const struct ra__kernel *kernel;            /* reads tables */
+    const struct ra__cuda_scheduler *scheduler; /* asked first; NULL: none */
+    struct ra__cuda_device *device;
+    struct ra__cuda_program programs[2]; /* by direction */
+    void *block;                         /* all of the plan that is in device memory */
+    void *scratch;                       /* of the scheduler's launches */
+    size_t scratch_bytes;
+    /* In it: */
+    float *alibi, *sinks;                /* [query heads of the problem] */
+    int32_t *origin, *see_from, *see_to; /* NULL: none */
+    double *sink_sums;                   /* [query heads] */
+    float *dsinks;                       /* [query heads] */
+    struct ra__cuda_report *report;
+    unsigned long long *pair_count;
+    /* A bias in host memory is copied when a run first needs it. */
+    void *bias;
+    size_t bias_bytes;
+    uint64_t bias_run;
+    struct ra__cuda_pending pending[RA__CUDA_PENDING];
+    int pending_first, pending_count;
+    int64_t pairs;
+};
+
+ra_status ra__cuda_prepare(const struct ra__setup *setup, struct ra__arena *arena, void **prepared);
+void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra__account *account);
+int64_t ra__cuda_pairs(const void *prepared);
+
+/* The tables of a program: counted where `tables` has no arrays, filled where it has. */
+ra_status ra__cuda_tables_rows(const struct ra__cuda_program *program,
+                               struct ra__cuda_tables *tables);
+ra_status ra__cuda_tables_slots(struct ra__cuda_program *program,
+                                const struct ra__cuda_tiling *tiling,
+                                const struct ra__cuda_facts *facts, struct ra__cuda_tables *tables);
+ra_status ra__cuda_tables_keys(struct ra__cuda_program *program, int tile_keys,
+                               struct ra__cuda_tables *tables);
+ra_status ra__cuda_tables_pieces(struct ra__cuda_program *program, struct ra__cuda_tables *tables);
+
+/* ---- copy.c, issue.c ---------------------------------------------------------------------------- */
+
+/* A step that is queued. */
+struct ra__cuda_running {
+    struct ra__cuda_device *device;
+    struct ra__cuda_plan *plan;
+    const struct ra__cuda_program *program;
+    const struct ra__launch *launch;
+};
+
+ra_status ra__cuda_load(const struct ra__cuda_running *run, struct ra__cuda_queue *queue);
+ra_status ra__cuda_store(const struct ra__cuda_running *run, struct ra__cuda_queue *queue);
+ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *launch,
+                         struct ra__event *done);
+
+/* ---- choose.c: kernels -------------------------------------------------------------------------- */
+
+ra_status ra__cuda_choose(const void *device, const char *name, const struct ra__shape *shape,
+                          bool backward, const struct ra__kernel **out);
+bool ra__cuda_kernel_at(int index, struct ra__kernel_facts *out);
+/* The kernel itself, or, where it has a scheduler, the one that runs what that leaves out. */
+const struct ra__kernel *ra__cuda_tabled(const struct ra__kernel *kernel,
+                                         const struct ra__shape *shape, bool backward);
+
+#endif

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* device.c - a GPU: its memory, streams as queues, events, and waiting for them. */
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cuda/cuda.h"
+
+ra_status ra__cuda_check(int error, const char *call)
+{
+    if (error == (int)cudaSuccess) return RA_OK;
+    const int name = (int)strcspn(call, "(");
+    cudaGetLastError(); /* a failed call must not be found again by the next one */
+    return ra__cuda_fail(RA_ERR_SYSTEM, "cuda: %.*s: %s", name, call,
+                         cudaGetErrorString((cudaError_t)error));
+}
+
+ra_status ra__cuda_facts_of(int number, struct ra__cuda_facts *out)
+{
+    struct cudaDeviceProp properties;
+    int count = 0;
+    RA__CUDA_TRY(cudaGetDeviceCount(&count));
+    if (number >= count)
+        return ra__cuda_fail(RA_ERR_ARGUMENT, "device: there is no cuda:%d; GPUs: %d", number,
+                             count);
+    RA__CUDA_TRY(cudaGetDeviceProperties(&properties, number));
+    *out = (struct ra__cuda_facts){ .sm = 10 * properties.major + properties.minor,
+                                    .sm_count = properties.multiProcessorCount,
+                                    .shared_bytes = (int)properties.sharedMemPerBlockOptin,
+                                    .l2_bytes = (uint64_t)properties.l2CacheSize,
+                                    .memory = properties.totalGlobalMem };
+    snprintf(out->name, sizeof out->name, "%.63s", properties.name);
+    return RA_OK;
+}
+
+ra_status ra__cuda_enter(const struct ra__cuda_device *device)
+{
+    RA__CUDA_TRY(cudaSetDevice(device->number));
+    return RA_OK;
+}
+
+/* ---- Queues ------------------------------------------------------------------------------------ */
+
+static ra_status open_queue(struct ra__cuda_queue *queue)
+{
+    RA__CUDA_TRY(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
+    for (int i = 0; i < RA__CUDA_RING; i++)
+        RA__CUDA_TRY(cudaEventCreateWithFlags(&queue->ring[i], cudaEventDisableTiming));
+    return RA_OK;
+}
+
+static void close_queue(struct ra__cuda_queue *queue)
+{
+    if (queue->stream) cudaStreamSynchronize(queue->stream);
+    for (int i = 0; i < RA__CUDA_RING; i++)
+        if (queue->ring[i]) cudaEventDestroy(queue->ring[i]);
+    if (queue->stream) cudaStreamDestroy(queue->stream);
+}
+
+static cudaEvent_t event_of(const struct ra__event *event)
+{
+    const struct ra__cuda_queue *queue = event->source;
+    return queue->ring[event->count % RA__CUDA_RING];
+}
+
+ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done)
+{
+    *done = (struct ra__event){ queue, ++queue->issued };
+    RA__CUDA_TRY(cudaEventRecord(event_of(done), queue->stream));
+    return RA_OK;
+}
+
+ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__launch *launch)
+{
+    for (int i = 0; i < launch->after_count; i++) {
+        const struct ra__event *event = &launch->after[i];
+        if (!event->source || event->source == queue) continue; /* a stream keeps its own order */
+        RA__CUDA_TRY(cudaStreamWaitEvent(queue->stream, event_of(event), 0));
+    }
+    return RA_OK;
+}
+
+bool ra__cuda_has_passed(const struct ra__event *event)
+{
+    if (!event->source) return true;
+    const cudaError_t error = cudaEventQuery(event_of(event));
+    if (error == cudaErrorNotReady) cudaGetLastError();
+    return error == cudaSuccess;
+}
+
+/* What kernels reported, as an error. */
+static ra_status check_report(struct ra__cuda_device *device)
+{
+    const struct ra__cuda_report *report = device->report;
+    if (!report->coarse) return RA_OK;
+    return ra__cuda_fail(RA_ERR_UNSUPPORTED,
+                         "gradient: the LSE of query %lld of this rank, head %d, is %g; beyond %g "
+                         "f32 is too coarse to recompute weights from it: make the scores smaller",
+                         (long long)report->query, (int)report->head, (double)report->lse,
+                         (double)0x1p20f);
+}
+
+ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
+                        const struct ra__heartbeat *heartbeat)
+{
+    enum { SPINS = 200 }; /* about a millisecond; then the core is left to others */
+    struct ra__cuda_device *device = opaque;
+    const struct timespec moment = { 0, 100000 };
+    if (!event->source) return RA_OK;
+    for (int64_t i = 0;; i++) {
+        const cudaError_t error = cudaEventQuery(event_of(event));
+        if (error == cudaSuccess) return check_report(device);
+        if (error != cudaErrorNotReady) return ra__cuda_check((int)error, "cudaEventQuery");
+        cudaGetLastError();
+        if (i % SPINS == SPINS - 1 || i > SPINS) RA__TRY(heartbeat->beat(heartbeat->context));
+        if (i > SPINS) nanosleep(&moment, NULL);
+    }
+}
+
+ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__launch *launch)
+{
+    for (int i = 0; i < launch->after_count; i++)
+        RA__TRY(ra__cuda_wait(device, &launch->after[i], launch->heartbeat));
+    return RA_OK;
+}
+
+void ra__cuda_drain(void *opaque)
+{
+    struct ra__cuda_device *device = opaque;
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
+    cudaGetLastError();
+    memset(device->report, 0, sizeof *device->report);
+}
+
+/* ---- Queues of the caller ---------------------------------------------------------------------- */
+
+ra_status ra__cuda_follow(void *opaque, void *stream)
+{
+    struct ra__cuda_device *device = opaque;
+    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_TRY(cudaEventRecord(device->caller, (cudaStream_t)stream));
+    for (int i = 0; i < RA__CUDA_QUEUES; i++)
+        RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
+    return RA_OK;
+}
+
+ra_status ra__cuda_precede(void *opaque, void *stream)
+{
+    struct ra__cuda_device *device = opaque;
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
+        struct ra__event event;
+        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &event));
+        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&event), 0));
+    }
+    return RA_OK;
+}
+
+/* ---- The device -------------------------------------------------------------------------------- */
+
+static ra_status open_device(struct ra__cuda_device *device)
+{
+    RA__TRY(ra__cuda_facts_of(device->number, &device->facts));
+    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
+    memset(device->report, 0, sizeof *device->report);
+    RA__CUDA_TRY(cudaEventCreateWithFlags(&device->caller, cudaEventDisableTiming));
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) RA__TRY(open_queue(&device->queues[i]));
+    return RA_OK;
+}
+
+ra_status ra__cuda_open(const struct ra__device_options *options, void **out)
+{
+    struct ra__cuda_device *device = ra__cuda_host->alloc(sizeof *device);
+    if (!device) return ra__cuda_fail(RA_ERR_MEMORY, "device: %zu bytes", sizeof *device);
+    device->number = options->number;
+    const ra_status status = open_device(device);
+    if (status == RA_OK) *out = device;
+    else ra__cuda_close(device);
+    return status;
+}
+
+void ra__cuda_close(void *opaque)
+{
+    struct ra__cuda_device *device = opaque;
+    if (!device) return;
+    cudaSetDevice(device->number);
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
+    if (device->caller) cudaEventDestroy(device->caller);
+    cudaFree(device->narrow);
+    cudaFreeHost(device->rows);
+    cudaFreeHost(device->report);
+    cudaGetLastError();
+    ra__cuda_host->free(device);
+}
+
+void *ra__cuda_alloc(void *opaque, size_t bytes)
+{
+    void *memory = NULL;
+    if (ra__cuda_enter(opaque) != RA_OK) return NULL;
+    if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
+    cudaGetLastError();
+    return NULL;
+}
+
+void ra__cuda_free(void *opaque, void *memory, size_t bytes)
+{
+    (void)bytes;
+    if (ra__cuda_enter(opaque) == RA_OK) cudaFree(memory);
+}

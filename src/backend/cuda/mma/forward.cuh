@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forward.cuh - a CTA folds the keys that a tile of queries sees into their softmax.
+ *
+ * Keys and values of a block are loaded while the block before is worked on; one barrier per block.
+ * Each warp owns 16 M rows: their scores, weights and sums stay in its registers. */
+#ifndef RA__BACKEND_CUDA_MMA_FORWARD_CUH
+#define RA__BACKEND_CUDA_MMA_FORWARD_CUH
+
+#include "backend/cuda/mma/softmax.cuh"
+
+namespace ra::mma
+{
+
+/* D: what dim and value_dim are padded to. */
+template <class T_, int D_, bool TERMS_> struct forward_shape {
+    using T = T_;
+    static constexpr int D = D_;
+    static constexpr bool TERMS = TERMS_;
+    static constexpr int WARPS = 4, THREADS = 32 * WARPS;
+    /* 32 rows of a warp halve what it loads from shared memory per product; with more than 128
+     * numbers its registers hold 16. */
+    static constexpr int M = D <= 128 ? 2 : 1, ROWS = 16 * M * WARPS;
+    /* Score terms need registers of their own. */
+    static constexpr int KEYS = D <= 64 || (D <= 128 && !TERMS) ? 64 : 32;
+    static constexpr bool Q_HELD = D <= 64;
+    static constexpr int CTAS = 2;                   /* of an SM */
+    static constexpr int STAGE = 2 * KEYS * LINE<D>; /* keys, then values */
+    static constexpr int STAGES_AT = ROWS * LINE<D>;
+    static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
+    using Walk = walk<ROWS, KEYS, THREADS>;
+    static constexpr int BYTES = TABLES_AT + (int)sizeof(walk_tables<ROWS>);
+};
+
+template <class F> struct forward_tile {
+    static constexpr int M = F::M, N = F::D / 8, K = F::KEYS / 8;
+    const ra__cuda_step &step;
+    access how;
+    typename F::Walk keys;
+    uint32_t shared;
+    using State = state<M, N>;
+
+    __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
+    __device__ __forceinline__ int quad() const { return threadIdx.x & 3; }
+    __device__ __forceinline__ uint32_t queries_of_warp() const
+    {
+        return shared + 16 * M * warp() * LINE<F::D> + lane_first<F::D>(threadIdx.x & 31);
+    }
+
+    /* Where the state of a row is, as pointers to m, l and acc. */
+    struct where {
+        float *m, *l, *acc;
+    };
+    __device__ __forceinline__ where state_of(int r) const
+    {
+        const int batch = keys.tables.t.batch, head = keys.head(r);
+        const int64_t token = keys.token(r);
+        if (step.ranges == 1)
+            return where{ at<float>(step.m, batch, token, head),
+                          at<float>(step.l, batch, token, head),
+                          at<float>(step.acc, batch, token, head) };
+        const int64_t rows = step.split_rows;
+        const int64_t row = (batch * step.split_queries + token) * step.q_heads + head;
+        float *base = step.split_states + keys.tables.t.range * rows * (2 + step.value_dim);
+        return where{ base + row, base + rows + row, base + 2 * rows + row * step.value_dim };
+    }
+
+    __device__ __forceinline__ void begin(State &x) const
+    {
+        clear(x.acc);
+        const bool fresh = keys.tables.t.row->first || step.ranges > 1;
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int r = row_of<M>(i, half);
+                x.m[i][half] = -INFINITY;
+                x.l[i][half] = 0.0f;
+                if (fresh || r >= keys.tables.t.rows) continue;
+                const where from = state_of(r);
+                x.m[i][half] = *from.m;
+                x.l[i][half] = quad() == 0 ? *from.l : 0.0f;
+#pragma unroll
+                for (int j = 0; j < N; j++)
+#pragma unroll
+                    for (int e = 0; e < 2; e++) {
+                        const int d = 8 * j + 2 * quad() + e;
+                        if (d < step.value_dim) x.acc[i][j][2 * half + e] = from.acc[d];
+                    }
+            }
+    }
+
+    __device__ __forceinline__ int stage(int index) const
+    {
+        return F::STAGES_AT + (index & 1) * F::STAGE;
+    }
+    __device__ __forceinline__ void load(const place &p, int index) const
+    {
+        const int to = stage(index);
+        keys.template load<F::D>(p, step.k, step.dim, shared, to, how.chunks);
+        keys.template load<F::D>(p, step.v, step.value_dim, shared, to + F::STAGE / 2, how.chunks);
+    }
+
+    /* Weights by values. In a block with hidden keys, infinities and NaN of values are kept apart:
+     * 0 by them is not 0. */
+    __device__ __forceinline__ void add_values(State &x, const place &p, int index,
+                                               float (&s)[M][K][4], bool wary) const
+    {
+        const int at = stage(index) + F::STAGE / 2;
+        const uint32_t values = shared + at + lane_first<F::D>(threadIdx.x & 31);
+        if (!wary) {
+            weigh_rows<false, typename F::T, F::D>(x.acc, s, values);
+            return;
+        }
+        const uint32_t found = weigh_rows<true, typename F::T, F::D>(x.acc, s, values);
+        if (!__any_sync(0xffffffffu, found != 0)) return;
+        const forward_tile self = *this;
+        const auto visible = [self, p](int r, int key) {
+            return self.keys.template visible<F::TERMS>(p, 16 * M * self.warp() + r, key);
+        };
+        weigh_not_finite<typename F::T, F::D>(x.acc, s, ra_shared + at, 0, visible);
+    }
+
+    /* Folds one block; `q` are the warp's queries, in registers or shared memory. */
+    template <class Q>
+    __device__ __forceinline__ void block(State &x, const place &p, int index, const Q &q) const
+    {
+        const auto view = keys.view_of(p, 16 * M * warp(), 16 * M);
+        if (view == F::Walk::NOTHING) return;
+        float s[M][K][4];
+        rows_by_rows<typename F::T, F::D>(
+            s, q, shared + stage(index) + lane_second<F::D>(threadIdx.x & 31));
+        if constexpr (F::TERMS) {
+            const uint64_t kept = score_all(keys, p, s);
+            fold(x, s, 1.0f);
+            if (step.terms.dropout) drop(s, kept, step.terms.kept_scale);
+            add_values(x, p, index, s, true);
+        } else {
+            if (view == F::Walk::SOME) hide(keys, p, s);
+            fold(x, s, step.scale * LOG2_E);
+            add_values(x, p, index, s, view == F::Walk::SOME);
+        }
+    }
+
+    template <class Q> __device__ __forceinline__ void fold_all(State &x, place p, const Q &q) const
+    {
+        for (int index = 0; !keys.ended(p); index++) {
+            copies_wait<0>();
+            __syncthreads(); /* this block has arrived, and nobody reads the one before it */
+            const place after = keys.next(p, false);
+            if (!keys.ended(after)) {
+                load(after, index + 1);
+                copies_commit();
+            }
+            block(x, p, index, q);
+            p = after;
+        }
+    }
+
+    /* out, or a state. */
+    __device__ __forceinline__ void write(const State &x, int r, int i, int half,
+                                          float factor) const
+    {
+        const bool last = keys.tables.t.row->last && step.ranges == 1;
+        typename F::T *out = at<typename F::T>(step.out, keys.tables.t.batch, keys.token(r),
+                                               keys.head(r));
+        float *acc = last ? nullptr : state_of(r).acc;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int d = 8 * j + 2 * quad();
+            const float low = x.acc[i][j][2 * half], high = x.acc[i][j][2 * half + 1];
+            if (d >= step.value_dim) continue;
+            if (last && how.pairs) {
+                *(uint32_t *)(out + d) = pack<typename F::T>(low * factor, high * factor);
+            } else if (last) {
+                narrow(low * factor, out + d);
+                if (d + 1 < step.value_dim) narrow(high * factor, out + d + 1);
+            } else {
+                acc[d] = low;
+                if (d + 1 < step.value_dim) acc[d + 1] = high;
+            }
+        }
+    }
+
+    __device__ __forceinline__ void end(State &x) const
+    {
+        const bool last = keys.tables.t.row->last && step.ranges == 1;
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) x.l[i][half] = quad_sum(x.l[i][half]);
+        /* Lane `quad` of a row's four ends the quad-th of their 2 M rows. */
+        float m = x.m[0][0], l = x.l[0][0], factor = 1.0f;
+        int mine = row_of<M>(0, 0);
+#pragma unroll
+        for (int n = 1; n < 2 * M; n++) {
+            m = selected(quad() == n, x.m[n / 2][n % 2], m);
+            l = selected(quad() == n, x.l[n / 2][n % 2], l);
+            mine = quad() == n ? row_of<M>(n / 2, n % 2) : mine;
+        }
+        if (quad() < 2 * M && mine < keys.tables.t.rows) {
+            if (last) {
+                const int head = keys.head(mine);
+                const row_end ends = end_of(m, l, sink_of(step, head));
+                factor = 1.0f / ends.divisor;
+                if (step.lse.data)
+                    *at<float>(step.lse, keys.tables.t.batch, keys.token(mine), head) = ends.lse;
+            } else {
+                const where to = state_of(mine);
+                *to.m = m;
+                *to.l = l;
+            }
+        }
+#pragma unroll
+        for (int n = 0; n < 2 * M; n++) {
+            const float by = __shfl_sync(0xffffffffu, factor, (threadIdx.x & 28) | n);
+            const int r = row_of<M>(n / 2, n % 2);
+            if (r < keys.tables.t.rows) write(x, r, n / 2, n % 2, by);
+        }
+    }
+};
+
+template <class F>
+__global__ void __launch_bounds__(F::THREADS, F::CTAS)
+    forward_kernel(const __grid_constant__ ra__cuda_step step, const access how)
+{
+    auto &tables = *(walk_tables<F::ROWS> *)(ra_shared + F::TABLES_AT);
+    forward_tile<F> tile = { step, how, { step, tables }, shared_address(ra_shared) };
+    typename forward_tile<F>::State x;
+    tile.keys.start(blockIdx.x, (int)blockIdx.y);
+    __syncthreads();
+    tile.keys.template load_queries<F::D>(step.q, step.dim, tile.shared, 0, how.chunks);
+    const place first = tile.keys.open(0, 0, false);
+    if (!tile.keys.ended(first)) tile.load(first, 0);
+    copies_commit();
+    tile.begin(x);
+    if constexpr (F::Q_HELD) {
+        copies_wait<0>();
+        __syncthreads();
+        uint32_t q[F::D / 16][F::M][4];
+        load_rows<F::M, F::D>(q, tile.queries_of_warp());
+        tile.fold_all(x, first, q);
+    } else {
+        tile.fold_all(x, first, tile.queries_of_warp());
+    }
+    tile.end(x);
+}
+
+} // namespace ra::mma
+
+#endif

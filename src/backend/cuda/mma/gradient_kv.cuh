@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradient_kv.cuh - a CTA computes dk and dv of a tile of keys. Each warp owns 16 M keys and works
+ * on transposed scores, so that its weights are the first operand of the next product without
+ * leaving its registers:
+ *     s = k q    dp = v dout    dv += kept p dout    dk += scale ds q
+ * Where registers cannot hold all columns of dk and dv, SPLIT warps share keys: each computes all
+ * weights and adds up its own columns. */
+#ifndef RA__BACKEND_CUDA_MMA_GRADIENT_KV_CUH
+#define RA__BACKEND_CUDA_MMA_GRADIENT_KV_CUH
+
+#include "backend/cuda/mma/parts.cuh"
+#include "backend/cuda/mma/terms.cuh"
+
+namespace ra::mma
+{
+
+template <class T_, int D_, bool TERMS_> struct gradient_kv_shape {
+    using T = T_;
+    static constexpr int D = D_;
+    static constexpr bool TERMS = TERMS_;
+    static constexpr int M = D <= 64 ? 2 : 1, SPLIT = D <= 128 ? 1 : 2;
+    static constexpr int WARPS = D <= 64 ? 4 : 8, THREADS = 32 * WARPS;
+    static constexpr int CTAS = D <= 64 ? 2 : 1;
+    static constexpr int KEYS = WARPS / SPLIT * 16 * M;
+    static constexpr int PAIRS = D <= 128 ? 64 : 32;
+    /* Pairs that a warp works on at a time. */
+    static constexpr int SOME = D == 128 && !TERMS ? 64 : 32;
+    static constexpr int VALUES_AT = KEYS * LINE<D>;
+    static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
+    static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
+    static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
+    using Walk = parts_walk<PAIRS, THREADS>;
+    static constexpr int BYTES = TABLES_AT + Walk::TABLES * (int)sizeof(pair_table<PAIRS>);
+};
+
+template <class F> struct gradient_kv_tile {
+    using T = typename F::T;
+    using Table = pair_table<F::PAIRS>;
+    static constexpr int M = F::M, N = F::D / 8 / F::SPLIT, K = F::SOME / 8;
+    const ra__cuda_step &step;
+    access how;
+    typename F::Walk pairs;
+    uint32_t shared;
+
+    struct sums {
+        float dk[M][N][4], dv[M][N][4];
+    };
+
+    __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
+    __device__ __forceinline__ int quad() const { return threadIdx.x & 3; }
+    /* The first key of the warp, and the first of its columns. */
+    __device__ __forceinline__ int first_key() const
+    {
+        return (int)(threadIdx.x >> 5) / F::SPLIT * 16 * M;
+    }
+    __device__ __forceinline__ int first_column() const
+    {
+        return F::SPLIT == 1 ? 0 : (int)(threadIdx.x >> 5) % F::SPLIT * 8 * N;
+    }
+    __device__ __forceinline__ int key_of(int i, int half) const
+    {
+        return first_key() + 16 * i + 8 * half + (lane() >> 2);
+    }
+    __device__ __forceinline__ int stage(int index) const
+    {
+        return F::STAGES_AT + (index & 1) * F::STAGE;
+    }
+
+    __device__ __forceinline__ void load_keys(const ra__cuda_tensor &from, int numbers,
+                                              int to) const
+    {
+        const ra__cuda_key_tile &t = pairs.tile;
+        const uint16_t *first = at<uint16_t>(from, pairs.batch, t.token, pairs.kv_head);
+        const int64_t stride = t.token_step * from.token;
+        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0, t.count, numbers,
+                                                how.chunks);
+    }
+    __device__ __forceinline__ void load_pairs(int index) const
+    {
+        const int to = stage(index);
+        pairs.load_ends(index);
+        pairs.template load<F::D>(index, step.q, step.dim, shared, to, how.chunks);
+        pairs.template load<F::D>(index, step.dout, step.value_dim, shared, to + F::STAGE / 2,
+                                  how.chunks);
+    }
+
+    /* What SOME pairs from `from` on see of the warp's keys. */
+    enum view { NOTHING, PART, ALL };
+    __device__ __forceinline__ view view_of(const Table &t, int from) const
+    {
+        bool some = false, all = true;
+#pragma unroll
+        for (int n = 0; n < F::SOME / 32; n++) {
+            const int r = from + 32 * n + lane();
+            const int lo = t.lo[r] - first_key(), hi = t.hi[r] - first_key();
+            some = some || (lo < 16 * M && hi > 0 && lo < hi);
+            all = all && lo <= 0 && hi >= 16 * M && !is_weightless(t.lse[r]);
+        }
+        if (__all_sync(0xffffffffu, all)) return ALL;
+        return __any_sync(0xffffffffu, some) ? PART : NOTHING;
+    }
+
+    /* s becomes p, dp becomes ds; HIDING: 0 where the pair does not see the key. */
+    template <bool HIDING>
+    __device__ __forceinline__ void differentiate(const Table &t, int from, float (&s)[M][K][4],
+                                                  float (&dp)[M][K][4]) const
+    {
+        const float to_log2 = step.scale * LOG2_E;
+#pragma unroll
+        for (int j = 0; j < K; j++) {
+            const int r = from + 8 * j + 2 * quad();
+            const float2 lse = *(const float2 *)&t.lse[r], delta = *(const float2 *)&t.delta[r];
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+                for (int n = 0; n < 4; n++) {
+                    float &p = s[i][j][n], &ds = dp[i][j][n];
+                    p = exp2_fast(fmaf(p, to_log2, -LOG2_E * (n & 1 ? lse.y : lse.x)));
+                    ds = p * (ds - (n & 1 ? delta.y : delta.x));
+                    if constexpr (HIDING) {
+                        if (!t.sees(r + (n & 1), key_of(i, n >> 1))) p = ds = 0.0f;
+                    }
+                }
+        }
+    }
+    __device__ __forceinline__ void differentiate_terms(const Table &t, int from,
+                                                        float (&s)[M][K][4],
+                                                        float (&dp)[M][K][4]) const
+    {
+#pragma unroll 1
+        for (int j = 0; j < K; j++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                const int r = from + 8 * j + 2 * quad() + e;
+                const query q = pairs.query_for(t, r);
+#pragma unroll
+                for (int i = 0; i < M; i++)
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        float &x = s[i][0][2 * half + e], &back = dp[i][0][2 * half + e];
+                        const int key = key_of(i, half);
+                        score now = { 0.0f, 0.0f, 0.0f, true };
+                        if (t.sees(r, key)) now = score_of(step, q, t.pos + key * t.pos_step, x);
+                        const float p = exp2_fast(now.x - LOG2_E * t.lse[r]);
+                        const float ds = now.slope * (p * (now.kept * back - t.delta[r]));
+                        x = now.hidden ? 0.0f : now.kept * p;
+                        back = now.hidden ? 0.0f : ds;
+                    }
+            }
+            rotate(s);
+            rotate(dp);
+        }
+    }
+
+    /* c += weights by rows of a matrix at an offset, as add_values() of forward.cuh. */
+    __device__ __forceinline__ void add(float (&c)[M][N][4], const float (&w)[M][K][4], int matrix,
+                                        const Table &t, int from, bool wary) const
+    {
+        const uint32_t rows = moved<F::D>(shared + matrix + lane_first<F::D>(lane()), 0,
+                                          first_column() / 16);
+        if (!wary) {
+            weigh_rows<false, T, F::D>(c, w, rows);
+            return;
+        }
+        const uint32_t found = weigh_rows<true, T, F::D>(c, w, rows);
+        if (!__any_sync(0xffffffffu, found != 0)) return;
+        const gradient_kv_tile self = *this;
+        const Table *table = &t;
+        const auto visible = [self, table, from](int row, int pair) {
+            const int key = self.first_key() + row, r = from + pair;
+            if (!table->sees(r, key)) return false;
+            if constexpr (!F::TERMS) return true;
+            const query q = self.pairs.query_for(*table, r);
+            return !hides(self.step, q, table->pos + key * table->pos_step);
+        };
+        weigh_not_finite<T, F::D>(c, w, ra_shared + matrix, first_column(), visible);
+    }
+
+    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    {
+        const Table &t = pairs.table(index);
+        const view seen = view_of(t, from);
+        if (seen == NOTHING) return;
+        const int queries = stage(index) + from * LINE<F::D>, douts = queries + F::STAGE / 2;
+        const uint32_t keys = shared + first_key() * LINE<F::D> + lane_first<F::D>(lane());
+        float s[M][K][4], dp[M][K][4];
+        rows_by_rows<T, F::D>(s, keys, shared + queries + lane_second<F::D>(lane()));
+        rows_by_rows<T, F::D>(dp, keys + F::VALUES_AT, shared + douts + lane_second<F::D>(lane()));
+        if constexpr (F::TERMS) differentiate_terms(t, from, s, dp);
+        else if (seen == ALL) differentiate<false>(t, from, s, dp);
+        else differentiate<true>(t, from, s, dp);
+        const bool wary = F::TERMS || seen != ALL;
+        add(x.dv, s, douts, t, from, wary);
+        add(x.dk, dp, queries, t, from, wary);
+    }
+
+    __device__ __forceinline__ void add_all(sums &x, pairs_place here, pairs_place after) const
+    {
+        for (int index = 0; !pairs.ended(here); index++) {
+            copies_wait<0>();
+            __syncthreads(); /* this block has arrived, and nobody reads the one before it */
+            if (!pairs.ended(after)) load_pairs(index + 1);
+            copies_commit();
+            here = after;
+            after = pairs.next(after);
+            pairs.describe(after, index + 2);
+#pragma unroll 1
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
+        }
+    }
+
+    __device__ __forceinline__ void end(const sums &x) const
+    {
+        const ra__cuda_key_tile &t = pairs.tile;
+        const int column = first_column();
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int key = key_of(i, half);
+                if (key >= t.count) continue;
+                const int64_t token = t.token + key * t.token_step;
+                add_row(at<float>(step.dk, pairs.batch, token, pairs.kv_head) + column, x.dk[i],
+                        half, step.dim - column, step.scale, how.pairs);
+                add_row(at<float>(step.dv, pairs.batch, token, pairs.kv_head) + column, x.dv[i],
+                        half, step.value_dim - column, 1.0f, how.pairs);
+            }
+    }
+};
+
+/* All tiles of a KV head run together: they read the same queries. */
+template <class F>
+__global__ void __launch_bounds__(F::THREADS, F::CTAS)
+    gradient_kv_kernel(const __grid_constant__ ra__cuda_step step, const access how)
+{
+    const int unit = (int)blockIdx.x / step.key_tile_count;
+    const int kv_head = unit % step.kv_heads, batch = unit / step.kv_heads;
+    const ra__cuda_key_tile &keys = step.key_tiles[(int)blockIdx.x % step.key_tile_count];
+    if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
+    auto *tables = (pair_table<F::PAIRS> *)(ra_shared + F::TABLES_AT);
+    const gradient_kv_tile<F> tile = { step,
+                                       how,
+                                       { step, keys, keys.first_part, keys.part_count, tables,
+                                         batch, kv_head },
+                                       shared_address(ra_shared) };
+    tile.load_keys(step.k, step.dim, 0);
+    tile.load_keys(step.v, step.value_dim, F::VALUES_AT);
+    const pairs_place first = tile.pairs.open(0), second = tile.pairs.next(first);
+    tile.pairs.describe(first, 0);
+    tile.pairs.describe(second, 1);
+    __syncthreads();
+    if (!tile.pairs.ended(first)) tile.load_pairs(0);
+    copies_commit();
+    typename gradient_kv_tile<F>::sums x;
+    clear(x.dk);
+    clear(x.dv);
+    tile.add_all(x, first, second);
+    tile.end(x);
+}
+
+} // namespace ra::mma
+
+#endif

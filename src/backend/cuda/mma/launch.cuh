@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launch.cuh - on the host: which tensors allow which access, and a launch. */
+#ifndef RA__BACKEND_CUDA_MMA_LAUNCH_CUH
+#define RA__BACKEND_CUDA_MMA_LAUNCH_CUH
+
+#include "backend/cuda/mma/loader.cuh"
+
+namespace ra::mma
+{
+
+/* Do rows of a tensor start at multiples of `numbers` numbers of `bytes` bytes? */
+inline bool is_aligned(const ra__cuda_tensor &tensor, int bytes, int numbers)
+{
+    return (uintptr_t)tensor.data % ((uintptr_t)bytes * numbers) == 0 &&
+           tensor.batch % numbers == 0 && tensor.token % numbers == 0 && tensor.head % numbers == 0;
+}
+
+inline access access_of(const ra__cuda_step &step, bool backward)
+{
+    access how;
+    how.chunks = step.dim % 8 == 0 && step.value_dim % 8 == 0 && is_aligned(step.q, 2, 8) &&
+                 is_aligned(step.k, 2, 8) && is_aligned(step.v, 2, 8) &&
+                 (!backward || is_aligned(step.dout, 2, 8));
+    if (backward)
+        how.pairs = step.dim % 2 == 0 && step.value_dim % 2 == 0 && is_aligned(step.dq, 4, 2) &&
+                    is_aligned(step.dk, 4, 2) && is_aligned(step.dv, 4, 2);
+    else how.pairs = step.value_dim % 2 == 0 && is_aligned(step.out, 2, 2);
+    return how;
+}
+
+/* A negative scale turns the largest product into the smallest score, and 0 by an infinity is NaN:
+ * the path with terms scores pair by pair and knows both. */
+inline bool needs_terms(const ra__cuda_step &step)
+{
+    return step.terms.any || !(step.scale > 0.0f);
+}
+
+/* `tiles` CTAs in x, `ranges` in y. */
+inline int launch(void (*kernel)(const ra__cuda_step, const access), int64_t tiles, int ranges,
+                  int threads, int bytes, const ra__cuda_step &step, const access &how,
+                  void *stream)
+{
+    if (tiles > INT32_MAX) return (int)cudaErrorInvalidConfiguration;
+    cudaError_t error = cudaFuncSetAttribute((const void *)kernel,
+                                             cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    if (error != cudaSuccess) return (int)error;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)tiles, (unsigned)ranges);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)bytes;
+    config.stream = (cudaStream_t)stream;
+    return (int)cudaLaunchKernelEx(&config, kernel, step, how);
+}
+
+/* The class that a shape is padded to; 0: too large. */
+inline int class_of(int dim, int value_dim)
+{
+    const int largest = dim > value_dim ? dim : value_dim;
+    return largest <= 64 ? 64 : largest <= 128 ? 128 : largest <= 256 ? 256 : 0;
+}
+
+} // namespace ra::mma
+
+#endif

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loader.cuh - from tensors in global memory to matrices in shared memory: asynchronously where
+ * every chunk of 16 bytes is aligned, number by number otherwise. What is not there is zeros. */
+#ifndef RA__BACKEND_CUDA_MMA_LOADER_CUH
+#define RA__BACKEND_CUDA_MMA_LOADER_CUH
+
+#include "backend/cuda/kernel.h"
+#include "backend/cuda/mma/fragments.cuh"
+
+extern __shared__ __align__(128) unsigned char ra_shared[];
+
+namespace ra::mma
+{
+
+/* How the tensors of a launch may be read and written; the host finds out. */
+struct access {
+    int32_t chunks; /* q, k, v and dout: 16 bytes at a time */
+    int32_t pairs;  /* what is written: two numbers at a time */
+};
+
+/* Rows [lo, hi) of ROWS that are `stride` numbers apart, of `numbers` numbers each, to the offset
+ * `to` of shared memory, by all THREADS of the CTA. Copies of nothing may name any address. */
+template <int D, int ROWS, int THREADS>
+__device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint16_t *first,
+                                             int64_t stride, int lo, int hi, int numbers,
+                                             bool chunks)
+{
+    constexpr int CHUNKS = D / 8, ROWS_AT_ONCE = THREADS / CHUNKS;
+    static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_AT_ONCE == 0,
+                  "the same number of chunks for each thread");
+    if (chunks) {
+        const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+        const uint16_t *from = first + row * stride + 8 * chunk;
+        const bool inside = 8 * chunk < numbers;
+#pragma unroll
+        for (int i = 0; i < ROWS / ROWS_AT_ONCE; i++) {
+            const int now = row + i * ROWS_AT_ONCE;
+            copy_16(shared + to + chunk_at<D>(now, chunk), from, inside && now >= lo && now < hi);
+            from += ROWS_AT_ONCE * stride;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int index = threadIdx.x; index < ROWS * D; index += THREADS) {
+        const int row = index / D, d = index % D;
+        const bool there = row >= lo && row < hi && d < numbers;
+        uint16_t *place = (uint16_t *)(ra_shared + to + chunk_at<D>(row, d / 8));
+        place[d % 8] = there ? first[row * stride + d] : (uint16_t)0;
+    }
+}
+
+/* ROWS rows that `where(row)` gives the address of, NULL for none. */
+template <int D, int ROWS, int THREADS, class Where>
+__device__ __forceinline__ void load_rows_at(uint32_t shared, int to, int numbers, bool chunks,
+                                             const Where &where)
+{
+    constexpr int CHUNKS = D / 8, COUNT = ROWS * CHUNKS;
+    static_assert(COUNT % THREADS == 0, "the same number of chunks for each thread");
+    if (chunks) {
+#pragma unroll 4
+        for (int index = threadIdx.x; index < COUNT; index += THREADS) {
+            const int row = index / CHUNKS, chunk = index % CHUNKS;
+            const uint16_t *from = where(row);
+            copy_16(shared + to + chunk_at<D>(row, chunk), from + 8 * chunk,
+                    from != nullptr && 8 * chunk < numbers);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int index = threadIdx.x; index < ROWS * D; index += THREADS) {
+        const int row = index / D, d = index % D;
+        const uint16_t *from = where(row);
+        uint16_t *place = (uint16_t *)(ra_shared + to + chunk_at<D>(row, d / 8));
+        place[d % 8] = from && d < numbers ? from[d] : (uint16_t)0;
+    }
+}
+
+} // namespace ra::mma
+
+#endif

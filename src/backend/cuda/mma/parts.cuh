@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parts.cuh - a tile of keys walks the queries that see it, part after part, in blocks of pairs of
+ * a query and a head. What is known of a block's pairs is in shared memory, one block ahead of the
+ * copies of their rows, which are one block ahead of the products. */
+#ifndef RA__BACKEND_CUDA_MMA_PARTS_CUH
+#define RA__BACKEND_CUDA_MMA_PARTS_CUH
+
+#include "backend/cuda/mma/loader.cuh"
+#include "backend/cuda/score.cuh"
+
+namespace ra::mma
+{
+
+/* The pairs of a block. Pair r sees keys [lo, hi) of the tile. */
+template <int PAIRS> struct pair_table {
+    int64_t pos, pos_step; /* of key 0 of the tile, as these queries see it */
+    int64_t token[PAIRS], position[PAIRS];
+    int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
+    float lse[PAIRS], delta[PAIRS]; /* copied with the rows */
+
+    /* Does pair r see the key? Rows without weights see none. */
+    __device__ __forceinline__ bool sees(int r, int key) const
+    {
+        return key >= lo[r] && key < hi[r] && !is_weightless(lse[r]);
+    }
+};
+
+/* Which block: PAIRS pairs from `at` on of the `count` of a part; `part` is the tile's part_count
+ * after the last. */
+struct pairs_place {
+    int part;
+    int64_t at, count;
+};
+
+/* The heads of a row that read a KV head. */
+struct heads {
+    int first, step, count;
+};
+__device__ __forceinline__ heads heads_of(const ra__cuda_row &row, int kv_head, int per_kv)
+{
+    const int lo = kv_head * per_kv, hi = lo + per_kv;
+    heads h = { lo, 1, per_kv };
+    if (row.all_heads) return h;
+    h.step = row.head_step;
+    const int skipped = lo > row.head ? (lo - row.head + h.step - 1) / h.step : 0;
+    const int end = hi > row.head ? (hi - row.head + h.step - 1) / h.step : 0;
+    h.first = row.head + skipped * h.step;
+    h.count = (end < row.heads ? end : row.heads) - skipped;
+    return h;
+}
+
+template <int PAIRS, int THREADS> struct parts_walk {
+    static_assert(PAIRS <= THREADS, "a thread for each pair");
+    static constexpr int TABLES = 3;
+    const ra__cuda_step &step;
+    const ra__cuda_key_tile &tile;
+    int first_part, part_count; /* of the tile */
+    pair_table<PAIRS> *tables;
+    int batch, kv_head;
+
+    __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
+    {
+        return tables[index % TABLES];
+    }
+    __device__ __forceinline__ bool ended(const pairs_place &p) const
+    {
+        return p.part >= part_count;
+    }
+    __device__ __forceinline__ const ra__cuda_part &part_at(const pairs_place &p) const
+    {
+        return step.parts[first_part + p.part];
+    }
+
+    /* The first block of the first part from `part` on that has one. */
+    __device__ __forceinline__ pairs_place open(int part) const
+    {
+        pairs_place p = { part, 0, 0 };
+        for (; !ended(p); p.part++) {
+            const ra__cuda_part &now = part_at(p);
+            const heads h = heads_of(step.rows[now.row], kv_head, step.q_heads / step.kv_heads);
+            p.count = (now.q_hi - now.q_lo) * most(h.count, 0);
+            if (p.count > 0) break;
+        }
+        return p;
+    }
+    __device__ __forceinline__ pairs_place next(const pairs_place &p) const
+    {
+        if (ended(p)) return p;
+        if (p.at + PAIRS < p.count) return pairs_place{ p.part, p.at + PAIRS, p.count };
+        return open(p.part + 1);
+    }
+
+    /* Fills the index-th table; a barrier follows before it is read. */
+    __device__ __forceinline__ void describe(const pairs_place &p, int index) const
+    {
+        const int r = (int)threadIdx.x;
+        if (r >= PAIRS || ended(p)) return;
+        pair_table<PAIRS> &to = table(index);
+        const ra__cuda_part &part = part_at(p);
+        const ra__cuda_row &row = step.rows[part.row];
+        const ra__cuda_run run = run_at(step, &row, part.repeat, part.run - row.first_run);
+        if (r == 0) {
+            to.pos = run.pos + part.shift * run.pos_step;
+            to.pos_step = run.pos_step;
+        }
+        to.lo[r] = to.hi[r] = 0;
+        to.head[r] = -1;
+        /* Pairs after the last have a position too, since terms look it up. */
+        const heads h = heads_of(row, kv_head, step.q_heads / step.kv_heads);
+        const int64_t pair = least(p.at + r, p.count - 1), query = part.q_lo + pair / h.count;
+        const int head = h.first + (int)(pair % h.count) * h.step;
+        const int64_t position = row.q_pos + part.repeat * row.q_pos_advance +
+                                 query * row.q_pos_step;
+        const int64_t token = row.q_token + part.repeat * row.q_token_advance +
+                              query * row.q_token_step;
+        const range seen = seen_by(run, position);
+        to.token[r] = token;
+        to.position[r] = position;
+        if (p.at + r >= p.count) return;
+        to.head[r] = head;
+        to.lo[r] = (int32_t)most(seen.lo - part.shift, part.lo);
+        to.hi[r] = (int32_t)least(seen.hi - part.shift, part.hi);
+    }
+
+    /* The rows of a block, or of dout. */
+    template <int D>
+    __device__ __forceinline__ void load(int index, const ra__cuda_tensor &from, int numbers,
+                                         uint32_t shared, int to, bool chunks) const
+    {
+        const pair_table<PAIRS> &pairs = table(index);
+        const auto where = [&](int r) {
+            return pairs.head[r] >= 0 ? ra::at<uint16_t>(from, batch, pairs.token[r], pairs.head[r])
+                                      : nullptr;
+        };
+        load_rows_at<D, PAIRS, THREADS>(shared, to, numbers, chunks, where);
+    }
+
+    /* Their lse and delta. */
+    __device__ __forceinline__ void load_ends(int index) const
+    {
+        const int r = (int)threadIdx.x;
+        if (r >= PAIRS) return;
+        pair_table<PAIRS> &to = table(index);
+        const int head = to.head[r];
+        const int64_t token = to.token[r];
+        copy_4(shared_address(&to.lse[r]), ra::at<float>(step.lse, batch, token, head), head >= 0);
+        copy_4(shared_address(&to.delta[r]), ra::at<float>(step.delta, batch, token, head),
+               head >= 0);
+    }
+
+    __device__ __forceinline__ query query_for(const pair_table<PAIRS> &pairs, int r) const
+    {
+        query q;
+        q.token = pairs.token[r];
+        q.index = pairs.position[r];
+        q.original = original(step.terms, q.index);
+        q.batch = batch;
+        q.head = pairs.head[r];
+        return q;
+    }
+};
+
+} // namespace ra::mma
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plugin.c - the table that this module exports to the library, and the backend in it. */
+#include <stdio.h>
+
+#include "backend/cuda/cuda.h"
+#include "core/version.h"
+
+const struct ra__host *ra__cuda_host;
+
+static void start(const struct ra__host *host) { ra__cuda_host = host; }
+
+/* "NVIDIA H200, compute capability 9.0, 139 GiB; 1 GPU" */
+static const char *about(void)
+{
+    static char text[200];
+    struct ra__cuda_facts facts;
+    int count = 0;
+    const cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        snprintf(text, sizeof text, "no GPU can be used: %s", cudaGetErrorString(error));
+        return text;
+    }
+    if (ra__cuda_facts_of(0, &facts) != RA_OK) {
+        snprintf(text, sizeof text, "the first of %d GPUs cannot be used", count);
+        return text;
+    }
+    snprintf(text, sizeof text, "%s, compute capability %d.%d, %.1f GiB; GPUs: %d", facts.name,
+             facts.sm / 10, facts.sm % 10, (double)facts.memory / (1 << 30), count);
+    return text;
+}
+
+/* Steps are queued by the thread that calls. */
+static int threads(const void *device)
+{
+    (void)device;
+    return 1;
+}
+
+static const char *kernel_name(const struct ra__kernel *kernel) { return kernel->name; }
+
+static const struct ra__backend backend = {
+    .name = "cuda",
+    .summary = "a GPU of NVIDIA: cuda, or cuda:N for the N-th of several",
+    .host = false,
+    .open = ra__cuda_open,
+    .close = ra__cuda_close,
+    .threads = threads,
+    .alloc = ra__cuda_alloc,
+    .free = ra__cuda_free,
+    .choose = ra__cuda_choose,
+    .kernel_name = kernel_name,
+    .kernel_at = ra__cuda_kernel_at,
+    .prepare = ra__cuda_prepare,
+    .release = ra__cuda_release,
+    .issue = ra__cuda_issue,
+    .wait = ra__cuda_wait,
+    .drain = ra__cuda_drain,
+    .follow = ra__cuda_follow,
+    .precede = ra__cuda_precede,
+    .pairs = ra__cuda_pairs,
+};
+
+static const struct ra__backend *const backends[] = { &backend, NULL };
+
+extern RA_API const struct ra__plugin ra_plugin;
+const struct ra__plugin ra_plugin = {
+    .shape = RA__PLUGIN_VERSION,
+    .version = RA__VERSION,
+    .start = start,
+    .about = about,
+    .backends = backends,
+};

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.cu - steps over rows that are not attention: MERGE, and counting pairs. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/score.cuh"
+#include "backend/cuda/steps.h"
+
+namespace
+{
+
+enum { THREADS = 128, WARP = 32, WARPS = THREADS / WARP };
+
+/* ---- MERGE --------------------------------------------------------------------------------------- */
+
+/* The states of one row, in memory of split keys or of the plan. */
+struct state {
+    float *m, *l, *acc;
+};
+
+__device__ state split_state(const ra__cuda_step &step, int range, int batch, int64_t token,
+                             int head)
+{
+    const int64_t all = step.ranges * step.split_rows;
+    const int64_t at = range * step.split_rows +
+                       (batch * step.split_queries + token) * step.q_heads + head;
+    return { step.split_states + at, step.split_states + all + at,
+             step.split_states + 2 * all + at * step.value_dim };
+}
+
+__device__ state kept_state(const ra__cuda_step &step, int batch, int64_t token, int head)
+{
+    return { ra::at<float>(step.m, batch, token, head), ra::at<float>(step.l, batch, token, head),
+             ra::at<float>(step.acc, batch, token, head) };
+}
+
+template <class T> __device__ T narrow(float x);
+template <> __device__ float narrow(float x) { return x; }
+template <> __device__ __nv_bfloat16 narrow(float x) { return __float2bfloat16_rn(x); }
+template <> __device__ __half narrow(float x) { return __float2half_rn(x); }
+
+/* What is folded so far, and the next range, in ascending order. */
+struct sums {
+    float m, l;
+};
+
+__device__ float factor(float m, float to) { return (float)exp2((double)m - to); }
+
+__device__ float larger(float a, float b) { return a > b ? a : b; }
+
+/* A warp per row. Lanes walk over the columns; m and l are the same in all of them. */
+template <class T>
+__device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, int lane)
+{
+    const int64_t token = t.token(t.query(r));
+    const int head = t.head_of(r);
+    const state own = kept_state(step, t.batch, token, head);
+    const bool starts = t.row->first, ends = t.row->last;
+    const float m0 = starts ? -INFINITY : *own.m, l0 = starts ? 0.0f : *own.l;
+    float m = m0, l = l0;
+    for (int range = 0; range < step.ranges; range++) {
+        const state part = split_state(step, range, t.batch, token, head);
+        const float next = larger(m, *part.m), shift = next == -INFINITY ? 0.0f : next;
+        l = l * factor(m, shift) + *part.l * factor(*part.m, shift);
+        m = next;
+    }
+    const ra::row_end end = ra::end_of(m, l, ends ? ra::sink_of(step, head) : -INFINITY);
+    for (int d = lane; d < step.value_dim; d += WARP) {
+        float so_far = m0, sum = starts ? 0.0f : own.acc[d];
+        for (int range = 0; range < step.ranges; range++) {
+            const state part = split_state(step, range, t.batch, token, head);
+            const float next = larger(so_far, *part.m), shift = next == -INFINITY ? 0.0f : next;
+            sum = sum * factor(so_far, shift) + part.acc[d] * factor(*part.m, shift);
+            so_far = next;
+        }
+        if (ends)
+            ra::at<T>(step.out, t.batch, token,
+                      head)[d] = narrow<T>(l == 0.0f ? 0.0f : sum / end.divisor);
+        else own.acc[d] = sum;
+    }
+    __syncwarp(); /* m and l of the row have been read by all lanes */
+    if (lane != 0) return;
+    if (ends && step.lse.data) *ra::at<float>(step.lse, t.batch, token, head) = end.lse;
+    if (!ends) {
+        *own.m = m;
+        *own.l = l;
+    }
+}
+
+template <class T>
+__global__ void __launch_bounds__(THREADS) merge_kernel(const ra__cuda_step step, int tile_rows)
+{
+    const ra::tile t = ra::find_tile(step, blockIdx.x, 0, tile_rows);
+    for (int r = threadIdx.x / WARP; r < t.rows; r += WARPS)
+        merge_row<T>(step, t, r, threadIdx.x % WARP);
+}
+
+/* ---- Pairs --------------------------------------------------------------------------------------- */
+
+/* Keys [lo, hi) of a run that the mask of an order lets a query see. */
+__device__ int64_t unmasked(const ra__cuda_terms &terms, const ra__cuda_run &run, int64_t index,
+                            ra::range seen)
+{
+    if (!terms.see_from) return seen.hi - seen.lo;
+    int64_t count = 0;
+    for (int64_t i = seen.lo; i < seen.hi; i++) {
+        const int64_t key = ra::original(terms, run.pos + i * run.pos_step);
+        count += key >= terms.see_from[index] && key < terms.see_to[index];
+    }
+    return count;
+}
+
+/* Some blocks per slot, its queries among their threads. Rows of a family may differ in their pairs:
+ * their keys need not advance with their queries. */
+__global__ void __launch_bounds__(THREADS)
+    pairs_kernel(const ra__cuda_step step, unsigned long long *count)
+{
+    const ra__cuda_row *row = &step.rows[step.slots[blockIdx.x].row];
+    int64_t sum = 0;
+    for (int64_t i = (int64_t)blockIdx.y * THREADS + threadIdx.x; i < row->repeat * row->q_count;
+         i += (int64_t)gridDim.y * THREADS) {
+        const int64_t repeat = i / row->q_count, query = i % row->q_count;
+        const int64_t index = row->q_pos + repeat * row->q_pos_advance + query * row->q_pos_step;
+        for (int n = 0; n < row->run_count; n++) {
+            const ra__cuda_run run = ra::run_at(step, row, repeat, n);
+            sum += unmasked(step.terms, run, index, ra::seen_by(run, index));
+        }
+    }
+    if (sum) atomicAdd(count, (unsigned long long)(sum * row->heads * step.batch));
+}
+
+} // namespace
+
+int ra__cuda_merge_launch(const struct ra__cuda_step *step, int tile_rows, void *stream)
+{
+    if (step->dtype == RA__CUDA_F32)
+        return ra::launch_blocks(merge_kernel<float>, step->tiles, THREADS, stream, *step,
+                                 tile_rows);
+    if (step->dtype == RA__CUDA_BF16)
+        return ra::launch_blocks(merge_kernel<__nv_bfloat16>, step->tiles, THREADS, stream, *step,
+                                 tile_rows);
+    return ra::launch_blocks(merge_kernel<__half>, step->tiles, THREADS, stream, *step, tile_rows);
+}
+
+int ra__cuda_pairs_launch(const struct ra__cuda_step *step, unsigned long long *count, void *stream)
+{
+    enum { PARTS = 16 }; /* of a long row */
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)step->slot_count, PARTS);
+    config.blockDim = dim3(THREADS);
+    config.stream = (cudaStream_t)stream;
+    return cudaLaunchKernelEx(&config, pairs_kernel, *step, count);
+}

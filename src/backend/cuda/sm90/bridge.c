@@ -1,0 +1,265 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge.c - which steps of a program the Hopper kernels run.
+ *
+ * The order of numbers in a state is these kernels' own. Where states go from step to step, they
+ * run all ATTEND steps of a program or none. GRADIENT steps add to sums: each is decided alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/cuda/sm90/bridge.h"
+
+/* Terms whose kernels need positions. */
+enum { POSITION_TERMS = RA__SM90_SLOPES | RA__SM90_DROPOUT };
+
+/* Arrays of a program: more would not be worth their memory. */
+#define MOST_BYTES ((size_t)1 << 30)
+
+/* Tiles that are mostly empty are left to kernels with smaller tiles: at least so many fifths. */
+enum { FULL_FIFTHS = 2 };
+
+static int takes(int dtype, int dim, int value_dim, int backward)
+{
+    (void)dtype;
+    (void)backward;
+    return (dim == 64 || dim == 128 || dim == 256) && value_dim == dim;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static bool computes(const struct ra__sm90_program *p, const struct ra__step *step)
+{
+    const bool back = p->program->direction == RA__BACKWARD;
+    return step->op == (back ? RA__OP_GRADIENT : RA__OP_ATTEND) && step->row_count > 0;
+}
+
+static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work *b)
+{
+    const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
+    return a->one_head == b->one_head && x->family_count == y->family_count &&
+           x->family_count > 0 && x->run_count == y->run_count && x->view_count == y->view_count &&
+           x->q_rows == y->q_rows && x->k_rows == y->k_rows &&
+           !memcmp(x->views, y->views, sizeof x->views) &&
+           !memcmp(x->families, y->families, (size_t)x->family_count * sizeof *x->families) &&
+           (x->run_count == 0 || !memcmp(x->runs, y->runs, (size_t)x->run_count * sizeof *x->runs));
+}
+
+/* Blocks of queries as stairs where that is possible. Backward all runs of an item have the same
+ * stairs; other bands do not go with them. */
+static enum ra__sm90_answer expand(const struct ra__sm90_program *p, const struct ra__step *step,
+                                   struct ra__sm90_expanded *out)
+{
+    const bool back = p->program->direction == RA__BACKWARD;
+    struct ra__sm90_expand_input in = { p->program, step, back ? 1 << 20 : 64, true };
+    const enum ra__sm90_answer answer = ra__sm90_expand(&in, out);
+    if (answer != RA__SM90_YES || !back || !out->mixed) return answer;
+    ra__sm90_expanded_clear(out);
+    in.stairs = false;
+    return ra__sm90_expand(&in, out);
+}
+
+/* Finds the work among those there are, or makes it. */
+static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm90_work *work,
+                                      int *index)
+{
+    for (int i = 0; i < p->work_count; i++)
+        if (same_rows(&p->works[i], work)) {
+            ra__sm90_work_clear(work);
+            *index = i;
+            return RA__SM90_YES;
+        }
+    void *works = ra__sm90_grow(p->works, p->work_count, &p->work_room, sizeof *p->works);
+    if (works) p->works = works;
+    else ra__sm90_work_clear(work);
+    const enum ra__sm90_answer answer = works ? ra__sm90_work_make(p->program, p->terms, work)
+                                              : RA__SM90_NO_MEMORY;
+    if (answer != RA__SM90_YES) return answer;
+    *index = p->work_count;
+    p->works[p->work_count++] = *work;
+    return RA__SM90_YES;
+}
+
+static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
+{
+    return step->from < RA__BUFFERS && step->from != RA__OWN_KV &&
+           program->storage[step->from].one_head;
+}
+
+static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
+{
+    const struct ra__step *step = &p->program->steps[index];
+    struct ra__sm90_step *out = &p->steps[index];
+    struct ra__sm90_work work = { .one_head = is_one_head(p->program, step) };
+    const enum ra__sm90_answer answer = expand(p, step, &work.rows);
+    if (answer != RA__SM90_YES) return answer;
+    out->q_line = work.rows.q_line;
+    out->k_line = work.rows.k_line;
+    if (p->terms & POSITION_TERMS && (out->q_line.bent || out->k_line.bent)) {
+        ra__sm90_work_clear(&work);
+        return RA__SM90_NO;
+    }
+    return find_work(p, &work, &out->work);
+}
+
+/* ---- Programs -------------------------------------------------------------------------------- */
+
+static bool carries(const struct ra__sm90_program *p)
+{
+    for (int i = 0; i < p->program->step_count; i++) {
+        const struct ra__step *step = &p->program->steps[i];
+        if (step->op != RA__OP_ATTEND) continue;
+        for (int r = step->first_row; r < step->first_row + step->row_count; r++)
+            if (!p->program->rows[r].first || !p->program->rows[r].last) return true;
+    }
+    return false;
+}
+
+static bool is_full(int64_t used, int64_t paid) { return 5 * used >= FULL_FIFTHS * paid; }
+
+/* Leaves out steps whose tiles are mostly empty; where states are carried, all or none. */
+static void leave_out(struct ra__sm90_program *p)
+{
+    int64_t used = 0, paid = 0;
+    size_t bytes = 0;
+    for (int i = 0; i < p->work_count; i++) bytes += ra__sm90_work_bytes(&p->works[i]);
+    for (int i = 0; i < p->program->step_count; i++) {
+        const int index = p->steps[i].work;
+        const struct ra__sm90_work *work = index < 0 ? NULL : &p->works[index];
+        if (!work) continue;
+        used += work->rows_used;
+        paid += work->rows_paid;
+        if (bytes > MOST_BYTES || (!p->carried && !is_full(work->rows_used, work->rows_paid)))
+            p->steps[i].work = -1;
+    }
+    if (p->carried && !is_full(used, paid))
+        for (int i = 0; i < p->program->step_count; i++) p->steps[i].work = -1;
+}
+
+/* Works that no step has are not placed. */
+static void drop_works(struct ra__sm90_program *p)
+{
+    for (int w = 0; w < p->work_count; w++) {
+        bool used = false;
+        for (int i = 0; i < p->program->step_count; i++) used = used || p->steps[i].work == w;
+        if (!used) ra__sm90_work_clear(&p->works[w]);
+        else ra__sm90_expanded_clear(&p->works[w].rows);
+    }
+}
+
+static bool has_work(const struct ra__sm90_program *p)
+{
+    for (int i = 0; i < p->program->step_count; i++)
+        if (p->steps[i].work >= 0) return true;
+    return false;
+}
+
+/* -1: memory is short. */
+static int fill(struct ra__sm90_program *p)
+{
+    bool all = true;
+    for (int i = 0; i < p->program->step_count; i++) p->steps[i].work = -1;
+    for (int i = 0; i < p->program->step_count && (all || !p->carried); i++) {
+        if (!computes(p, &p->program->steps[i])) continue;
+        const enum ra__sm90_answer answer = add_step(p, i);
+        if (answer == RA__SM90_NO_MEMORY) return -1;
+        all = all && answer == RA__SM90_YES;
+    }
+    for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].work = -1;
+    leave_out(p);
+    drop_works(p);
+    return 0;
+}
+
+static int terms_of(const struct ra__problem_terms *terms)
+{
+    if (!terms) return 0;
+    return (terms->softcap > 0 ? RA__SM90_SOFTCAP : 0) | (terms->alibi ? RA__SM90_SLOPES : 0) |
+           (terms->dropout > 0 ? RA__SM90_DROPOUT : 0);
+}
+
+/* Masks of an order, positions that go through one, and split keys are for other kernels. Dropout
+ * counts heads from the first one of the problem, the kernels from that of the head slice. */
+static bool can_run(const struct ra__sm90_program *p, const struct ra__problem_terms *terms)
+{
+    const struct ra__program *program = p->program;
+    if (terms && (terms->see_from || terms->see_to)) return false;
+    if (p->origin && p->terms & POSITION_TERMS) return false;
+    if (p->terms & RA__SM90_DROPOUT && program->work.first_head != 0) return false;
+    return program->direction == RA__BACKWARD || program->split.ranges == 1;
+}
+
+static void destroy(void *schedule)
+{
+    struct ra__sm90_program *p = schedule;
+    if (!p) return;
+    for (int i = 0; i < p->work_count; i++) ra__sm90_work_clear(&p->works[i]);
+    free(p->works);
+    free(p->steps);
+    free(p);
+}
+
+static int create(const struct ra__program *program, const struct ra__problem_terms *terms,
+                  void **out)
+{
+    *out = NULL;
+    struct ra__sm90_program *p = calloc(1, sizeof *p);
+    if (!p) return -1;
+    p->program = program;
+    p->terms = terms_of(terms);
+    p->origin = terms && terms->origin;
+    p->carried = carries(p);
+    p->steps = calloc((size_t)program->step_count + 1, sizeof *p->steps);
+    const int status = !p->steps ? -1 : can_run(p, terms) ? fill(p) : 0;
+    if (status == 0 && can_run(p, terms) && has_work(p)) *out = p;
+    else destroy(p);
+    return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static size_t bytes_of(const void *schedule, size_t *scratch)
+{
+    const struct ra__sm90_program *p = schedule;
+    size_t bytes = 0;
+    for (int i = 0; i < p->work_count; i++) {
+        const struct ra__sm90_work *work = &p->works[i];
+        if (!work->schedule.clusters) continue;
+        const size_t most = ra__sm90_scratch_of(work, &p->program->work.shape, NULL).bytes;
+        bytes += ra__sm90_work_bytes(work);
+        if (most > *scratch) *scratch = most;
+    }
+    return bytes;
+}
+
+static int place(void *schedule, char *host, char *device, char *scratch)
+{
+    struct ra__sm90_program *p = schedule;
+    size_t used = 0;
+    p->scratch = scratch;
+    for (int i = 0; i < p->work_count; i++) {
+        struct ra__sm90_work *work = &p->works[i];
+        const size_t bytes = work->schedule.clusters ? ra__sm90_work_bytes(work) : 0;
+        if (bytes == 0) continue;
+        if (ra__sm90_work_place(work, &p->program->work.shape, host + used, device + used))
+            return -1;
+        used += bytes;
+    }
+    return 0;
+}
+
+const struct ra__cuda_scheduler ra__sm90_scheduler = {
+    .create = create,
+    .bytes = bytes_of,
+    .place = place,
+    .run = ra__sm90_run,
+    .destroy = destroy,
+};
+
+const struct ra__kernel ra__cuda_kernel_sm90 = {
+    .name = "sm90",
+    .summary = "Hopper: wgmma and the copy engine; dims 64, 128, 256",
+    .dtypes = 1u << RA__CUDA_BF16 | 1u << RA__CUDA_F16,
+    .sm = 90,
+    .sm_last = 90,
+    .takes = takes,
+    .scheduler = &ra__sm90_scheduler,
+};

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge_ends.cu - before and after a GRADIENT step: see bridge_ends.h. All of it reads or writes
+ * each number once, so memory bounds it. */
+#include <cuda_runtime.h>
+
+#include "backend/cuda/sm90/bridge_ends.h"
+
+namespace
+{
+
+enum { THREADS = 256 };
+
+__device__ int64_t element(const struct ra__cuda_tensor &x, int batch, int row, int head)
+{
+    return batch * x.batch + row * x.token + head * x.head;
+}
+
+/* A thread per row. lse2 is in units of log2, +inf for rows without gradient and for those that do
+ * not exist: their weights are 0. */
+__global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm90_ends ends)
+{
+    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (at >= (int64_t)ends.batch * ends.heads * ends.padded_rows) return;
+    const int row = (int)(at % ends.padded_rows);
+    const int head = (int)(at / ends.padded_rows % ends.heads);
+    const int batch = (int)(at / ends.padded_rows / ends.heads);
+    float lse = INFINITY, delta = 0;
+    if (row < ends.rows) {
+        lse = ((const float *)ends.lse.data)[element(ends.lse, batch, row, head)] *
+              1.4426950408889634f;
+        delta = ((const float *)ends.delta.data)[element(ends.delta, batch, row, head)];
+    }
+    ends.lse2[at] = lse == -INFINITY ? INFINITY : lse;
+    ends.own_delta[at] = delta;
+}
+
+/* One block of queries per CTA. dq_sum has numbers in the order of the accumulators, as finish() of
+ * backward_ends.cuh says; they are put into rows in shared memory first. */
+template <int DIM>
+__global__ void __launch_bounds__(THREADS) end(const __grid_constant__ ra__sm90_ends ends)
+{
+    enum {
+        PANELS = DIM / 64,
+        SUM_DIM = DIM < 128 ? DIM : 128,
+        WALKS = DIM / SUM_DIM,
+        PITCH = DIM + 4
+    };
+    extern __shared__ __align__(16) float rows[];
+    const int queries = ends.block_queries, half_floats = queries * SUM_DIM / 2;
+    const int per_head = ends.padded_rows / queries, block = blockIdx.x % per_head;
+    const int head = blockIdx.x / per_head % ends.heads;
+    const int batch = blockIdx.x / per_head / ends.heads;
+    const int half = threadIdx.x >> 7, thread = threadIdx.x & 127, lane = thread & 31;
+#pragma unroll
+    for (int walk = 0; walk < WALKS; walk++) {
+        const float *sums = ends.dq_sum +
+                            (((size_t)blockIdx.x * WALKS + walk) * 2 + half) * half_floats;
+        const int column = 16 * (thread >> 5) + (lane >> 2) +
+                           (PANELS > 1 ? 64 * (2 * walk + half) : 0);
+        for (int i = 0; i < half_floats / 512; i++) {
+            const float4 x = __ldcs((const float4 *)sums + thread + i * 128);
+            const int row = 8 * i + 2 * (lane & 3) + (PANELS > 1 ? 0 : half * (queries / 2));
+            float *to = rows + row * PITCH + column;
+            to[0] = x.x;
+            to[PITCH] = x.y;
+            to[8] = x.z;
+            to[PITCH + 8] = x.w;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < queries * DIM / 4; i += THREADS) {
+        const int in_block = i / (DIM / 4), column = i % (DIM / 4) * 4;
+        const int row = block * queries + in_block;
+        if (row >= ends.rows) break;
+        float4 *to = (float4 *)((float *)ends.sum.data + element(ends.sum, batch, row, head) +
+                                column);
+        const float4 x = *(const float4 *)(rows + in_block * PITCH + column);
+        float4 sum = *to;
+        sum.x = fmaf(x.x, ends.scale, sum.x);
+        sum.y = fmaf(x.y, ends.scale, sum.y);
+        sum.z = fmaf(x.z, ends.scale, sum.z);
+        sum.w = fmaf(x.w, ends.scale, sum.w);
+        *to = sum;
+    }
+}
+
+template <int DIM> int launch_end(const ra__sm90_ends &ends, cudaStream_t stream)
+{
+    const size_t bytes = (size_t)ends.block_queries * (DIM + 4) * sizeof(float);
+    const int64_t blocks = (int64_t)ends.batch * ends.heads *
+                           (ends.padded_rows / ends.block_queries);
+    end<DIM><<<(unsigned)blocks, THREADS, bytes, stream>>>(ends);
+    return cudaGetLastError();
+}
+
+} // namespace
+
+extern "C" {
+
+int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
+{
+    const int64_t rows = (int64_t)ends->batch * ends->heads * ends->padded_rows;
+    const cudaError_t error = cudaMemsetAsync(
+        ends->dq_sum, 0, (size_t)rows * ends->dim * sizeof(float), (cudaStream_t)stream);
+    if (error != cudaSuccess) return error;
+    start<<<(unsigned)((rows + THREADS - 1) / THREADS), THREADS, 0, (cudaStream_t)stream>>>(*ends);
+    return cudaGetLastError();
+}
+
+int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream)
+{
+    switch (ends->dim) {
+    case 64: return launch_end<64>(*ends, (cudaStream_t)stream);
+    case 128: return launch_end<128>(*ends, (cudaStream_t)stream);
+    case 256: return launch_end<256>(*ends, (cudaStream_t)stream);
+    default: return cudaErrorNotSupported;
+    }
+}
+}

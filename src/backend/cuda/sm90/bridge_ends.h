@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bridge_ends.h - what happens before and after a GRADIENT step on the Hopper kernels: the engine's
+ * LSE, delta and sums of dq are in rows, those of the kernels in blocks of queries. In plain C for
+ * both sides; each function returns 0 or a CUDA error. */
+#ifndef RA__SM90_BRIDGE_ENDS_H
+#define RA__SM90_BRIDGE_ENDS_H
+
+#include "backend/cuda/kernel.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Queries of one launch; in the workspace [batch][head][padded_rows]. */
+struct ra__sm90_ends {
+    int dim, block_queries;
+    int batch, heads, rows, padded_rows;
+    float scale;
+    struct ra__cuda_tensor lse, delta, sum; /* of the engine, f32 */
+    float *lse2, *own_delta, *dq_sum;       /* of the kernel */
+};
+
+/* lse2 and delta as the kernel reads them; dq_sum = 0. */
+int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream);
+
+/* Adds dq_sum to the engine's sums of dq. */
+int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
