@@ -34,11 +34,11 @@ build()
     echo "$name: $used"
 }
 export -f build
-gcc -std=c11 -O2 -fPIC -shared -I"$root/src" "$root"/src/backend/cuda/sm90/*.c \
+gcc -std=c11 -O2 -fPIC -shared -I"$root/src" "$root"/src/backend/cuda/sm90/{schedule,order}.c \
     -o "$out/schedule.so" || exit 1
 if [ "$list" = --table ]; then
     flags=(-gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src"
-        -Xptxas -v,-warn-spills -Xcompiler -fPIC -cudart static)
+        -Xptxas -v,-warn-spills -Xcompiler -fPIC -cudart static -DRA__SM90_LAB=1)
     for part in forward backward; do
         nvcc "${flags[@]}" -c "$root/src/backend/cuda/sm90/$part.cu" -o "$out/$part.o" \
             >"$out/table-$part.log" 2>&1 &

@@ -110,7 +110,8 @@ static void check_items(const struct ra__sm90_schedule_input *in,
 static void check_order(const struct ra__sm90_schedule *made, int padded, int block, int round)
 {
     struct ra__sm90_order order;
-    const struct ra__sm90_order_input in = { made, 1, HEADS, padded, block, 2 };
+    const int walks = 1 + below(2);
+    const struct ra__sm90_order_input in = { made, 1, HEADS, padded, block, 2, walks };
     if (ra__sm90_order(&in, &order)) exit(2);
     const int blocks = HEADS * (padded / block);
     int *turn = calloc((size_t)blocks, sizeof *turn);
@@ -120,8 +121,9 @@ static void check_order(const struct ra__sm90_schedule *made, int padded, int bl
     for (int w = 0; w < made->clusters; w++) {
         int64_t n = at[w] = order.starts[w];
         for (int i = made->queues[w]; i < made->queues[w + 1]; i++)
-            for (int r = 0; r < made->items[i].run_count; r++) {
-                const struct ra__sm90_run run = made->runs[made->items[i].first_run + r];
+            for (int r = 0; r < walks * made->items[i].run_count; r++) {
+                const int of_item = r % made->items[i].run_count;
+                const struct ra__sm90_run run = made->runs[made->items[i].first_run + of_item];
                 for (int t = run.row / block; t <= (run.row + run.count - 1) / block; t++)
                     block_of[n++] = made->items[i].head * (padded / block) + t;
             }
@@ -134,7 +136,8 @@ static void check_order(const struct ra__sm90_schedule *made, int padded, int bl
             while (at[w] < order.starts[w + 1] && turn[block_of[at[w]]] == order.ranks[at[w]])
                 turn[block_of[at[w]++]]++, left--, moved = 1;
     }
-    expect(left == 0, "clusters wait for ever", round);
+    expect(left == 0 && order.starts[made->clusters] == ra__sm90_order_adds(&in),
+           "clusters wait for ever", round);
     free(turn);
     free(block_of);
     free(at);

@@ -99,7 +99,7 @@ class Backward(ctypes.Structure):
 
 class Shape(ctypes.Structure):
     _fields_ = [(x, c_int) for x in ("dim", "tile_rows", "block_keys", "cluster_ctas", "threads",
-                                     "shared_bytes", "part_floats", "warps")]
+                                     "shared_bytes", "part_floats", "warps", "walks")]
 
 
 class ScheduleInput(ctypes.Structure):
@@ -116,7 +116,7 @@ class ScheduleOutput(ctypes.Structure):
 
 class OrderInput(ctypes.Structure):
     _fields_ = [("schedule", c_void_p)] + [(x, c_int) for x in (
-        "batch", "heads", "padded_rows", "block_queries", "item_cost")]
+        "batch", "heads", "padded_rows", "block_queries", "item_cost", "walks")]
 
 
 class OrderOutput(ctypes.Structure):
@@ -297,7 +297,8 @@ class Schedule:
     def order(self, kernel, made, batch, heads, padded, item_cost):
         """For deterministic kernels: whose turn it is at each block of dq."""
         block = kernel.shape.block_keys
-        given = OrderInput(ctypes.addressof(made), batch, heads, padded, block, item_cost)
+        given = OrderInput(ctypes.addressof(made), batch, heads, padded, block, item_cost,
+                           kernel.shape.walks)
         ordered = OrderOutput()
         if kernel.planner.ra__sm90_order(ctypes.byref(given), ctypes.byref(ordered)):
             raise MemoryError("order")

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The kernels of the device cuda beside PyTorch's, in one process, alternating.
+
+usage: table.py BUILD [--seconds S] [--rounds N] [--only TEXT] [--kernel NAME] [--check]
+
+BUILD holds libringattn_gpu_bench.so. Every line: TFLOP/s of pairs that are seen, median of the
+rounds, ours / theirs with the least and the most. --check compares results with PyTorch's in f32.
+"""
+import argparse
+import ctypes
+import statistics
+import time
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+DTYPES = {"f32": (0, torch.float32), "bf16": (1, torch.bfloat16), "f16": (2, torch.float16)}
+
+
+def load(build):
+    lib = ctypes.CDLL(f"{build}/libringattn_gpu_bench.so")
+    p, i, n = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
+    lib.gpu_bench_open.argtypes = [ctypes.c_char_p] * 3 + [i, i, n, n, n, i, i, i, i,
+                                                           ctypes.POINTER(p)]
+    lib.gpu_bench_attend.argtypes = [p] * 7
+    lib.gpu_bench_gradient.argtypes = [p] * 11
+    lib.gpu_bench_close.argtypes = [p]
+    lib.gpu_bench_kernel.argtypes = [p]
+    lib.gpu_bench_kernel.restype = ctypes.c_char_p
+    lib.gpu_bench_flops.argtypes = [p, i]
+    lib.gpu_bench_flops.restype = ctypes.c_double
+    lib.ra_last_error.restype = ctypes.c_char_p
+    return lib
+
+
+class Problem:
+    """One shape, as ours and as PyTorch's."""
+
+    def __init__(self, lib, pattern, dtype, n, heads, dim, kv_heads=0, batch=1, nk=0, ranks=1,
+                 backward=True, kernel=""):
+        number, kind = DTYPES[dtype]
+        self.lib, self.pattern, self.backward = lib, pattern, backward
+        kv_heads, nk = kv_heads or heads, nk or n
+        self.group = heads // kv_heads
+        make = lambda tokens, h: torch.randn(batch, tokens, h, dim, device="cuda").to(kind)
+        self.q, self.k, self.v = make(n, heads), make(nk, kv_heads), make(nk, kv_heads)
+        self.dout = make(n, heads)
+        self.out = torch.empty_like(self.q)
+        self.lse = torch.empty(batch, n, heads, device="cuda")
+        self.dq, self.dk, self.dv = map(torch.empty_like, (self.q, self.k, self.v))
+        self.handle = ctypes.c_void_p()
+        status = lib.gpu_bench_open(pattern.encode(), kernel.encode(), b"", ranks, number, batch, n,
+                                    nk, heads, kv_heads, dim, int(backward),
+                                    ctypes.byref(self.handle))
+        self.must(status)
+        self.kernel = lib.gpu_bench_kernel(self.handle).decode()
+        self.stream = torch.cuda.current_stream().cuda_stream or 1
+
+    def must(self, status):
+        if status:
+            raise RuntimeError(self.lib.ra_last_error().decode())
+
+    def close(self):
+        self.lib.gpu_bench_close(self.handle)
+
+    def flops(self, backward):
+        return self.lib.gpu_bench_flops(self.handle, int(backward))
+
+    def attend(self):
+        d = [t.data_ptr() for t in (self.q, self.k, self.v, self.out, self.lse)]
+        self.must(self.lib.gpu_bench_attend(self.handle, *d, self.stream))
+
+    def gradient(self):
+        d = [t.data_ptr() for t in (self.q, self.k, self.v, self.out, self.lse, self.dout, self.dq,
+                                    self.dk, self.dv)]
+        self.must(self.lib.gpu_bench_gradient(self.handle, *d, self.stream))
+
+    def theirs(self):
+        """PyTorch's views: [batch, head, token, dim]."""
+        return [t.transpose(1, 2).detach().requires_grad_(self.backward)
+                for t in (self.q, self.k, self.v)]
+
+
+def rival_calls(problem, backend):
+    q, k, v = problem.theirs()
+    causal = problem.pattern == "causal"
+    options = {"is_causal": causal, "enable_gqa": problem.group > 1}
+
+    def forward():
+        with sdpa_kernel(backend):
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+
+    out = forward()
+    dout = problem.dout.transpose(1, 2)
+
+    def no_grad():
+        with torch.no_grad():
+            forward()
+
+    def backward():
+        torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+
+    return no_grad, backward
+
+
+def rate(call, seconds):
+    """Calls per second: as many as fill the time, twice at least."""
+    call()
+    torch.cuda.synchronize()
+    start = time.perf_counter()
+    count, elapsed = 0, 0.0
+    while elapsed < seconds or count < 2:
+        for _ in range(2):
+            call()
+        torch.cuda.synchronize()
+        count += 2
+        elapsed = time.perf_counter() - start
+    return count / elapsed
+
+
+def compare(name, ours, theirs, flops, args):
+    a, b = [], []
+    for _ in range(args.rounds):
+        a.append(rate(ours, args.seconds))
+        b.append(rate(theirs, args.seconds) if theirs else float("nan"))
+    ratios = [x / y for x, y in zip(a, b)]
+    show = lambda rates: flops * statistics.median(rates) / 1e12
+    print(f"{name:58} {show(a):8.1f} {show(b):8.1f}   {statistics.median(ratios):6.3f} "
+          f"({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+
+
+def check(problem):
+    """Relative error of all results against PyTorch's plain attention in f32 on the same numbers."""
+    q, k, v = [t.float().detach().requires_grad_() for t in problem.theirs()]
+    kk, vv = (t.repeat_interleave(problem.group, 1) for t in (k, v))
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        out = torch.nn.functional.scaled_dot_product_attention(
+            q, kk, vv, is_causal=problem.pattern == "causal")
+    ref = [out] + list(torch.autograd.grad(out, (q, k, v), problem.dout.transpose(1, 2).float()))
+    problem.attend()
+    if problem.backward:
+        problem.gradient()
+    torch.cuda.synchronize()
+    got = (problem.out, problem.dq, problem.dk, problem.dv)
+    for text, x, y in zip(("out", "dq", "dk", "dv")[:4 if problem.backward else 1], got, ref):
+        x = x.transpose(1, 2).float()
+        print(f"    {text:4} error {((x - y).norm() / y.norm()).item():.2e}", flush=True)
+
+
+FLASH, CUDNN, EFFICIENT = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION,
+                           SDPBackend.EFFICIENT_ATTENTION)
+
+
+def dense_cases():
+    for kernel, dtype, backend in (("mma", "bf16", FLASH), ("", "bf16", CUDNN),
+                                   ("simt", "f32", EFFICIENT)):
+        for dim in (64, 128):
+            for pattern in ("full", "causal"):
+                n = 16384 if dtype != "f32" else 8192
+                yield kernel, dtype, backend, dim, pattern, n
+
+
+def run_dense(lib, args):
+    for kernel, dtype, backend, dim, pattern, n in dense_cases():
+        name = f"{kernel or 'auto'} {dtype} {pattern} n={n} d={dim} / {backend.name.lower()}"
+        if args.only and args.only not in name:
+            continue
+        if args.kernel and kernel:
+            kernel = args.kernel
+        try:
+            problem = Problem(lib, pattern, dtype, n, 2048 // dim, dim, kernel=kernel)
+            if args.check:
+                check(problem)
+            forward, backward = rival_calls(problem, backend)
+            problem.attend()
+            compare(f"{name} forward [{problem.kernel}]", problem.attend, forward,
+                    problem.flops(False), args)
+            compare(f"{name} backward", problem.gradient, backward, problem.flops(True), args)
+            problem.close()
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+
+
+SPARSE = ("full", "window:4096", "documents", "blocks:64;local=8", "dilated:2048/1,4096/2,8192/4")
+
+
+def run_sparse(lib, args):
+    """Rates per useful FLOP, beside our own dense rate."""
+    n = 131072
+    for dim in (64, 128):
+        for pattern in SPARSE:
+            text = pattern
+            if pattern == "documents":
+                text = "full;docs=" + ",".join(str(i) for i in range(0, n + 1, 2048))
+            name = f"sparse bf16 {pattern} n={n} d={dim}"
+            if args.only and args.only not in name:
+                continue
+            try:
+                length = 16384 if pattern == "full" else n
+                problem = Problem(lib, text, "bf16", length, 1024 // dim, dim, kernel=args.kernel)
+                problem.attend()
+                for backward, call in ((False, problem.attend), (True, problem.gradient)):
+                    compare(f"{name} {'backward' if backward else 'forward'} [{problem.kernel}]",
+                            call, None, problem.flops(backward), args)
+                problem.close()
+            except RuntimeError as error:
+                print(f"{name}: {error}", flush=True)
+
+
+def run_decode(lib, args):
+    name = "decode b=8 h=32 d=128 nk=131072"
+    if args.only and args.only not in name:
+        return
+    for kv_heads in (32, 4):
+        try:
+            problem = Problem(lib, "causal", "bf16", 1, 32, 128, kv_heads=kv_heads, batch=8,
+                              nk=131072, backward=False, kernel=args.kernel)
+            bytes_read = 2 * problem.k.numel() * 2
+            rates = [rate(problem.attend, args.seconds) for _ in range(args.rounds)]
+            print(f"{name}/{kv_heads} [{problem.kernel}] "
+                  f"{bytes_read * statistics.median(rates) / 1e12:.2f} TB/s", flush=True)
+            problem.close()
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build")
+    parser.add_argument("--seconds", type=float, default=0.3)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", default="")
+    parser.add_argument("--kernel", default="")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    lib = load(args.build)
+    print(f"{'':58} {'ours':>8} {'theirs':>8}   ratio", flush=True)
+    run_dense(lib, args)
+    run_sparse(lib, args)
+    run_decode(lib, args)
+
+
+main()

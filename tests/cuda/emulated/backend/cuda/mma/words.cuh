@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* words.cuh - src/backend/cuda/mma/words.cuh for the CPU. */
+#ifndef RA__BACKEND_CUDA_MMA_WORDS_CUH
+#define RA__BACKEND_CUDA_MMA_WORDS_CUH
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "emulated.h"
+
+namespace ra::mma
+{
+
+using bf16 = __nv_bfloat16;
+using f16 = __half;
+
+inline uint32_t shared_address(const void *pointer) { return emulated::shared_address(pointer); }
+
+/* ---- Asynchronous copies ---- */
+
+inline void copy_16(uint32_t to, const void *from, bool there)
+{
+    emulated::copy_async(to, from, 16, there ? 16 : 0);
+}
+inline void copy_4(uint32_t to, const void *from, bool there)
+{
+    emulated::copy_async(to, from, 4, there ? 4 : 0);
+}
+inline void copies_commit() { emulated::copies_commit(); }
+template <int PENDING> inline void copies_wait() { emulated::copies_wait(PENDING); }
+
+/* ---- Matrices ---- */
+
+struct four {
+    uint32_t word[4];
+};
+
+inline four load_four(uint32_t from, bool transposed)
+{
+    return emulated_warp_compute<four>(from, [transposed](const uint32_t *address, four *out) {
+        for (int m = 0; m < 4; m++)
+            for (int lane = 0; lane < 32; lane++) {
+                uint16_t pair[2];
+                for (int e = 0; e < 2; e++) {
+                    const int row = transposed ? 2 * (lane % 4) + e : lane / 4;
+                    const int column = transposed ? lane / 4 : 2 * (lane % 4) + e;
+                    const uint32_t at = address[8 * m + row];
+                    if (at % 16 != 0) emulated::fail("a row of a matrix is not aligned");
+                    pair[e] = ((const uint16_t *)emulated::shared_pointer(at, 16))[column];
+                }
+                out[lane].word[m] = pair[0] | (uint32_t)pair[1] << 16;
+            }
+    });
+}
+inline void load_matrices(uint32_t (&to)[4], uint32_t from)
+{
+    const four words = load_four(from, false);
+    memcpy(to, words.word, sizeof to);
+}
+inline void load_transposed(uint32_t (&to)[4], uint32_t from)
+{
+    const four words = load_four(from, true);
+    memcpy(to, words.word, sizeof to);
+}
+
+template <class T> inline float half_of(uint32_t word, int half);
+template <> inline float half_of<bf16>(uint32_t word, int half)
+{
+    const uint32_t bits = half ? word & 0xFFFF0000u : word << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+template <> inline float half_of<f16>(uint32_t word, int half)
+{
+    const uint16_t bits = (uint16_t)(half ? word >> 16 : word);
+    f16 x;
+    memcpy(&x, &bits, sizeof x);
+    return __half2float(x);
+}
+
+struct operands {
+    float c[4];
+    uint32_t a[4], b[2];
+};
+
+template <class T>
+inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    operands mine;
+    memcpy(mine.c, c, sizeof mine.c);
+    memcpy(mine.a, a, sizeof mine.a);
+    mine.b[0] = b0;
+    mine.b[1] = b1;
+    const four sums = emulated_warp_compute<four>(mine, [](const operands *in, four *out) {
+        float first[16][16] = {}, second[8][16] = {};
+        for (int lane = 0; lane < 32; lane++)
+            for (int n = 0; n < 4; n++)
+                for (int e = 0; e < 2; e++) {
+                    const int k = 2 * (lane % 4) + e + 8 * (n / 2);
+                    first[lane / 4 + 8 * (n % 2)][k] = half_of<T>(in[lane].a[n], e);
+                    if (n % 2 == 0) second[lane / 4][k] = half_of<T>(in[lane].b[n / 2], e);
+                }
+        for (int lane = 0; lane < 32; lane++)
+            for (int n = 0; n < 4; n++) {
+                const float *x = first[lane / 4 + 8 * (n / 2)], *y = second[2 * (lane % 4) + n % 2];
+                float sum = 0.0f;
+                for (int k = 0; k < 16; k++) sum += x[k] * y[k];
+                sum += in[lane].c[n];
+                memcpy(&out[lane].word[n], &sum, sizeof sum);
+            }
+    });
+    memcpy(c, sums.word, sizeof c);
+}
+
+/* ---- Numbers ---- */
+
+inline float exp2_fast(float x) { return exp2f(x); }
+
+inline uint32_t bits_of(bf16 x)
+{
+    uint16_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+inline uint32_t bits_of(f16 x)
+{
+    uint16_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+template <class T> inline uint32_t pack(float low, float high);
+template <> inline uint32_t pack<bf16>(float low, float high)
+{
+    return bits_of(__float2bfloat16(low)) | bits_of(__float2bfloat16(high)) << 16;
+}
+template <> inline uint32_t pack<f16>(float low, float high)
+{
+    return bits_of(__float2half(low)) | bits_of(__float2half(high)) << 16;
+}
+
+template <class T> inline uint32_t not_finite(uint32_t x)
+{
+    return (isfinite(half_of<T>(x, 0)) ? 0 : 0x7FFFu) |
+           (isfinite(half_of<T>(x, 1)) ? 0 : 0x7FFF0000u);
+}
+
+} // namespace ra::mma
+
+#endif

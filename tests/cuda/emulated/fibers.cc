@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fibers.cc - runs the blocks of a grid: one fiber for each thread of a block, barriers and warp
+ * collectives, and the order in which fibers run. Knows nothing of streams and memory.
+ *
+ * All state is global: one block runs at a time, with the lock of the runtime held. Fibers live on
+ * from block to block and from launch to launch. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <vector>
+
+#include "context.h"
+#include "internal.h"
+
+#if EMULATED_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+uint3 threadIdx, blockIdx;
+dim3 blockDim, gridDim;
+
+/* Code may declare it at global scope or in namespace ra; both are the same memory. The second name is
+ * the assembler's business, because an alias that the compiler knows confuses ASan. TMA wants 1024
+ * bytes of alignment. */
+alignas(1024) unsigned char ra_shared[EMULATED_SHARED_BYTES];
+__asm__(".globl _ZN2ra9ra_sharedE\n"
+        ".set _ZN2ra9ra_sharedE, ra_shared\n");
+
+namespace emulated
+{
+
+constexpr int MAX_THREADS = 1024, MAX_WARPS = 32;
+constexpr int NAMED_BARRIERS = 16, WHOLE_BLOCK = NAMED_BARRIERS;
+constexpr int UNUSED_BYTE = 0xC3; /* of a lane without a deposit */
+constexpr int SHARED_BYTE = 0xFF; /* a NaN in every format */
+constexpr int BEYOND_BYTE = 0x5A; /* past the end of shared memory, to see writes there */
+constexpr size_t BEYOND_BYTES = 1024;
+constexpr int MANY_ROUNDS = 1000000; /* of nothing but yield() */
+
+enum fiber_state { RUNNING, AT_BARRIER, AT_COLLECTIVE, RETURNED };
+
+struct fiber {
+    context where;
+    int thread;
+    enum fiber_state state;
+    int barrier; /* AT_BARRIER: which one */
+    int predicate_result;
+    /* AT_COLLECTIVE: what it called collect() with. */
+    enum collective kind;
+    uint32_t mask;
+    const void *mine;
+    size_t bytes;
+    const compute_call *call;
+    const void *result;
+    uint32_t lanes; /* that took part in its last collective */
+    int buffer;     /* that `result` points into; -1: none */
+};
+
+/* Deposits of one collective, until all its lanes are past them. */
+struct buffer {
+    int readers;
+    std::vector<max_align_t> memory;
+};
+
+struct warp_state {
+    uint32_t live, ready, yielded, waiting; /* lanes */
+    std::vector<buffer> buffers;
+};
+
+struct barrier {
+    int arrived;  /* threads, those that do not wait included */
+    int expected; /* of a named barrier; 0: nobody has come */
+    enum reduction what;
+    int predicates, waiters;
+};
+
+static fiber fibers[MAX_THREADS];
+static int fibers_made;
+static warp_state warps[MAX_WARPS];
+static barrier barriers[NAMED_BARRIERS + 1];
+static context host;
+static fiber *current; /* NULL: no kernel runs */
+static const launch *running;
+static int threads, warp_count, live_threads;
+static int idle_rounds;
+static int warp_order[MAX_WARPS]; /* who runs first, where the order is random */
+
+[[noreturn]] void fail(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("emulated CUDA: ", stderr);
+    if (current)
+        fprintf(stderr, "block (%u, %u, %u) thread %u: ", blockIdx.x, blockIdx.y, blockIdx.z,
+                threadIdx.x);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+    abort();
+}
+
+/* ---- Which fiber runs next. ---- */
+
+static void describe(const fiber *f, char *text, size_t size)
+{
+    static const char *const kinds[] = { "__syncwarp",  "a shuffle",     "a vote",        "a match",
+                                         "a reduction", "a warp gather", "a warp compute" };
+    if (f->state == RETURNED) snprintf(text, size, "returned");
+    else if (f->state == AT_COLLECTIVE)
+        snprintf(text, size, "in %s, mask %08x", kinds[f->kind], (unsigned)f->mask);
+    else if (f->barrier == WHOLE_BLOCK) snprintf(text, size, "at __syncthreads");
+    else
+        snprintf(text, size, "at named barrier %d (%d of %d came)", f->barrier,
+                 barriers[f->barrier].arrived, barriers[f->barrier].expected);
+}
+
+[[noreturn]] static void deadlock()
+{
+    fprintf(stderr, "emulated CUDA: block (%u, %u, %u) hangs; its threads:\n", blockIdx.x,
+            blockIdx.y, blockIdx.z);
+    for (int first = 0; first < threads;) {
+        char text[100], other[100];
+        describe(&fibers[first], text, sizeof text);
+        int end = first + 1;
+        for (; end < threads; end++) {
+            describe(&fibers[end], other, sizeof other);
+            if (strcmp(text, other)) break;
+        }
+        fprintf(stderr, "    %4d to %4d: %s\n", first, end - 1, text);
+        first = end;
+    }
+    abort();
+}
+
+static int next_warp()
+{
+    if (random_order() && random_below(8)) {
+        for (int i = 0; i < warp_count; i++)
+            if (warps[warp_order[i]].ready) return warp_order[i];
+        return -1;
+    }
+    const int start = random_order() ? (int)random_below((uint32_t)warp_count)
+                      : current      ? current->thread / 32
+                                     : 0;
+    for (int i = 0; i < warp_count; i++) {
+        const int w = start + i < warp_count ? start + i : start + i - warp_count;
+        if (warps[w].ready) return w;
+    }
+    return -1;
+}
+
+static int next_lane(uint32_t ready)
+{
+    if (!random_order()) return __builtin_ctz(ready);
+    const uint32_t turn = random_below(32);
+    const uint32_t turned = turn ? ready >> turn | ready << (32 - turn) : ready;
+    return (int)((__builtin_ctz(turned) + turn) % 32);
+}
+
+/* Fibers that yielded run again when no other can. */
+static bool wake_yielded()
+{
+    bool any = false;
+    for (int w = 0; w < warp_count; w++) {
+        any |= warps[w].yielded != 0;
+        warps[w].ready |= warps[w].yielded;
+        warps[w].yielded = 0;
+    }
+    if (any && ++idle_rounds > MANY_ROUNDS)
+        fail("all threads that still run wait for memory that nobody changes");
+    return any;
+}
+
+static fiber *next_fiber()
+{
+    for (;;) {
+        const int w = next_warp();
+        if (w >= 0) {
+            const int lane = next_lane(warps[w].ready);
+            warps[w].ready &= ~(1u << lane);
+            return &fibers[w * 32 + lane];
+        }
+        if (!wake_yielded()) return nullptr;
+    }
+}
+
+/* Leaves the fiber that runs, whose state says what it waits for. */
+static void switch_away()
+{
+    fiber *self = current, *next = next_fiber();
+    if (!next && live_threads) deadlock();
+    if (next == self) return;
+    current = next;
+    if (next) threadIdx.x = (unsigned)next->thread;
+    context_switch(&self->where, next ? &next->where : &host);
+}
+
+static void make_ready(fiber *f)
+{
+    f->state = RUNNING;
+    warps[f->thread / 32].ready |= 1u << f->thread % 32;
+}
+
+void yield()
+{
+    warps[current->thread / 32].yielded |= 1u << current->thread % 32;
+    switch_away();
+}
+
+/* ---- Barriers of a block. ---- */
+
+static void open_barrier(int id)
+{
+    barrier *b = &barriers[id];
+    idle_rounds = 0;
+    int result = b->predicates;
+    if (b->what == REDUCE_OR) result = b->predicates > 0;
+    if (b->what == REDUCE_AND) result = b->predicates == b->arrived;
+    for (int t = 0; t < threads && b->waiters; t++) {
+        fiber *f = &fibers[t];
+        if (f->state != AT_BARRIER || f->barrier != id) continue;
+        f->predicate_result = result;
+        make_ready(f);
+        b->waiters--;
+    }
+    memset(b, 0, sizeof *b);
+}
+
+static void wait_at(int id)
+{
+    current->state = AT_BARRIER;
+    current->barrier = id;
+    barriers[id].waiters++;
+}
+
+int block_barrier(enum reduction what, int predicate)
+{
+    barrier *b = &barriers[WHOLE_BLOCK];
+    if (b->arrived && b->what != what)
+        fail("threads meet at __syncthreads of different kinds (_or, _and, _count)");
+    b->what = what;
+    b->predicates += predicate != 0;
+    b->arrived++;
+    wait_at(WHOLE_BLOCK);
+    if (b->arrived == live_threads) open_barrier(WHOLE_BLOCK);
+    switch_away();
+    return current->predicate_result;
+}
+
+static void arrive_named(int id, int count, bool waits)
+{
+    if (id < 0 || id >= NAMED_BARRIERS) fail("there is no barrier %d", id);
+    if (count <= 0 || count % 32) fail("barrier %d of %d threads: not whole warps", id, count);
+    barrier *b = &barriers[id];
+    if (b->expected && b->expected != count)
+        fail("barrier %d: some come for %d threads and some for %d", id, b->expected, count);
+    b->expected = count;
+    b->arrived++;
+    if (waits) wait_at(id);
+    if (b->arrived == count) open_barrier(id);
+    if (waits) switch_away();
+}
+
+void named_barrier(int id, int count)
+{
+    if (id == 0 && count == threads) block_barrier(REDUCE_NONE, 0);
+    else arrive_named(id, count, true);
+}
+
+void named_barrier_arrive(int id, int count) { arrive_named(id, count, false); }
+
+/* ---- Warp collectives. ---- */
+
+uint32_t live_lanes() { return warps[current->thread / 32].live; }
+uint32_t collected_lanes() { return current->lanes; }
+
+static bool same_collective(const fiber *a, const fiber *b)
+{
+    return a->kind == b->kind && a->mask == b->mask && a->bytes == b->bytes && !a->call == !b->call;
+}
+
+/* The lanes of the collective that f waits in, where all have come; otherwise 0. */
+static uint32_t complete_lanes(const fiber *f)
+{
+    const warp_state *w = &warps[f->thread / 32];
+    const uint32_t lanes = f->mask & w->live;
+    if (lanes & ~w->waiting) return 0;
+    for (uint32_t left = lanes; left; left &= left - 1)
+        if (!same_collective(f, &fibers[f->thread / 32 * 32 + __builtin_ctz(left)])) return 0;
+    return lanes;
+}
+
+static int take_buffer(warp_state *w, size_t bytes)
+{
+    size_t i = 0;
+    while (i < w->buffers.size() && w->buffers[i].readers) i++;
+    if (i == w->buffers.size()) w->buffers.emplace_back();
+    const size_t words = (bytes + sizeof(max_align_t) - 1) / sizeof(max_align_t);
+    if (w->buffers[i].memory.size() < words) w->buffers[i].memory.resize(words);
+    return (int)i;
+}
+
+static void release_buffer(fiber *f)
+{
+    if (f->buffer < 0) return;
+    warps[f->thread / 32].buffers[(size_t)f->buffer].readers--;
+    f->buffer = -1;
+}
+
+static void complete(const fiber *f, uint32_t lanes)
+{
+    warp_state *w = &warps[f->thread / 32];
+    fiber *first = &fibers[f->thread / 32 * 32];
+    idle_rounds = 0;
+    w->waiting &= ~lanes;
+    /* Outputs start where any type may. */
+    const size_t in_bytes = (32 * f->bytes + 15) / 16 * 16;
+    const size_t bytes = in_bytes + 32 * (f->call ? f->call->out_bytes : 0);
+    const int index = bytes ? take_buffer(w, bytes) : -1;
+    char *memory = bytes ? reinterpret_cast<char *>(w->buffers[(size_t)index].memory.data())
+                         : nullptr;
+    if (bytes) w->buffers[(size_t)index].readers = __builtin_popcount(lanes);
+    if (bytes && lanes != 0xffffffffu) memset(memory, UNUSED_BYTE, bytes);
+    for (uint32_t left = lanes; left; left &= left - 1) {
+        fiber *one = &first[__builtin_ctz(left)];
+        if (f->bytes) memcpy(memory + __builtin_ctz(left) * f->bytes, one->mine, f->bytes);
+        one->result = memory && f->call ? memory + in_bytes : memory;
+        one->lanes = lanes;
+        one->buffer = index;
+        make_ready(one);
+    }
+    if (f->call) f->call->run(f->call->context, memory, memory + in_bytes);
+}
+
+const void *collect(enum collective kind, uint32_t mask, const void *mine, size_t bytes,
+                    const compute_call *call)
+{
+    fiber *self = current;
+    const uint32_t bit = 1u << self->thread % 32;
+    release_buffer(self);
+    if (!(mask & bit))
+        fail("a lane calls a warp collective whose mask %08x omits it", (unsigned)mask);
+    self->kind = kind;
+    self->mask = mask;
+    self->mine = mine;
+    self->bytes = bytes;
+    self->call = call;
+    self->state = AT_COLLECTIVE;
+    warp_state *w = &warps[self->thread / 32];
+    w->waiting |= bit;
+    const uint32_t lanes = complete_lanes(self);
+    if (lanes) complete(self, lanes);
+    if (lanes && !(random_order() && random_below(4) == 0)) w->ready &= ~bit; /* goes on at once */
+    else switch_away();
+    return self->result;
+}
+
+/* ---- Fibers and blocks. ---- */
+
+/* A thread that returned counts as arrived wherever it is waited for, named barriers excepted. */
+static void thread_returned()
+{
+    fiber *self = current;
+    warp_state *w = &warps[self->thread / 32];
+    release_buffer(self);
+    self->state = RETURNED;
+    w->live &= ~(1u << self->thread % 32);
+    live_threads--;
+    const barrier *b = &barriers[WHOLE_BLOCK];
+    if (b->arrived && b->arrived == live_threads) open_barrier(WHOLE_BLOCK);
+    for (uint32_t left = w->waiting; left; left &= left - 1) {
+        const fiber *f = &fibers[self->thread / 32 * 32 + __builtin_ctz(left)];
+        if (f->state != AT_COLLECTIVE) continue; /* set free by the one before */
+        const uint32_t lanes = complete_lanes(f);
+        if (lanes) complete(f, lanes);
+    }
+}
+
+static void fiber_entry()
+{
+    context_entered();
+    for (;;) {
+        running->body();
+        thread_returned();
+        switch_away(); /* comes back for a thread of another block */
+    }
+}
+
+static void start_block()
+{
+    memset(barriers, 0, sizeof barriers);
+    forget_copies(threads);
+    live_threads = threads;
+    idle_rounds = 0;
+    for (int w = 0; w < warp_count; w++) {
+        const int lanes = threads - w * 32;
+        warps[w].live = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
+        warps[w].ready = warps[w].live;
+        warps[w].yielded = warps[w].waiting = 0;
+        warp_order[w] = w;
+    }
+    for (int w = warp_count - 1; w > 0 && random_order(); w--)
+        std::swap(warp_order[w], warp_order[random_below((uint32_t)w + 1)]);
+    for (int t = 0; t < threads; t++) {
+        fibers[t].state = RUNNING;
+        fibers[t].buffer = -1;
+    }
+}
+
+static void fill_shared()
+{
+    const size_t used = running->shared_bytes;
+#if EMULATED_ASAN
+    ASAN_UNPOISON_MEMORY_REGION(ra_shared, EMULATED_SHARED_BYTES);
+    memset(ra_shared, SHARED_BYTE, used);
+    ASAN_POISON_MEMORY_REGION(ra_shared + used, EMULATED_SHARED_BYTES - used);
+#else
+    memset(ra_shared, SHARED_BYTE, used);
+    memset(ra_shared + used, BEYOND_BYTE, BEYOND_BYTES);
+#endif
+}
+
+static void check_shared()
+{
+#if !EMULATED_ASAN
+    for (size_t i = 0; i < BEYOND_BYTES; i++)
+        if (ra_shared[running->shared_bytes + i] != BEYOND_BYTE)
+            fail("block (%u, %u, %u) wrote byte %zu of %zu bytes of shared memory", blockIdx.x,
+                 blockIdx.y, blockIdx.z, running->shared_bytes + i, running->shared_bytes);
+#endif
+}
+
+static void run_block()
+{
+    fill_shared();
+    start_block();
+    current = nullptr;
+    fiber *first = next_fiber();
+    current = first;
+    threadIdx = uint3{ (unsigned)first->thread, 0, 0 };
+    context_switch(&host, &first->where);
+    current = nullptr;
+    check_shared();
+}
+
+/* Blocks in any order, where that is random: steps of a number without a common divisor with
+ * theirs. */
+static uint64_t coprime_step(uint64_t blocks)
+{
+    if (!random_order() || blocks < 3) return 1;
+    for (;;) {
+        const uint64_t step = 1 +
+                              random_below((uint32_t)(blocks < 0xffffffffu ? blocks : 0xffffffffu));
+        uint64_t a = blocks, b = step;
+        while (b) {
+            const uint64_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+        if (a == 1) return step;
+    }
+}
+
+void run_grid(const launch &work)
+{
+    refresh_seed();
+    running = &work;
+    gridDim = work.grid;
+    blockDim = work.block;
+    threads = (int)work.block.x;
+    warp_count = (threads + 31) / 32;
+    context_adopt_thread(&host);
+    for (; fibers_made < threads; fibers_made++) {
+        fibers[fibers_made].thread = fibers_made;
+        context_create(&fibers[fibers_made].where, fiber_entry);
+    }
+    const uint64_t blocks = (uint64_t)work.grid.x * work.grid.y * work.grid.z;
+    const uint64_t step = coprime_step(blocks);
+    uint64_t index = random_order() ? random_below((uint32_t)blocks) : 0;
+    for (uint64_t i = 0; i < blocks; i++, index = (index + step) % blocks) {
+        blockIdx.x = (unsigned)(index % work.grid.x);
+        blockIdx.y = (unsigned)(index / work.grid.x % work.grid.y);
+        blockIdx.z = (unsigned)(index / work.grid.x / work.grid.y);
+        run_block();
+    }
+    running = nullptr;
+}
+
+/* A library that is opened and closed many times must not keep its stacks. */
+struct at_unload {
+    ~at_unload()
+    {
+        if (running) return; /* exit() while another OS thread is in a kernel */
+        while (fibers_made) context_destroy(&fibers[--fibers_made].where);
+    }
+};
+static at_unload frees_stacks;
+
+/* ---- Shared memory. ---- */
+
+uint32_t shared_address(const void *pointer)
+{
+    const uintptr_t offset = (uintptr_t)pointer - (uintptr_t)ra_shared;
+    if (offset > EMULATED_SHARED_BYTES) fail("%p is not in shared memory", pointer);
+    return (uint32_t)offset;
+}
+
+void *shared_pointer(uint32_t address, size_t bytes)
+{
+    if (address > running->shared_bytes || bytes > running->shared_bytes - address)
+        fail("%zu bytes at %u of %zu bytes of shared memory", bytes, (unsigned)address,
+             running->shared_bytes);
+    return ra_shared + address;
+}
+
+} // namespace emulated

@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* streams.cc - streams and events. Work is queued and runs late, when the host asks or waits: then
+ * operations of random streams run, in the order of their stream and after the events they wait for.
+ * What is not ordered by a stream or an event thus soon runs in the wrong order.
+ *
+ * The legacy default stream runs its work at once, after that of all blocking streams; it does not
+ * wait for streams made with cudaStreamNonBlocking, as on a device. */
+#include <time.h>
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "internal.h"
+
+/* One cudaEventRecord. */
+struct record {
+    bool done = false;
+    double seconds = 0;
+};
+
+struct CUevent_st {
+    int device;
+    unsigned flags;
+    std::shared_ptr<record> last; /* NULL: never recorded */
+};
+
+enum operation_kind { WORK, RELEASE, HOST_FUNCTION, RECORD, WAIT };
+
+struct operation {
+    enum operation_kind kind;
+    std::function<void()> work;
+    std::shared_ptr<record> event;
+};
+
+struct CUstream_st {
+    int device;
+    unsigned flags;
+    bool busy = false, destroyed = false; /* busy: a host function runs */
+    uint64_t enqueued = 0, completed = 0;
+    std::deque<operation> operations;
+};
+
+namespace emulated
+{
+
+using shared_stream = std::shared_ptr<CUstream_st>;
+using lock_held = std::unique_lock<std::mutex>;
+
+static std::vector<shared_stream> streams;
+static std::vector<std::unique_ptr<CUevent_st>> events;
+static size_t stream_count, event_count; /* not destroyed; live on after the vectors */
+
+size_t streams_alive() { return stream_count; }
+size_t events_alive() { return event_count; }
+
+static bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLegacy; }
+
+static shared_stream find_stream(cudaStream_t stream)
+{
+    for (const shared_stream &s : streams)
+        if (s.get() == stream && !s->destroyed) return s;
+    return nullptr;
+}
+
+bool valid_stream(cudaStream_t stream)
+{
+    if (is_legacy(stream)) return true;
+    const shared_stream s = find_stream(stream);
+    return s && s->device == current_device();
+}
+
+static CUevent_st *find_event(cudaEvent_t event)
+{
+    for (const auto &e : events)
+        if (e.get() == event) return event;
+    return nullptr;
+}
+
+/* ---- Running operations. ---- */
+
+static bool can_run(const CUstream_st &s)
+{
+    if (s.busy || s.operations.empty()) return false;
+    const operation &head = s.operations.front();
+    return head.kind != WAIT || head.event->done;
+}
+
+static double now()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void sweep()
+{
+    const auto gone = [](const shared_stream &s) {
+        return s->destroyed && !s->busy && s->operations.empty();
+    };
+    streams.erase(std::remove_if(streams.begin(), streams.end(), gone), streams.end());
+}
+
+static void finish_record(record *event)
+{
+    event->done = true;
+    event->seconds = now();
+}
+
+/* Runs the first operation of a stream. After an error that lasts, work is dropped but events
+ * complete, so that nothing waits for ever, and memory is freed. */
+static void run_head(shared_stream s, lock_held &held)
+{
+    operation op = std::move(s->operations.front());
+    s->operations.pop_front();
+    const bool broken = device_lost() || sticky() != cudaSuccess;
+    if (op.kind == RECORD) finish_record(op.event.get());
+    if (op.kind == RELEASE || (op.kind == WORK && !broken)) op.work();
+    if (op.kind == HOST_FUNCTION && !broken) {
+        s->busy = true; /* it may take locks whose owners call the runtime */
+        held.unlock();
+        op.work();
+        held.lock();
+        s->busy = false;
+        changed.notify_all();
+    }
+    s->completed++;
+    if (s->destroyed) sweep();
+}
+
+static shared_stream any_runnable()
+{
+    std::vector<shared_stream> ready;
+    for (const shared_stream &s : streams)
+        if (can_run(*s)) ready.push_back(s);
+    return ready.empty() ? nullptr : ready[random_below((uint32_t)ready.size())];
+}
+
+/* The stream whose head has to run next for this one to go on; NULL while a host function runs. */
+static shared_stream needed_for(shared_stream s);
+
+static shared_stream stream_of(const record *event)
+{
+    for (const shared_stream &s : streams)
+        for (const operation &op : s->operations)
+            if (op.kind == RECORD && op.event.get() == event) return needed_for(s);
+    return nullptr;
+}
+
+static shared_stream needed_for(shared_stream s)
+{
+    if (can_run(*s)) return s;
+    if (s->busy || s->operations.empty()) return nullptr;
+    return stream_of(s->operations.front().event.get());
+}
+
+/* Until done(). Half of the waits run random streams, half mostly what `needed` names: both the work
+ * that runs earlier and the work that runs later than expected are to be found. */
+template <typename Done, typename Needed>
+static void run_until(lock_held &held, const Done &done, const Needed &needed)
+{
+    const bool lazy = random_below(2);
+    while (!done()) {
+        shared_stream next = lazy && random_below(8) ? needed() : nullptr;
+        if (!next) next = any_runnable();
+        if (next) {
+            run_head(next, held);
+            continue;
+        }
+        bool busy = false;
+        for (const shared_stream &s : streams) busy |= s->busy;
+        if (!busy) fail("the host waits for work that cannot run");
+        changed.wait(held);
+    }
+}
+
+static void run_some(lock_held &held, uint32_t most)
+{
+    for (uint32_t left = random_below(most + 1); left; left--) {
+        const shared_stream next = any_runnable();
+        if (!next) return;
+        run_head(next, held);
+    }
+}
+
+static void finish(const shared_stream &s, lock_held &held)
+{
+    const uint64_t target = s->enqueued;
+    run_until(
+        held, [&] { return s->completed >= target; }, [&] { return needed_for(s); });
+}
+
+template <typename Which> static void finish_streams(lock_held &held, const Which &which)
+{
+    std::vector<std::pair<shared_stream, uint64_t>> targets;
+    for (const shared_stream &s : streams)
+        if (which(*s)) targets.emplace_back(s, s->enqueued);
+    const auto done = [&] {
+        for (const auto &t : targets)
+            if (t.first->completed < t.second) return false;
+        return true;
+    };
+    run_until(held, done, [] { return shared_stream(); });
+}
+
+static void finish_blocking(lock_held &held)
+{
+    const int device = current_device();
+    finish_streams(held, [device](const CUstream_st &s) {
+        return s.device == device && !(s.flags & cudaStreamNonBlocking);
+    });
+}
+
+void finish_all(lock_held &held)
+{
+    finish_streams(held, [](const CUstream_st &) { return true; });
+}
+
+cudaError_t finish_stream(cudaStream_t stream, lock_held &held)
+{
+    if (is_legacy(stream)) {
+        finish_blocking(held);
+        return sticky();
+    }
+    const shared_stream s = find_stream(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    finish(s, held);
+    return sticky();
+}
+
+static void add(const shared_stream &s, operation op, lock_held &held)
+{
+    s->operations.push_back(std::move(op));
+    s->enqueued++;
+    /* A device is sometimes faster than the host. */
+    if (random_order() && random_below(4) == 0) run_some(held, 3);
+}
+
+static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_held &held)
+{
+    if (is_legacy(stream)) {
+        finish_blocking(held);
+        const bool broken = device_lost() || sticky() != cudaSuccess;
+        if (op.kind == RELEASE || (op.work && !broken)) op.work();
+        if (op.kind == RECORD) finish_record(op.event.get());
+        return sticky();
+    }
+    const shared_stream s = find_stream(stream);
+    if (!s) return cudaErrorInvalidResourceHandle;
+    add(s, std::move(op), held);
+    return cudaSuccess;
+}
+
+cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, lock_held &held)
+{
+    return enqueue_operation(stream, operation{ WORK, std::move(work), nullptr }, held);
+}
+
+cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work, lock_held &held)
+{
+    return enqueue_operation(stream, operation{ RELEASE, std::move(work), nullptr }, held);
+}
+
+static cudaError_t create_stream(cudaStream_t *out, unsigned flags)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!out || (flags & ~(unsigned)cudaStreamNonBlocking)) return noted(cudaErrorInvalidValue);
+    refresh_seed();
+    shared_stream s = std::make_shared<CUstream_st>();
+    s->device = current_device();
+    s->flags = flags;
+    streams.push_back(s);
+    stream_count++;
+    *out = s.get();
+    return cudaSuccess;
+}
+
+} // namespace emulated
+
+using namespace emulated;
+
+/* ---- Streams. ---- */
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream) { return create_stream(stream, 0); }
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    return create_stream(stream, flags);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
+{
+    return create_stream(stream, flags);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    if (least) *least = 0;
+    if (greatest) *greatest = -5;
+    return cudaSuccess;
+}
+
+/* Its work still runs, late. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    call c;
+    const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
+    if (!s) return noted(c.error ? c.error : cudaErrorInvalidResourceHandle);
+    s->destroyed = true;
+    stream_count--;
+    sweep();
+    return noted(c.error);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    return noted(finish_stream(stream, c.held));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    run_some(c.held, 3);
+    if (sticky()) return noted(sticky());
+    if (is_legacy(stream)) return cudaSuccess;
+    const shared_stream s = find_stream(stream);
+    if (!s) return noted(cudaErrorInvalidResourceHandle);
+    return noted(s->completed < s->enqueued ? cudaErrorNotReady : cudaSuccess);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
+    const std::shared_ptr<record> last = event->last;
+    if (!is_legacy(stream)) {
+        if (!find_stream(stream)) return noted(cudaErrorInvalidResourceHandle);
+        if (!last) return cudaSuccess;
+        return noted(enqueue_operation(stream, operation{ WAIT, nullptr, last }, c.held));
+    }
+    if (last)
+        run_until(
+            c.held, [&] { return last->done; }, [&] { return stream_of(last.get()); });
+    return noted(sticky());
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!fn) return noted(cudaErrorInvalidValue);
+    const auto work = [fn, user] { fn(user); };
+    return noted(enqueue_operation(stream, operation{ HOST_FUNCTION, work, nullptr }, c.held));
+}
+
+/* ---- Events. ---- */
+
+cudaError_t cudaEventCreate(cudaEvent_t *event) { return cudaEventCreateWithFlags(event, 0); }
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!event || (flags & ~3u)) return noted(cudaErrorInvalidValue);
+    events.emplace_back(new CUevent_st{ current_device(), flags, nullptr });
+    event_count++;
+    *event = events.back().get();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    call c;
+    if (!find_event(event)) return noted(c.error ? c.error : cudaErrorInvalidResourceHandle);
+    const auto same = [event](const std::unique_ptr<CUevent_st> &e) { return e.get() == event; };
+    events.erase(std::remove_if(events.begin(), events.end(), same), events.end());
+    event_count--;
+    return noted(c.error);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
+    if (!is_legacy(stream)) {
+        const shared_stream s = find_stream(stream);
+        if (!s || s->device != event->device) return noted(cudaErrorInvalidResourceHandle);
+    }
+    event->last = std::make_shared<record>();
+    return noted(enqueue_operation(stream, operation{ RECORD, nullptr, event->last }, c.held));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
+    const std::shared_ptr<record> last = event->last;
+    run_some(c.held, 3);
+    if (sticky()) return noted(sticky());
+    return noted(last && !last->done ? cudaErrorNotReady : cudaSuccess);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
+    const std::shared_ptr<record> last = event->last;
+    if (last)
+        run_until(
+            c.held, [&] { return last->done; }, [&] { return stream_of(last.get()); });
+    return noted(sticky());
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    const bool known = find_event(start) && find_event(end) && start->last && end->last;
+    if (!milliseconds) return noted(cudaErrorInvalidValue);
+    if (!known || ((start->flags | end->flags) & cudaEventDisableTiming))
+        return noted(cudaErrorInvalidResourceHandle);
+    if (!start->last->done || !end->last->done) return noted(cudaErrorNotReady);
+    *milliseconds = (float)(1e3 * (end->last->seconds - start->last->seconds));
+    return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    const int device = current_device();
+    finish_streams(c.held, [device](const CUstream_st &s) { return s.device == device; });
+    return noted(sticky());
+}

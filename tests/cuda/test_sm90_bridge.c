@@ -1,0 +1,520 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_sm90_bridge.c - programs on the Hopper kernels, without a GPU: the rows that the kernels are
+ * given hold the pairs of a query, a key and a head that the program's rows hold, each as often;
+ * and so do the items of the schedules that are placed. The kernels are stand-ins that only look
+ * at their arguments. */
+#include <stdlib.h>
+
+#include "backend/cuda/sm90/bridge.h"
+#include "backend/cuda/sm90/bridge_ends.h"
+#include "support/worlds.h"
+
+/* ---- Stand-ins for the kernels --------------------------------------------------------------- */
+
+static struct {
+    int forward, backward, starts, ends;
+    struct ra__sm90_forward last;
+    struct ra__sm90_backward last_backward;
+    struct ra__sm90_needs needs;
+} launched;
+
+enum { CLUSTERS = 7, BATCH = 2 };
+
+/* Calls with a bias take a kernel with other tiles, as on the GPU. */
+int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
+                           int *clusters)
+{
+    const bool all = needs->terms & (RA__SM90_BIAS | RA__SM90_DROPOUT);
+    if (needs->views && needs->terms) return 801;
+    *shape = (struct ra__sm90_shape){ .dim = needs->dim,
+                                      .tile_rows = all ? 128 : 64,
+                                      .block_keys = 16,
+                                      .cluster_ctas = 1,
+                                      .part_floats = 3,
+                                      .warps = 4,
+                                      .walks = 1 };
+    *clusters = CLUSTERS;
+    return 0;
+}
+
+int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
+                            int *clusters)
+{
+    assert_true(needs->deterministic);
+    *shape = (struct ra__sm90_shape){ .dim = needs->dim,
+                                      .tile_rows = 32,
+                                      .block_keys = 16,
+                                      .cluster_ctas = 1,
+                                      .part_floats = 3,
+                                      .warps = 8,
+                                      .walks = 2 };
+    *clusters = CLUSTERS;
+    return 0;
+}
+
+int ra__sm90_forward_launch(const struct ra__sm90_forward *args, const struct ra__sm90_needs *needs,
+                            void *stream)
+{
+    (void)stream;
+    launched.forward++;
+    launched.last = *args;
+    launched.needs = *needs;
+    return 0;
+}
+
+int ra__sm90_backward_launch(const struct ra__sm90_backward *args,
+                             const struct ra__sm90_needs *needs, void *stream)
+{
+    (void)stream;
+    launched.backward++;
+    launched.last_backward = *args;
+    launched.needs = *needs;
+    return 0;
+}
+
+int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
+{
+    (void)ends;
+    (void)stream;
+    launched.starts++;
+    return 0;
+}
+
+int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream)
+{
+    (void)ends;
+    (void)stream;
+    launched.ends++;
+    return 0;
+}
+
+/* ---- Pairs ----------------------------------------------------------------------------------- */
+
+/* How often a query token of a head sees a key token; and which rows of queries start and end. */
+struct pairs {
+    int heads, group;
+    int64_t queries, keys;
+    uint8_t *count, *flags;
+};
+
+static void pairs_open(struct pairs *p, const struct ra__shape *s, int64_t queries, int64_t keys)
+{
+    *p = (struct pairs){ s->q_heads, s->q_heads / s->kv_heads, queries, keys + 1, NULL, NULL };
+    p->count = calloc((size_t)(p->heads * queries * p->keys), 1);
+    p->flags = calloc((size_t)(p->heads * queries), 1);
+    assert_true(p->count && p->flags);
+}
+
+static void pairs_close(struct pairs *p)
+{
+    free(p->count);
+    free(p->flags);
+}
+
+static void add_pair(struct pairs *p, int64_t head, int64_t query, int64_t key)
+{
+    assert_true(head >= 0 && head < p->heads && query >= 0 && query < p->queries);
+    assert_true(key >= 0 && key < p->keys);
+    p->count[(head * p->queries + query) * p->keys + key]++;
+}
+
+static void expect_same(const struct world *w, const char *what, const struct pairs *want,
+                        const struct pairs *got)
+{
+    const size_t size = (size_t)(want->heads * want->queries * want->keys);
+    assert_int_equal(want->keys, got->keys);
+    for (size_t i = 0; i < size; i++)
+        if (want->count[i] != got->count[i])
+            fail_msg("%s: %s: head %d, query %d, key %d: %d pairs, not %d", w->text, what,
+                     (int)(i / (size_t)(want->queries * want->keys)),
+                     (int)(i / (size_t)want->keys % (size_t)want->queries),
+                     (int)(i % (size_t)want->keys), got->count[i], want->count[i]);
+}
+
+/* The rows of a step, as the plan says it. */
+static void add_program(struct pairs *p, const struct ra__program *program,
+                        const struct ra__step *step)
+{
+    for (int r = step->first_row; r < step->first_row + step->row_count; r++) {
+        const struct ra__plan_row *row = &program->rows[r];
+        for (int64_t n = 0; n < row->repeat * row->q_count * row->heads.count; n++) {
+            const int64_t repeat = n / (row->q_count * row->heads.count);
+            const int64_t i = n / row->heads.count % row->q_count;
+            const int64_t head = row->heads.start + n % row->heads.count * row->heads.step;
+            const int64_t pos = row->q_pos + repeat * row->q_pos_advance + i * row->q_step;
+            const int64_t token = row->q_token + repeat * row->q_token_advance +
+                                  i * row->q_token_step;
+            p->flags[head * p->queries + token] = (uint8_t)(4 | row->first | row->last << 1);
+            for (int k = row->first_key; k < row->first_key + row->key_count; k++) {
+                const struct ra__key_run run = ra__key_run_at(&program->keys[k],
+                                                              &program->advances[k], repeat);
+                int64_t lo, hi;
+                ra__band_clip(&run, pos, &lo, &hi);
+                for (int64_t j = lo; j < hi; j++)
+                    add_pair(p, head, token, run.token + j * run.token_step);
+            }
+        }
+    }
+}
+
+static struct ra__sm90_view view_at(const struct ra__sm90_view *views, int index)
+{
+    return views[index].step ? views[index] : (struct ra__sm90_view){ 0, 1 };
+}
+
+/* A run of keys, for queries from q_row of a view on. */
+static void add_run(struct pairs *p, const struct ra__sm90_rows *rows, struct ra__sm90_run run,
+                    const struct ra__sm90_view *views)
+{
+    const int stair = rows->flags >> RA__SM90_STAIR_SHIFT & RA__SM90_STAIR_MASK;
+    const struct ra__sm90_view q = view_at(views, (unsigned)rows->flags >> RA__SM90_VIEW_SHIFT);
+    const struct ra__sm90_view k = view_at(views, run.row >> RA__SM90_RUN_VIEW_SHIFT);
+    const int row = run.row & ((1 << RA__SM90_RUN_VIEW_SHIFT) - 1);
+    for (int i = 0; i < rows->q_count; i++) {
+        const int climbed = i >> stair << stair;
+        for (int j = 0; j < run.count; j++)
+            if (run.lo + climbed <= j && j <= run.hi + climbed)
+                add_pair(p, rows->head, q.first + (rows->q_row + i) * q.step,
+                         k.first + (row + j) * k.step);
+    }
+}
+
+/* Backward: a run of queries, of all heads of a group, for keys from q_row on. */
+static void add_queries(struct pairs *p, const struct ra__sm90_rows *rows, struct ra__sm90_run run,
+                        int padded)
+{
+    const int stair = rows->flags >> RA__SM90_RUN_STAIR_SHIFT & RA__SM90_STAIR_MASK;
+    for (int i = 0; i < rows->q_count; i++)
+        for (int j = 0; j < run.count; j++) {
+            const int climbed = j >> stair << stair, at = run.row + j;
+            if (run.lo + i <= climbed && climbed <= run.hi + i)
+                add_pair(p, rows->head + at / padded, at % padded, rows->q_row + i);
+        }
+}
+
+/* ---- Rows of a step -------------------------------------------------------------------------- */
+
+static struct {
+    int steps, taken, mixed, views, stairs, placed, merges;
+} tally[2];
+
+static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
+{
+    return step->from != RA__OWN_KV && program->storage[step->from].one_head;
+}
+
+static void expect_lines(const struct ra__program *program, const struct ra__step *step,
+                         const struct ra__sm90_line *q_line)
+{
+    for (int r = step->first_row; r < step->first_row + step->row_count && !q_line->bent; r++) {
+        const struct ra__plan_row *row = &program->rows[r];
+        for (int64_t n = 0; n < row->repeat * row->q_count; n++) {
+            const int64_t repeat = n / row->q_count, i = n % row->q_count;
+            const int64_t pos = row->q_pos + repeat * row->q_pos_advance + i * row->q_step;
+            const int64_t token = row->q_token + repeat * row->q_token_advance +
+                                  i * row->q_token_step;
+            assert_int_equal(pos, q_line->pos + (token - q_line->token) * q_line->step);
+        }
+    }
+}
+
+static void check_rows(const struct world *w, const struct ra__program *program,
+                       const struct ra__step *step, bool backward, bool stairs)
+{
+    const struct ra__shape *s = &program->work.shape;
+    const struct ra__sm90_expand_input in = { program, step, 64, stairs };
+    const struct ra__sm90_heads heads = { BATCH, s->q_heads, s->kv_heads,
+                                          is_one_head(program, step) };
+    struct ra__sm90_expanded rows;
+    struct ra__sm90_row_list list;
+    const enum ra__sm90_answer answer = ra__sm90_expand(&in, &rows);
+    tally[backward].steps++;
+    if (answer == RA__SM90_NO) return;
+    assert_int_equal(answer, RA__SM90_YES);
+    expect_lines(program, step, &rows.q_line);
+    tally[backward].mixed += rows.mixed;
+    tally[backward].views += rows.view_count > 0;
+    tally[backward].stairs += rows.stair > 0;
+    if (backward && (rows.mixed || rows.view_count)) {
+        ra__sm90_expanded_clear(&rows);
+        return;
+    }
+    const int padded = (rows.q_rows + 15) / 16 * 16;
+    assert_int_equal(backward ? ra__sm90_list_keys(&rows, &heads, padded, &list)
+                              : ra__sm90_list_rows(&rows, &heads, &list),
+                     RA__SM90_YES);
+    tally[backward].taken++;
+    struct pairs want, got;
+    pairs_open(&want, s, rows.q_rows, rows.k_rows);
+    pairs_open(&got, s, rows.q_rows, rows.k_rows);
+    add_program(&want, program, step);
+    int of_batch[BATCH] = { 0 };
+    for (int i = 0; i < list.row_count; i++) {
+        const struct ra__sm90_rows *row = &list.rows[i];
+        of_batch[row->batch]++;
+        assert_int_equal(row->kv_head, heads.one_head ? 0 : row->head / got.group);
+        for (int r = row->first_run; r < row->first_run + row->run_count && !row->batch; r++)
+            if (backward) add_queries(&got, row, list.runs[r], padded);
+            else add_run(&got, row, rows.runs[r], rows.views);
+        const struct ra__sm90_view q = view_at(rows.views,
+                                               (unsigned)row->flags >> RA__SM90_VIEW_SHIFT);
+        for (int n = 0; n < row->q_count && !row->batch && !backward; n++)
+            got.flags[row->head * got.queries + q.first + (row->q_row + n) * q.step] =
+                (uint8_t)(4 | (row->flags & 3));
+    }
+    assert_int_equal(of_batch[0], of_batch[1]);
+    expect_same(w, "rows", &want, &got);
+    if (!backward) assert_memory_equal(want.flags, got.flags, (size_t)(want.heads * want.queries));
+    pairs_close(&want);
+    pairs_close(&got);
+    ra__sm90_row_list_clear(&list);
+    ra__sm90_expanded_clear(&rows);
+}
+
+/* ---- Programs -------------------------------------------------------------------------------- */
+
+static void check_items(const struct world *w, const struct ra__program *program,
+                        const struct ra__sm90_program *made, int index, bool backward)
+{
+    const struct ra__sm90_work *work = &made->works[made->steps[index].work];
+    const struct ra__sm90_schedule *schedule = &work->schedule;
+    const struct ra__shape *s = &program->work.shape;
+    struct pairs want, got;
+    pairs_open(&want, s, work->q_rows, work->k_rows);
+    pairs_open(&got, s, work->q_rows, work->k_rows);
+    add_program(&want, program, &program->steps[index]);
+    for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
+        const struct ra__sm90_item *item = &schedule->items[i];
+        const struct ra__sm90_rows rows = { item->batch,     item->head,    item->kv_head,
+                                            item->q_row,     item->q_count, item->first_run,
+                                            item->run_count, item->flags };
+        for (int r = rows.first_run; r < rows.first_run + rows.run_count && rows.batch == 1; r++)
+            if (backward) add_queries(&got, &rows, schedule->runs[r], work->padded_rows);
+            else add_run(&got, &rows, schedule->runs[r], work->views);
+    }
+    tally[backward].merges += schedule->merge_count;
+    expect_same(w, "items", &want, &got);
+    pairs_close(&want);
+    pairs_close(&got);
+}
+
+/* Everything that a call needs is where the copy engine can read it. */
+static void open_call(struct ra__call *call, const struct ra__program *program, char *memory)
+{
+    *call = (struct ra__call){ .run = 1 };
+    for (int i = 0; i < RA__BUFFERS; i++)
+        call->at[i] = (struct ra__location){ .data = memory,
+                                             .storage = { .dtype = RA_BF16,
+                                                          .one_head = program->storage[i].one_head,
+                                                          .batch_stride = 4096,
+                                                          .token_stride = 128,
+                                                          .head_stride = 64 } };
+}
+
+static void check_calls(const struct ra__program *program, const struct ra__sm90_program *made,
+                        int index, bool backward)
+{
+    static char memory[64] __attribute__((aligned(64)));
+    struct ra__call call;
+    const struct ra__shape *s = &program->work.shape;
+    const struct ra__cuda_step step = {
+        .batch = BATCH, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .dim = 64, .value_dim = 64
+    };
+    const int *count = backward ? &launched.backward : &launched.forward;
+    const int before = *count;
+    const bool keys = made->works[made->steps[index].work].k_rows > 0;
+    open_call(&call, program, memory);
+    assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), 0);
+    assert_int_equal(*count, before + (keys || !backward));
+    assert_int_equal(launched.starts, launched.ends);
+    const struct ra__side *side = ra__work_side(program, &program->steps[index]);
+    call.at[side->q].data++;
+    assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), RA__CUDA_NOT_TAKEN);
+    call.at[side->q].data--;
+    call.bias.data = memory; /* its kernel has other tiles */
+    if (!backward)
+        assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL),
+                         RA__CUDA_NOT_TAKEN);
+}
+
+static void check_program(const struct world *w, const struct ra__program *program, bool backward)
+{
+    void *own;
+    size_t scratch = 0;
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        if (step->op != (backward ? RA__OP_GRADIENT : RA__OP_ATTEND)) continue;
+        check_rows(w, program, step, backward, true);
+        check_rows(w, program, step, backward, false);
+    }
+    assert_int_equal(ra__sm90_scheduler.create(program, NULL, &own), 0);
+    if (!own) return;
+    const struct ra__sm90_program *made = own;
+    const size_t bytes = ra__sm90_scheduler.bytes(own, &scratch);
+    char *block = malloc(bytes + 1), *work = malloc(scratch + 1);
+    assert_true(block && work);
+    /* The device's memory is the host's here: what is placed can be read. */
+    assert_int_equal(ra__sm90_scheduler.place(own, block, block, work), 0);
+    int taken = 0, steps = 0;
+    for (int i = 0; i < program->step_count; i++) {
+        if (program->steps[i].op != (backward ? RA__OP_GRADIENT : RA__OP_ATTEND)) continue;
+        steps++;
+        if (made->steps[i].work < 0) continue;
+        taken++;
+        check_items(w, program, made, i, backward);
+        check_calls(program, made, i, backward);
+    }
+    tally[backward].placed += taken;
+    if (made->carried) assert_int_equal(taken, steps);
+    ra__sm90_scheduler.destroy(own);
+    free(block);
+    free(work);
+}
+
+static void check_world(const struct world *w)
+{
+    for (int rank = 0; rank < w->ranks; rank++)
+        for (int backward = 0; backward < 2; backward++)
+            check_program(w, program_of(w, rank, backward), backward);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static void every_world_keeps_its_pairs(void **state)
+{
+    (void)state;
+    each_world(check_world);
+    for (int i = 0; i < 2; i++) {
+        print_message("%s: %d of %d steps, %d with views, %d with stairs, %d mixed; %d placed, "
+                      "%d merges\n",
+                      direction(i), tally[i].taken, tally[i].steps, tally[i].views, tally[i].stairs,
+                      tally[i].mixed, tally[i].placed, tally[i].merges);
+        assert_true(tally[i].taken > 0 && tally[i].placed > 0);
+        assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
+    }
+    assert_true(tally[0].views > 0);
+}
+
+static void odd_worlds_keep_their_pairs(void **state)
+{
+    (void)state;
+    each_odd_world(check_world);
+}
+
+/* The patterns that these kernels are for: no step is left out. */
+static void usual_patterns_are_taken(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *partition, *strategy;
+        int ranks;
+        bool backward;
+    } usual[] = {
+        { "full", "contiguous", "ring", 3, true },
+        { "causal", "contiguous", "ring", 3, true },
+        { "causal", "zigzag", "ring", 3, true },
+        { "causal", "striped", "ring", 3, true },
+        { "window:100", "contiguous", "ring", 3, true },
+        { "causal;docs=0,150,384", "contiguous", "ring", 3, true },
+        { "causal", "zigzag", "allgather", 3, true },
+        { "causal", "contiguous", "ulysses", 3, true },
+        /* Where shards meet, a few blocks see fewer keys: tiles that are mostly empty. */
+        { "blocks:16;local=2", "contiguous", "ring", 1, true },
+        { "dilated:192/1,384/2", "contiguous", "ring", 3, false },
+    };
+    for (int i = 0; i < TEST_COUNT(usual); i++)
+        for (int ranks = 1; ranks <= usual[i].ranks; ranks += 2) {
+            struct world w = {
+                .n = 384, .k_len = 384, .q_heads = 6, .kv_heads = 3, .unseen = true
+            };
+            world_open(&w, usual[i].text, ranks, usual[i].partition, usual[i].strategy);
+            for (int rank = 0; rank < ranks; rank++)
+                for (int backward = 0; backward < 2; backward++) {
+                    const struct ra__program *p = program_of(&w, rank, backward);
+                    void *own;
+                    check_program(&w, p, backward);
+                    assert_int_equal(ra__sm90_scheduler.create(p, NULL, &own), 0);
+                    const struct ra__sm90_program *made = own;
+                    for (int s = 0; s < p->step_count; s++) {
+                        const enum ra__op op = backward ? RA__OP_GRADIENT : RA__OP_ATTEND;
+                        const bool wanted = !backward || usual[i].backward;
+                        if (p->steps[s].op != op || !wanted) continue;
+                        if (!made || made->steps[s].work < 0)
+                            fail_msg("%s: rank %d, %s, step %d is left out", w.text, rank,
+                                     direction(backward), s);
+                    }
+                    ra__sm90_scheduler.destroy(own);
+                }
+            world_close(&w);
+        }
+}
+
+/* Hops of a dense ring that see whole blocks have the same rows: one schedule serves them. */
+static void equal_hops_share_a_schedule(void **state)
+{
+    (void)state;
+    struct world w = { .n = 128, .k_len = 128, .q_heads = 2, .kv_heads = 1 };
+    world_open(&w, "full", 4, "contiguous", "ring");
+    for (int backward = 0; backward < 2; backward++) {
+        void *own;
+        assert_int_equal(ra__sm90_scheduler.create(program_of(&w, 0, backward), NULL, &own), 0);
+        const struct ra__sm90_program *made = own;
+        assert_true(made && made->work_count <= 3);
+        ra__sm90_scheduler.destroy(own);
+    }
+    world_close(&w);
+}
+
+/* Ranks of adds to dq are many where sequences are long: then each KV head has a launch of its own,
+ * by the same ranks, and in the end such a step is left to other kernels. */
+static void long_gradients_go_head_by_head(void **state)
+{
+    (void)state;
+    static char memory[64] __attribute__((aligned(64)));
+    for (int64_t n = 40000; n <= 200000; n += 160000) {
+        struct world w = { .n = n, .k_len = n, .q_heads = 6, .kv_heads = 3, .unseen = true };
+        world_open(&w, "full", 1, "contiguous", "ring");
+        const struct ra__program *p = program_of(&w, 0, true);
+        void *own;
+        assert_int_equal(ra__sm90_scheduler.create(p, NULL, &own), 0);
+        if (n == 40000) {
+            const struct ra__sm90_program *made = own;
+            int index = 0;
+            assert_non_null(made);
+            while (made->steps[index].work < 0) index++;
+            const struct ra__sm90_work *work = &made->works[made->steps[index].work];
+            const int padded = work->padded_rows;
+            assert_true(work->by_head);
+            const struct ra__cuda_step step = { .batch = BATCH,
+                                                .q_heads = 6,
+                                                .kv_heads = 3,
+                                                .dim = 64,
+                                                .value_dim = 64,
+                                                .q = { memory, 1 << 20, 384, 64 } };
+            struct ra__call call;
+            const int before = launched.backward;
+            open_call(&call, p, memory);
+            assert_int_equal(ra__sm90_scheduler.run(own, index, &call, &step, NULL), 0);
+            assert_int_equal(launched.backward, before + BATCH * 3);
+            assert_int_equal(launched.last_backward.q.heads, 2);
+            assert_int_equal(launched.last_backward.padded_rows, padded);
+            assert_ptr_equal(launched.last_backward.q.data, memory + 2 * ((1 << 20) + 4 * 64));
+        } else {
+            assert_null(own);
+        }
+        ra__sm90_scheduler.destroy(own);
+        world_close(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(usual_patterns_are_taken),
+        cmocka_unit_test(equal_hops_share_a_schedule),
+        cmocka_unit_test(long_gradients_go_head_by_head),
+        cmocka_unit_test(odd_worlds_keep_their_pairs),
+        cmocka_unit_test(every_world_keeps_its_pairs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
