@@ -8,7 +8,7 @@ static ra_status enter(const ra_plan *plan, const char *what)
     if (!plan) return ra__fail(RA_ERR_ARGUMENT, "%s: NULL argument", what);
     if (!plan->group)
         return ra__fail(RA_ERR_ARGUMENT, "%s: this plan was made without a group", what);
-    return ra__enter(what, &plan->group->busy);
+    return ra__group_enter(what, plan->group);
 }
 
 /* Ends the call. A rank that never started would leave the others waiting: they are told why. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_api_groups.c - groups: wrong arguments give a status, a sentence and no change; what ranks
- * share; threads and pinning from the environment. */
+ * share; threads and pinning from the environment; plans and states that outlive their group. */
 #include "support/desk.h"
 
 #include <math.h>
@@ -192,6 +192,76 @@ static void pinning_from_the_environment(void **state)
     unsetenv("RINGATTN_PIN");
 }
 
+/* ---- After the end of a group ----------------------------------------------------------------- */
+
+static void plans_outlive_their_group(void **state)
+{
+    (void)state;
+    struct desk d;
+    ra_memory memory = ra_memory_default();
+    ra_stats stats = ra_stats_default();
+    desk_open(&d, 1);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    ra_group_destroy(d.group);
+    assert_fails(RA_ERR_ARGUMENT, "attend: its group was destroyed", ra_attend(d.plan, &d.attend));
+    assert_fails(RA_ERR_ARGUMENT, "gradient: its group was destroyed",
+                 ra_gradient(d.plan, &d.gradient));
+    assert_ok(ra_plan_memory(d.plan, &memory));
+    assert_ok(ra_plan_stats(d.plan, &stats));
+    assert_int_equal(stats.pairs, 2 * 12 * 12);
+    ra_plan_destroy(d.plan);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+/* Several ranks and threads, large buffers in a pool, and two plans that end one after the other. */
+static void groups_of_several_ranks_end_first(void **state)
+{
+    (void)state;
+    ra_group *groups[2];
+    ra_plan *plans[2][2];
+    ra_problem problem = desk_problem();
+    ra_group_options options = ra_group_options_default();
+    struct desk d;
+    options.threads = 2;
+    options.pool_threshold = 1;
+    assert_ok(ra_group_create_local(2, &options, groups));
+    for (int i = 0; i < 4; i++)
+        assert_ok(ra_plan_create(groups[i / 2], &problem, NULL, &plans[i / 2][i % 2]));
+    for (int i = 0; i < 2; i++) ra_group_destroy(groups[i]);
+    desk_open(&d, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_fails(RA_ERR_ARGUMENT, "its group was destroyed",
+                     ra_attend(plans[i / 2][i % 2], &d.attend));
+        ra_plan_destroy(plans[i / 2][i % 2]);
+    }
+    desk_close(&d);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+static void states_outlive_their_group(void **state)
+{
+    (void)state;
+    ra_problem problem = desk_problem();
+    ra_group *groups[2];
+    ra_state *folded;
+    float zeros[96] = { 0 };
+    ra_const_tensor t = ra_const_tensor_packed(zeros);
+    assert_ok(ra_state_create(&problem, NULL, &folded));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ra_group_create_local(1, NULL, &groups[i]));
+        assert_ok(ra_state_use_group(folded, groups[i]));
+        assert_ok(ra_state_fold(folded, &t, &t, &t, i, 1));
+        if (i == 1) ra_group_destroy(groups[0]); /* no longer used: its memory goes at once */
+    }
+    ra_group_destroy(groups[1]);
+    assert_fails(RA_ERR_ARGUMENT, "state: its group was destroyed",
+                 ra_state_fold(folded, &t, &t, &t, 2, 1));
+    assert_ok(ra_state_use_group(folded, NULL));
+    assert_ok(ra_state_fold(folded, &t, &t, &t, 2, 1));
+    ra_state_destroy(folded);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +273,9 @@ int main(void)
         cmocka_unit_test(ranks_share_bytes),
         cmocka_unit_test(threads_come_from_the_environment),
         cmocka_unit_test(pinning_from_the_environment),
+        cmocka_unit_test(plans_outlive_their_group),
+        cmocka_unit_test(groups_of_several_ranks_end_first),
+        cmocka_unit_test(states_outlive_their_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
