@@ -25,6 +25,10 @@
  * thread gets RA_ERR_BUSY. Different handles may be used at the same time, also handles of one
  * group. Any thread may call ra_group_abort() at any time.
  *
+ * FORK  A child of fork() may make handles and use them, if no other thread was in a call of the
+ * library at the fork. Handles made before it belong to the parent: the child must not use them,
+ * and must not destroy them. MPI has rules of its own: with "mpi", do not fork.
+ *
  * ERRORS  A function that can fail returns ra_status and writes its result only on success.
  * ra_last_error() then returns one sentence, per thread. The library never prints, exits or aborts.
  *

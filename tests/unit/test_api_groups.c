@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_api_groups.c - groups: wrong arguments give a status, a sentence and no change; what ranks
- * share; threads and pinning from the environment; plans and states that outlive their group. */
+ * share; threads and pinning from the environment; plans and states that outlive their group;
+ * handles of a child process. */
 #include "support/desk.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static ra_status say_ok(ra_group *group, void *context)
 {
@@ -192,7 +195,7 @@ static void pinning_from_the_environment(void **state)
     unsetenv("RINGATTN_PIN");
 }
 
-/* ---- After the end of a group ----------------------------------------------------------------- */
+/* ---- After the end of a group, and after a fork ---------------------------------------------- */
 
 static void plans_outlive_their_group(void **state)
 {
@@ -262,6 +265,48 @@ static void states_outlive_their_group(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
+/* What a child of fork() does with handles of its own; those of its parent it leaves alone. */
+static bool attend_with_own_handles(void)
+{
+    ra_problem problem = desk_problem();
+    ra_group_options options = ra_group_options_default();
+    ra_group *group;
+    ra_plan *plan;
+    static float zeros[96], out[96];
+    ra_attend_args args = ra_attend_args_default();
+    options.threads = 3;
+    args.q = args.k = args.v = ra_const_tensor_packed(zeros);
+    args.out = ra_tensor_packed(out);
+    bool fine = ra_group_create_local(1, &options, &group) == RA_OK &&
+                ra_plan_create(group, &problem, NULL, &plan) == RA_OK &&
+                ra_attend(plan, &args) == RA_OK;
+    if (!fine) return false;
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    return true;
+}
+
+static void children_make_handles_of_their_own(void **state)
+{
+    (void)state;
+    struct desk d;
+    int status;
+    if (test_slow()) skip(); /* the thread sanitizer allows no threads after a fork */
+    desk_open(&d, 0);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* a child that waits for threads of its parent would wait for ever */
+        _exit(attend_with_own_handles() ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    desk_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -276,6 +321,7 @@ int main(void)
         cmocka_unit_test(plans_outlive_their_group),
         cmocka_unit_test(groups_of_several_ranks_end_first),
         cmocka_unit_test(states_outlive_their_group),
+        cmocka_unit_test(children_make_handles_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
