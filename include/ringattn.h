@@ -556,7 +556,7 @@ RA_API ra_status ra_state_use_group(ra_state *state, ra_group *group);
  * holds the sum, with the same bits. Every rank calls it; fails like ra_attend(), and the states
  * are then undefined until ra_state_init(). */
 RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
-/* into += from, for states of the same shape that folded different keys. Safe at -inf. */
+/* into += from, for two states of the same shape that folded different keys. Safe at -inf. */
 RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
 /* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. `lse` may be NULL. Does
  * not change the state. */

@@ -56,6 +56,8 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
     io->bias = *bias;
     if (!bias->data) return RA_OK;
     if (bias->reserved) return ra__fail(RA_ERR_ARGUMENT, "bias: reserved is not 0");
+    if (bias->mask != 0 && bias->mask != 1)
+        return ra__fail(RA_ERR_ARGUMENT, "bias: mask is %d, but must be 0 or 1", bias->mask);
     RA__TRY(ra__check_bias(&plan->programs.caller));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");

@@ -183,6 +183,8 @@ ra_status ra_state_use_group(ra_state *state, ra_group *group)
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    if (into == from)
+        return ra__fail(RA_ERR_ARGUMENT, "state: merged with itself, it would count keys twice");
     const char *other = ra__state_shape_difference(&into->sums.shape, &from->sums.shape);
     if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
