@@ -234,6 +234,7 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
 {
     int status = world_open(&options->trial, options->wire);
     if (status) return status;
+    world_hint();
     bool together = world_runs(&options->trial);
     if (together) status = world_agree(same_command(options, "run"));
     if (status) return status;
