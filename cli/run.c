@@ -29,6 +29,7 @@ static void print_check_json(struct json *json, const struct run_report *report)
     json_open(json, "verification", '{');
     json_bool(json, "sampled", report->check.sampled);
     json_whole(json, "rows", report->check.rows);
+    json_whole(json, "nan_rows", report->check.nan_rows);
     json_whole(json, "keys", report->check.keys);
     json_open(json, "tensors", '[');
     for (int i = 0; i < report->check.count; i++) {
@@ -107,6 +108,8 @@ static void print_check(const struct engine *engine, const struct run_report *re
     }
     printf("%-10s %s%s rows", check->passed ? "verified" : "WRONG", check->sampled ? "" : "all ",
            text_count(check->rows).s);
+    if (check->nan_rows && check->passed)
+        printf(" (%s NaN, like their input)", text_count(check->nan_rows).s);
     if (check->keys)
         printf(" and %s%s keys", check->sampled ? "" : "all ", text_count(check->keys).s);
     printf(" against the fp64 oracle%s\n", check->sampled ? ", spread over the sequence" : "");

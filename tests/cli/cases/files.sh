@@ -58,3 +58,13 @@ refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
 refused "--v: shape" run --q q.npy --k q.npy --v v.npy
 refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
 refused "cannot open m.safetensors" run --q m.safetensors:q --k k.npy --v v.npy
+
+# NaN in a file: the rows that it reaches must be NaN, and the report says how many were.
+values nan.npy '<f4' '3, 1, 1' 0 0 192 127  0 0 128 63  0 0 0 64
+values numbers.npy '<f4' '3, 1, 1' 0 0 0 63  0 0 128 63  0 0 0 64
+ok run --q nan.npy --k numbers.npy --v numbers.npy --verify
+says "verified   all 3 rows (1 NaN, like their input) against the fp64 oracle"
+ok run --q numbers.npy --k numbers.npy --v nan.npy --verify --pattern causal --json
+says '"nan_rows": 3,'
+ok run --q numbers.npy --k numbers.npy --v numbers.npy --verify
+says "verified   all 3 rows against the fp64 oracle"
