@@ -220,7 +220,7 @@ static void print_full_json(struct json *json, const struct forecast *full)
 {
     json_open(json, "full", '{');
     json_whole(json, "pairs", full->pairs);
-    json_whole(json, "flops", (int64_t)full->flops);
+    json_count(json, "flops", full->flops);
     json_whole(json, "hops", full->hops);
     json_open(json, "bytes_sent_per_rank", '[');
     for (int rank = 0; rank < full->ranks; rank++) json_whole(json, NULL, bytes_sent(full, rank));
@@ -237,13 +237,12 @@ static void print_json(const struct answers *answers)
     json_text(&json, "kernel", f->kernel);
     json_whole(&json, "threads", f->threads);
     json_whole(&json, "pairs", f->pairs);
-    json_whole(&json, "flops", (int64_t)f->flops);
+    json_count(&json, "flops", f->flops);
     json_real(&json, "density", f->density);
     json_whole(&json, "hops", f->hops);
     json_open(&json, "flops_per_rank", '[');
     for (int rank = 0; rank < f->ranks; rank++)
-        json_whole(&json, NULL,
-                   (int64_t)(f->rank[rank].forward.flops + f->rank[rank].backward.flops));
+        json_count(&json, NULL, f->rank[rank].forward.flops + f->rank[rank].backward.flops);
     json_close(&json, ']');
     json_open(&json, "bytes_sent_per_rank", '[');
     for (int rank = 0; rank < f->ranks; rank++) json_whole(&json, NULL, bytes_sent(f, rank));

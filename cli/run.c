@@ -47,8 +47,7 @@ static void print_ranks_json(struct json *json, const struct engine *engine)
 {
     json_open(json, "flops_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
-        json_whole(json, NULL,
-                   (int64_t)(engine->rank[r].forward.flops + engine->rank[r].backward.flops));
+        json_count(json, NULL, engine->rank[r].forward.flops + engine->rank[r].backward.flops);
     json_close(json, ']');
     json_open(json, "bytes_sent_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
@@ -81,7 +80,7 @@ static void print_json(const struct options *options, const struct engine *engin
     json_text(&json, "kernel", ra_plan_kernel(plan));
     json_whole(&json, "threads", engine->threads);
     json_whole(&json, "pairs", report->pairs);
-    json_whole(&json, "flops", (int64_t)report->flops);
+    json_count(&json, "flops", report->flops);
     json_real(&json, "density", report->density);
     json_whole(&json, "hops", report->hops);
     print_ranks_json(&json, engine);
