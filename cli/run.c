@@ -20,6 +20,14 @@
 #include "harness/text/text.h"
 #include "harness/world/world.h"
 
+void run_help(void)
+{
+    printf("\nExamples:\n"
+           "  ringattn run --tokens 4096 --pattern causal --ring 4 --backward\n"
+           "  ringattn run --q q.npy --k k.npy --v v.npy --out o.npy --pattern window:512\n"
+           "  mpirun -np 2 ringattn run --transport mpi --tokens 32768\n");
+}
+
 /* ---- Output ---------------------------------------------------------------------------------- */
 
 static void print_check_json(struct json *json, const struct run_report *report)
