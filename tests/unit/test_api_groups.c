@@ -216,7 +216,7 @@ static void plans_outlive_their_group(void **state)
     assert_int_equal(ra_allocated_bytes(), 0);
 }
 
-/* Several ranks and threads, large buffers in a pool, and two plans that end one after the other. */
+/* Several ranks and threads, a pool of buffers, and two plans that end one after the other. */
 static void groups_of_several_ranks_end_first(void **state)
 {
     (void)state;
