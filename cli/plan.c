@@ -187,7 +187,7 @@ static void print_sources(const struct answers *answers)
     const struct known_machine *m = answers->machine;
     const struct forecast *f = answers->run;
     if (f->asked < f->ranks)
-        printf("%-12s %d of %d ranks were asked; the others lie between their neighbours\n", "",
+        printf("%-12s %d of %d ranks were asked; the figures of others are interpolated\n", "",
                f->asked, f->ranks);
     if (!m || !strcmp(m->source, "measured"))
         printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
@@ -341,7 +341,7 @@ int verb_plan(struct options *o)
 {
     struct known_machine known;
     ra_machine machine;
-    int status = trial_settle(&o->trial);
+    int status = trial_resolve(&o->trial);
     if (!status) status = check_options(o);
     if (!status && o->machine) status = machines_find(o->machines, o->machine, &known);
     if (!status && o->machine) machines_apply(&known, &o->trial);

@@ -261,7 +261,7 @@ int verb_run(struct options *options)
     int status = store_check(options);
     if (!status) status = prepare(options, files, &inputs);
     if (!status) {
-        status = trial_settle(&options->trial);
+        status = trial_resolve(&options->trial);
         bool wanted = options->predict || !strcmp(options->trial.strategy, "auto");
         if (!status && wanted && !options_fixed_choice(options))
             status = measure(&options->trial, options->wire, &machine);

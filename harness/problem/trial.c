@@ -293,7 +293,7 @@ int trial_set(struct trial *trial, const char *key, const char *what, const char
                    : set_field(trial, &fields[row], what, value);
 }
 
-/* ---- Settled ------------------------------------------------------------------------------- */
+/* ---- Resolved ------------------------------------------------------------------------------ */
 
 bool trial_pairs_fit(const struct trial *t)
 {
@@ -303,7 +303,7 @@ bool trial_pairs_fit(const struct trial *t)
            !__builtin_mul_overflow(pairs, t->k_len, &pairs);
 }
 
-int trial_settle(struct trial *trial)
+int trial_resolve(struct trial *trial)
 {
     if (!trial->q_len) trial->q_len = default_tokens;
     if (trial->k_len == KEYS_AUTO) trial->k_len = trial->q_len;
