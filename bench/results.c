@@ -24,14 +24,20 @@ int results_check(const char *folder, const char *suite)
     static const char *const endings[] = { "jsonl", "csv" };
     struct stat info;
     char path[PATH_MOST];
-    int status = EXIT_PASS;
-    if (stat(folder, &info)) return outfile_check("--out", folder); /* to be made beside others */
-    if (!S_ISDIR(info.st_mode)) return refuse("--out: %s is not a folder", folder);
+    const bool there = stat(folder, &info) == 0;
+    if (there && !S_ISDIR(info.st_mode)) return refuse("--out: %s is not a folder", folder);
+    int status = there ? EXIT_PASS : outfile_check("--out", folder); /* to be made beside others */
     for (int i = 0; i < COUNT(endings) && !status; i++) {
         status = make_path(path, folder, suite, endings[i]);
-        if (!status) status = outfile_check("--out", path);
+        if (!status && there) status = outfile_check("--out", path);
     }
     return status;
+}
+
+int results_make_folder(const char *folder)
+{
+    if (!mkdir(folder, 0777) || errno == EEXIST) return EXIT_PASS;
+    return refuse("--out: %s cannot be made: %s", folder, strerror(errno));
 }
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -119,8 +125,6 @@ int results_open(struct results *results, const char *folder, const char *suite,
     char path[PATH_MOST];
     *results = (struct results){ .folder = folder, .suite = suite };
     if (!folder) return EXIT_PASS;
-    if (mkdir(folder, 0777) && errno != EEXIST)
-        return fault("%s: cannot be made: %s", folder, strerror(errno));
     int status = make_path(path, folder, suite, "jsonl");
     if (!status) status = read_rows(path, true, &results->rows);
     if (status) return status;

@@ -17,6 +17,9 @@ struct results {
 /* Before work starts: could files of this suite be made in that folder? */
 int results_check(const char *folder, const char *suite);
 
+/* Makes the folder, unless it is there. */
+int results_make_folder(const char *folder);
+
 /* Reads the rows of that suite that this program on this machine measured, and drops others. */
 int results_open(struct results *results, const char *folder, const char *suite, bool quick);
 

@@ -328,6 +328,7 @@ static int prepare(struct runner *runner, const struct suite *only)
     }
     if (!status && !runner->planned && runner->options->match)
         return refuse("bench: no configuration contains \"%s\" (--match)", runner->options->match);
+    if (!status && runner->options->out) status = results_make_folder(runner->options->out);
     return status;
 }
 

@@ -18,7 +18,8 @@ static const struct verb verbs[] = {
       .about =
           "Computes exact attention on a ring of ranks. Without --q the data is synthetic, and "
           "the result is checked against an fp64 oracle: every query of a small problem, 32 "
-          "queries spread over a large one." },
+          "queries spread over a large one.",
+      .more = run_help },
     { .name = "verify",
       .bit = VERB_VERIFY,
       .usage = "[FLAGS] [PROBLEM...]",

@@ -187,7 +187,7 @@ static void print_sources(const struct answers *answers)
     const struct known_machine *m = answers->machine;
     const struct forecast *f = answers->run;
     if (f->asked < f->ranks)
-        printf("%-12s %d of %d ranks were asked; the others lie between their neighbours\n", "",
+        printf("%-12s %d of %d ranks were asked; the figures of others are interpolated\n", "",
                f->asked, f->ranks);
     if (!m || !strcmp(m->source, "measured"))
         printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
@@ -220,7 +220,7 @@ static void print_full_json(struct json *json, const struct forecast *full)
 {
     json_open(json, "full", '{');
     json_whole(json, "pairs", full->pairs);
-    json_whole(json, "flops", (int64_t)full->flops);
+    json_count(json, "flops", full->flops);
     json_whole(json, "hops", full->hops);
     json_open(json, "bytes_sent_per_rank", '[');
     for (int rank = 0; rank < full->ranks; rank++) json_whole(json, NULL, bytes_sent(full, rank));
@@ -237,13 +237,12 @@ static void print_json(const struct answers *answers)
     json_text(&json, "kernel", f->kernel);
     json_whole(&json, "threads", f->threads);
     json_whole(&json, "pairs", f->pairs);
-    json_whole(&json, "flops", (int64_t)f->flops);
+    json_count(&json, "flops", f->flops);
     json_real(&json, "density", f->density);
     json_whole(&json, "hops", f->hops);
     json_open(&json, "flops_per_rank", '[');
     for (int rank = 0; rank < f->ranks; rank++)
-        json_whole(&json, NULL,
-                   (int64_t)(f->rank[rank].forward.flops + f->rank[rank].backward.flops));
+        json_count(&json, NULL, f->rank[rank].forward.flops + f->rank[rank].backward.flops);
     json_close(&json, ']');
     json_open(&json, "bytes_sent_per_rank", '[');
     for (int rank = 0; rank < f->ranks; rank++) json_whole(&json, NULL, bytes_sent(f, rank));
@@ -342,7 +341,7 @@ int verb_plan(struct options *o)
 {
     struct known_machine known;
     ra_machine machine;
-    int status = trial_settle(&o->trial);
+    int status = trial_resolve(&o->trial);
     if (!status) status = check_options(o);
     if (!status && o->machine) status = machines_find(o->machines, o->machine, &known);
     if (!status && o->machine) machines_apply(&known, &o->trial);

@@ -20,6 +20,14 @@
 #include "harness/text/text.h"
 #include "harness/world/world.h"
 
+void run_help(void)
+{
+    printf("\nExamples:\n"
+           "  ringattn run --tokens 4096 --pattern causal --ring 4 --backward\n"
+           "  ringattn run --q q.npy --k k.npy --v v.npy --out o.npy --pattern window:512\n"
+           "  mpirun -np 2 ringattn run --transport mpi --tokens 32768\n");
+}
+
 /* ---- Output ---------------------------------------------------------------------------------- */
 
 static void print_check_json(struct json *json, const struct run_report *report)
@@ -29,6 +37,7 @@ static void print_check_json(struct json *json, const struct run_report *report)
     json_open(json, "verification", '{');
     json_bool(json, "sampled", report->check.sampled);
     json_whole(json, "rows", report->check.rows);
+    json_whole(json, "nan_rows", report->check.nan_rows);
     json_whole(json, "keys", report->check.keys);
     json_open(json, "tensors", '[');
     for (int i = 0; i < report->check.count; i++) {
@@ -46,8 +55,7 @@ static void print_ranks_json(struct json *json, const struct engine *engine)
 {
     json_open(json, "flops_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
-        json_whole(json, NULL,
-                   (int64_t)(engine->rank[r].forward.flops + engine->rank[r].backward.flops));
+        json_count(json, NULL, engine->rank[r].forward.flops + engine->rank[r].backward.flops);
     json_close(json, ']');
     json_open(json, "bytes_sent_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
@@ -80,7 +88,7 @@ static void print_json(const struct options *options, const struct engine *engin
     json_text(&json, "kernel", ra_plan_kernel(plan));
     json_whole(&json, "threads", engine->threads);
     json_whole(&json, "pairs", report->pairs);
-    json_whole(&json, "flops", (int64_t)report->flops);
+    json_count(&json, "flops", report->flops);
     json_real(&json, "density", report->density);
     json_whole(&json, "hops", report->hops);
     print_ranks_json(&json, engine);
@@ -107,6 +115,8 @@ static void print_check(const struct engine *engine, const struct run_report *re
     }
     printf("%-10s %s%s rows", check->passed ? "verified" : "WRONG", check->sampled ? "" : "all ",
            text_count(check->rows).s);
+    if (check->nan_rows && check->passed)
+        printf(" (%s NaN, like their input)", text_count(check->nan_rows).s);
     if (check->keys)
         printf(" and %s%s keys", check->sampled ? "" : "all ", text_count(check->keys).s);
     printf(" against the fp64 oracle%s\n", check->sampled ? ", spread over the sequence" : "");
@@ -234,6 +244,7 @@ static int prepare(struct options *options, bool files, struct inputs *inputs)
 {
     int status = world_open(&options->trial, options->wire);
     if (status) return status;
+    world_hint();
     bool together = world_runs(&options->trial);
     if (together) status = world_agree(same_command(options, "run"));
     if (status) return status;
@@ -250,7 +261,7 @@ int verb_run(struct options *options)
     int status = store_check(options);
     if (!status) status = prepare(options, files, &inputs);
     if (!status) {
-        status = trial_settle(&options->trial);
+        status = trial_resolve(&options->trial);
         bool wanted = options->predict || !strcmp(options->trial.strategy, "auto");
         if (!status && wanted && !options_fixed_choice(options))
             status = measure(&options->trial, options->wire, &machine);

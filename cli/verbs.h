@@ -14,6 +14,7 @@ int verb_demo(struct options *options);
 int verb_bench(struct options *options);
 int verb_report(struct options *options);
 
+void run_help(void);   /* examples */
 void bench_help(void); /* the suites */
 
 #endif

@@ -17,11 +17,17 @@
  * rank passes its own shard: the positions that its partition gives it, in ascending order.
  *
  * OWNERSHIP  The caller destroys every handle, a plan before its group; every destroy function
- * accepts NULL. The library keeps no pointer of the caller after a call returns.
+ * accepts NULL. Once its group is destroyed, a plan still answers questions, but its runs fail with
+ * RA_ERR_ARGUMENT; memory and threads of the group then stay until its last plan is destroyed. The
+ * library keeps no pointer of the caller after a call returns.
  *
  * THREADS  One thread at a time per handle; a group handle and its plans count as one. A second
  * thread gets RA_ERR_BUSY. Different handles may be used at the same time, also handles of one
  * group. Any thread may call ra_group_abort() at any time.
+ *
+ * FORK  A child of fork() may make handles and use them, if no other thread was in a call of the
+ * library at the fork. Handles made before it belong to the parent: the child must not use them,
+ * and must not destroy them. MPI has rules of its own: with "mpi", do not fork.
  *
  * ERRORS  A function that can fail returns ra_status and writes its result only on success.
  * ra_last_error() then returns one sentence, per thread. The library never prints, exits or aborts.
@@ -98,7 +104,6 @@ typedef struct ra_allocator {
     void *context;
 } ra_allocator;
 RA_DEFAULT_(ra_allocator)
-
 /* Replaces the allocator of the process; NULL restores that of the C library. Refused while any
  * handle exists. No other thread may use the library during this call. */
 RA_API ra_status ra_allocator_set(const ra_allocator *allocator);
@@ -108,12 +113,10 @@ RA_API size_t ra_allocated_bytes(void);
 /* ---- Types and tensors ----------------------------------------------------------------------- */
 /* bf16 is the upper half of an f32, f16 is IEEE half precision. */
 typedef enum ra_dtype { RA_F32 = 0, RA_BF16 = 1, RA_F16 = 2 } ra_dtype;
-
 /* Converts `count` numbers. Narrowing rounds to nearest, ties to even; NaN stays NaN, and what is
  * too large becomes infinity. `to` may be equal to `from` if it is not wider. */
 RA_API ra_status ra_convert(ra_dtype from_dtype, const void *from, ra_dtype to_dtype, void *to,
                             int64_t count);
-
 /* A view of [batch, position, head, dim]. Strides count elements; dim has stride 1. If all strides
  * are 0, the tensor is packed in that order. Inputs are ra_const_tensor, where one stride of 0
  * repeats an item (broadcast). Outputs are ra_tensor, whose items must not overlap. */
@@ -142,7 +145,6 @@ static inline ra_const_tensor ra_tensor_read(ra_tensor from)
     ra_const_tensor t = { from.data, from.batch_stride, from.position_stride, from.head_stride };
     return t;
 }
-
 /* Positions start, start + step, ... (count of them). */
 typedef struct ra_run {
     int64_t start, step, count; /* step is at least 1 */
@@ -155,7 +157,6 @@ typedef struct ra_pattern ra_pattern; /* which keys a query attends to, in globa
  * "causal;docs=0,120,1248,4232". docs/PATTERNS.md has the formula of every pattern. */
 RA_API ra_status ra_pattern_parse(const char *text, ra_pattern **out);
 RA_API void ra_pattern_destroy(ra_pattern *pattern);
-
 /* The same by type. Query i of Nq is at position i + Nk - Nq among the Nk keys. A window has the
  * keys from position - left to position + right, a prefix the first `keys` keys for every query,
  * and causal after them. */
@@ -171,11 +172,9 @@ typedef struct ra_branch {
     int64_t segment, rate;
 } ra_branch;
 RA_API ra_status ra_pattern_dilated(const ra_branch *branches, int count, ra_pattern **out);
-
 /* Blocks of `block` positions. Query block i sees key block j if any term makes the pair active;
  * ra_pattern_add() adds terms. */
 RA_API ra_status ra_pattern_blocks(int64_t block, ra_pattern **out);
-
 /* Adds one word. A term of blocks: "local=G", "global=G", "strided=S", "dilated=R/G",
  * "levels=S/G,S/G,...", "random=DENSITY", "seed=K", "bitmap=FILE.npy". An option of dilated:
  * "dedup" (a key counts once), "groups" (each head group has one branch), "offsets=block" (head j
@@ -191,7 +190,6 @@ RA_API ra_status ra_pattern_add_bitmap(ra_pattern *pattern, int heads, int64_t b
 RA_API ra_status ra_pattern_set_causal(ra_pattern *pattern);
 RA_API ra_status ra_pattern_set_documents(ra_pattern *pattern, const int64_t *bounds,
                                           int64_t count);
-
 /* Writes the text of a pattern, which parses back to the same pattern (a bitmap from memory does
  * not), and its length. Like snprintf, it truncates at `capacity` and always ends with 0. */
 RA_API ra_status ra_pattern_format(const ra_pattern *pattern, char *text, size_t capacity,
@@ -241,7 +239,6 @@ RA_DEFAULT_(ra_problem)
 /* Sets seen[j] to how often query `query` (0 to q_len - 1) of `head` sees key j, for all k_len
  * keys; both are original positions. 255 means 255 or more. */
 RA_API ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uint8_t *seen);
-
 /* Attention on one rank in one call, to try the library: makes a plan each time. Tensors are packed
  * and shaped as in ra_attend_args; `lse` may be NULL. */
 RA_API ra_status ra_attention(const ra_problem *problem, const void *q, const void *k,
@@ -258,7 +255,6 @@ RA_API ra_status ra_layout_create(const char *partition, int64_t length, int ran
 RA_API ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
                                          const int64_t *counts, ra_layout **out);
 RA_API void ra_layout_destroy(ra_layout *layout);
-
 /* The number of positions of a rank; and up to `capacity` of its runs, and how many it has. */
 RA_API int64_t ra_layout_count(const ra_layout *layout, int rank);
 RA_API int64_t ra_layout_runs(const ra_layout *layout, int rank, ra_run *runs, int64_t capacity);
@@ -270,7 +266,6 @@ typedef struct ra_array {
     int64_t batch; /* number of sequences, stored one after the other */
     size_t bytes;  /* of one position: 4 for int32 labels, heads * dim * 4 for f32 tensors */
 } ra_array;
-
 /* permute: global order -> shard of rank 0, shard of rank 1, ...; restore: the inverse.
  * take:    global order -> the shard of one rank.
  * give:    the shard of one rank -> global order; other positions stay as they are. */
@@ -310,8 +305,7 @@ typedef struct ra_group_options {
     int threads;  /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
     int checksum; /* 1: of all messages, against RA_ERR_CORRUPT; the same on every rank */
     const char *device; /* what computes: "cpu", "cuda", "cuda:1"; NULL = the default */
-    int on_device; /* 1: tensors of calls are in memory of that device, and are not copied there */
-    int reserved;  /* 0 */
+    int on_device, reserved; /* 1: tensors of calls are in memory of that device; 0 */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)
 
@@ -557,15 +551,15 @@ RA_API ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const 
 /* Sets k_len, for a cache that grew; what was folded stays. Queries stay at the end: query i is at
  * position i + keys - q_len. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
-/* Makes the next folds use all threads of this rank of the group, which must exist as long, and
- * poll it meanwhile. NULL: the calling thread alone, as in a new state. */
+/* Makes the next folds use all threads of this rank of the group, and poll it meanwhile; they fail
+ * once it is destroyed. NULL: the calling thread alone, as in a new state. */
 RA_API ra_status ra_state_use_group(ra_state *state, ra_group *group);
 
 /* Merges the states that the ranks of a group folded from their own keys. Afterwards every rank
  * holds the sum, with the same bits. Every rank calls it; fails like ra_attend(), and the states
  * are then undefined until ra_state_init(). */
 RA_API ra_status ra_state_reduce(ra_state *state, ra_group *group);
-/* into += from, for states of the same shape that folded different keys. Safe at -inf. */
+/* into += from, for two states of the same shape that folded different keys. Safe at -inf. */
 RA_API ra_status ra_state_merge(ra_state *into, const ra_state *from);
 /* out = acc / l and lse = m + ln l; 0 and -inf where nothing was folded. `lse` may be NULL. Does
  * not change the state. */

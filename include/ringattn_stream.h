@@ -6,7 +6,7 @@
  *     ra_attend_args    stream = &callbacks, and no q, k, v, out, lse
  *     ra_gradient_args  likewise
  *
- * One rank. The budget limits what the plan allocates; what is behind the callbacks does not count.
+ * One rank. The budget limits what the plan allocates; what the callbacks use does not count.
  * Blocks are read ahead and written back while others are computed, by a thread of the library: at
  * most one callback runs at a time, and none after the call has returned.
  *

@@ -26,7 +26,7 @@ static const char *const tally_names[TALLIES] = { "out", "lse", "dq", "dk", "dv"
 
 struct tallies {
     struct tally tally[TALLIES];
-    int64_t rows, keys, pairs;
+    int64_t rows, nan_rows, keys, pairs;
 };
 
 static struct tallies tallies_start(const struct trial *trial)
@@ -42,6 +42,7 @@ static void tallies_merge(struct tallies *into, const struct tallies *from)
 {
     for (int i = 0; i < TALLIES; i++) tally_merge(&into->tally[i], &from->tally[i]);
     into->rows += from->rows;
+    into->nan_rows += from->nan_rows;
     into->keys += from->keys;
     into->pairs += from->pairs;
 }
@@ -158,6 +159,20 @@ static void worker_close(struct worker *worker)
     free(worker->got);
 }
 
+static bool has_nan(const double *numbers, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (isnan(numbers[i])) return true;
+    return false;
+}
+
+/* Must a number of this row be NaN? */
+static bool row_has_nan(const struct trial *t, const struct oracle_row *row)
+{
+    return isnan(row->lse) || has_nan(row->out.exact, t->value_dim) ||
+           (t->backward && has_nan(row->dq.exact, t->dim));
+}
+
 /* `with_keys`: the oracle's row is needed for its keys in any case. */
 static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t head,
                         bool with_keys)
@@ -183,6 +198,7 @@ static void compare_row(struct worker *w, int64_t batch, int64_t query, int64_t 
     }
     found->pairs += w->row.pairs;
     found->rows++;
+    found->nan_rows += row_has_nan(t, &w->row);
 }
 
 /* Gradients of a key against the values at `index` in dk and dv. */
@@ -387,6 +403,7 @@ static void judge(const struct engine *engine, const struct tallies *all, struct
         check->passed = check->passed && tally_passed(tally);
     }
     check->rows = all->rows;
+    check->nan_rows = all->nan_rows;
     check->keys = all->keys;
     check->pairs = check->sampled ? -1 : all->pairs;
 }

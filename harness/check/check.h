@@ -16,6 +16,7 @@ struct check {
     int count;
     bool sampled;       /* some queries and keys; otherwise all */
     int64_t rows, keys; /* compared: (batch, query, head) and (batch, key, KV head) */
+    int64_t nan_rows;   /* of `rows`, which must be NaN because their input is */
     int64_t pairs;      /* as the oracle counts them; -1 where sampled */
     double worst;       /* largest error / bound */
     bool passed;

@@ -232,7 +232,7 @@ static int check_length(const struct reading *r, off_t file_bytes, struct npy *o
     size_t values = 1, bytes = 0;
     bool fits = true;
     for (int i = 0; i < out->axes; i++) {
-        if (out->shape[i] == 0)
+        if (out->shape[i] == 0 && r->kind != NPY_OF_NUMBERS)
             return refuse("%s: %s is empty: axis %d has length 0", r->flag, r->path, i);
         fits = fits && number_multiply(values, (size_t)out->shape[i], &values);
     }
@@ -267,7 +267,7 @@ static int read_data(const struct reading *r, struct npy *out)
     if (bytes > machine_memory())
         return refuse("%s: %s needs %s, more than this machine has (%s)", r->flag, r->path,
                       text_bytes((double)bytes).s, text_bytes((double)machine_memory()).s);
-    out->data = malloc(bytes);
+    out->data = malloc(bytes ? bytes : 1);
     if (!out->data) return fault("%s: out of memory: %zu bytes", r->flag, bytes);
     int status = read_all(r, out->data, bytes);
     if (status) free(out->data);

@@ -16,7 +16,7 @@ enum npy_type { NPY_F32, NPY_F16, NPY_BOOL, NPY_U8, NPY_I32, NPY_I64, NPY_TYPES 
 
 /* What a file is for, and so which types it may hold. */
 enum npy_kind {
-    NPY_OF_NUMBERS,   /* f32 or f16 */
+    NPY_OF_NUMBERS,   /* f32 or f16; the only kind whose axes may have length 0 */
     NPY_OF_F32,       /* f32 */
     NPY_OF_BIAS,      /* f32, bool or uint8 */
     NPY_OF_MASK,      /* bool or uint8 */

@@ -240,8 +240,6 @@ static int take_tensor(const struct reading *r, struct npy *out, size_t *offset)
     if (e.deep) return refuse("%s: %s has more than %d axes", r->flag, r->path, NPY_MOST_AXES);
     bool fits = true;
     for (int i = 0; i < e.axes; i++) {
-        if (e.shape[i] == 0)
-            return refuse("%s: %s is empty: axis %d has length 0", r->flag, r->path, i);
         fits = fits && number_multiply(values, (size_t)e.shape[i], &values);
         out->shape[i] = e.shape[i];
     }
@@ -314,7 +312,7 @@ int safetensors_read(const char *flag, const char *path, struct npy *out)
     int status = safetensors_open(flag, path, &npy, &file);
     if (status) return status;
     size_t bytes = (size_t)npy.values * half_bytes(npy.dtype);
-    npy.data = bytes <= machine_memory() ? malloc(bytes) : NULL;
+    npy.data = bytes <= machine_memory() ? malloc(bytes ? bytes : 1) : NULL;
     if (!npy.data) status = fault("%s: out of memory: %zu bytes", flag, bytes);
     const char *why = status ? NULL : npy_read_at(file, 0, npy.values, npy.dtype, npy.data);
     if (why) status = refuse("%s", why);

@@ -82,7 +82,7 @@ int trial_parse(struct trial *trial, const char *text)
     }
     free(copy);
     if (!status) status = apply_system(&reader);
-    return status ? status : trial_settle(trial);
+    return status ? status : trial_resolve(trial);
 }
 
 /* ---- Writing --------------------------------------------------------------------------------- */

@@ -2,6 +2,7 @@
 /* trial.c - one case, field by field. */
 #include "trial.h"
 
+#include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
@@ -293,9 +294,17 @@ int trial_set(struct trial *trial, const char *key, const char *what, const char
                    : set_field(trial, &fields[row], what, value);
 }
 
-/* ---- Settled ------------------------------------------------------------------------------- */
+/* ---- Resolved ------------------------------------------------------------------------------ */
 
-int trial_settle(struct trial *trial)
+bool trial_pairs_fit(const struct trial *t)
+{
+    int64_t pairs = t->batch;
+    return !__builtin_mul_overflow(pairs, t->q_heads, &pairs) &&
+           !__builtin_mul_overflow(pairs, t->q_len, &pairs) &&
+           !__builtin_mul_overflow(pairs, t->k_len, &pairs);
+}
+
+int trial_resolve(struct trial *trial)
 {
     if (!trial->q_len) trial->q_len = default_tokens;
     if (trial->k_len == KEYS_AUTO) trial->k_len = trial->q_len;
@@ -309,6 +318,10 @@ int trial_settle(struct trial *trial)
     if (!*trial->partition) strcpy(trial->partition, "contiguous");
     if (!*trial->strategy) strcpy(trial->strategy, "ring");
     if (!*trial->transport) strcpy(trial->transport, "local");
+    if (!trial_pairs_fit(trial))
+        return refuse("%" PRId64 " queries x %" PRId64 " keys x %" PRId64 " heads x batch %" PRId64
+                      " are more than 2^63 pairs",
+                      trial->q_len, trial->k_len, trial->q_heads, trial->batch);
     if (!trial->alibi) return EXIT_PASS;
     free(trial->slopes);
     trial->slopes = NULL;

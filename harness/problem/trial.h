@@ -29,20 +29,20 @@ struct trial {
     char *alibi;        /* slopes separated by commas, "" = the standard ones; NULL = none */
     char *bias;         /* a kind of synthetic bias, or a .npy file; NULL = none */
     char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
-    float *slopes;      /* [q_heads] by trial_settle(), where there is alibi; owned */
+    float *slopes;      /* [q_heads] by trial_resolve(), where there is alibi; owned */
     const char *system; /* a name of system.list; NULL = none */
     int64_t q_len;
-    int64_t k_len; /* may be 0; KEYS_AUTO before trial_settle() = q_len */
+    int64_t k_len; /* may be 0; KEYS_AUTO before trial_resolve() = q_len */
     int64_t batch;
     int64_t q_heads, kv_heads;
     int64_t dim, value_dim;
     int64_t ranks;
     int64_t threads; /* per rank; 0 = the library's choice */
     int64_t seed;
-    int dtype;        /* ra_dtype, or DTYPE_AUTO before trial_settle() */
+    int dtype;        /* ra_dtype, or DTYPE_AUTO before trial_resolve() */
     double scale;     /* 0 = 1/sqrt(dim) */
     double softcap;   /* 0 = none */
-    double dropout;   /* share of the weights; its generator starts from `seed` */
+    double dropout;   /* fraction of the weights; its generator starts from `seed` */
     double amp;       /* scores reach about +-amp; 0 = as they come, about +-4 */
     double latency;   /* what predictions are made with; 0 = measured or usual, as the next two */
     double bandwidth; /* bytes per second */
@@ -68,11 +68,16 @@ int trial_set(struct trial *trial, const char *key, const char *what, const char
 int trial_field(const char *key, size_t length);
 const char *trial_stride_name(enum trial_strides strides);
 
-/* Reads a problem string, settled. The trial needs trial_clear() also after a failure. */
+/* Reads a problem string, resolved. The trial needs trial_clear() also after a failure. */
 int trial_parse(struct trial *trial, const char *text);
 
-/* Fills in what was not given; slopes that do not fit the heads are refused. */
-int trial_settle(struct trial *trial);
+/* Are there fewer than 2^63 pairs of a query and a key, over heads and batch? The library, and
+ * everything here, counts them in an int64_t. */
+bool trial_pairs_fit(const struct trial *trial);
+
+/* Fills in what was not given; more pairs than can be counted are refused, and slopes that do not
+ * fit the heads. */
+int trial_resolve(struct trial *trial);
 
 /* The problem string; only what differs from the defaults. NULL if memory ran out; to be freed. */
 char *trial_format(const struct trial *trial);

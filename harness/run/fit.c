@@ -2,20 +2,23 @@
 /* fit.c - what fits into so much memory per rank, found by bisection. */
 #include "fit.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "forecast.h"
 
 #define TOKENS_MOST ((int64_t)1 << 36)
 
-/* Bytes of the rank that needs most, for some tokens on some ranks. */
+/* Bytes of the rank that needs most, for some tokens on some ranks; infinite if there are more
+ * pairs than can be counted. */
 static int ask(const struct trial *trial, int64_t tokens, int64_t ranks, double *bytes)
 {
     struct forecast forecast;
     struct trial t = *trial; /* borrows its texts */
     t.q_len = t.k_len = tokens;
     t.ranks = ranks;
-    *bytes = 0.0;
+    *bytes = trial_pairs_fit(&t) ? 0.0 : INFINITY;
+    if (isinf(*bytes)) return EXIT_PASS;
     int status = forecast_open_some(&forecast, &t, 0, FORECAST_FEW);
     if (status) return status;
     for (int rank = 0; rank < forecast.ranks; rank++)

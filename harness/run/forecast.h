@@ -26,7 +26,7 @@ struct forecast {
     double seconds;      /* predicted: the slowest rank of each pass */
     double wait_seconds; /* of that, for messages */
     double total_bytes;  /* memory over all ranks */
-    int asked;           /* ranks that were planned; the others lie between their neighbours */
+    int asked;           /* ranks that were planned; the others are interpolated */
 };
 
 /* What predictions are usually off by: the median over the grids of tools/forecast and of

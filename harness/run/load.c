@@ -46,6 +46,16 @@ static int check_flags(const struct options *o)
 
 /* ---- Shapes ---------------------------------------------------------------------------------- */
 
+/* A cache may have no keys yet; nothing else may be empty. */
+static int check_extents(enum tensor tensor, const char *path, const struct npy *npy)
+{
+    const int keys = tensor_of_keys(tensor) ? npy->axes - 3 : -1; /* which axis counts them */
+    for (int i = 0; i < npy->axes; i++)
+        if (npy->shape[i] == 0 && i != keys)
+            return refuse("%s: %s is empty: axis %d has length 0", flag_names[tensor], path, i);
+    return EXIT_PASS;
+}
+
 /* A missing batch axis means one sequence; LSE has no dim axis. */
 static int add_axes(enum tensor tensor, struct npy *npy)
 {
@@ -110,7 +120,7 @@ static int convert(const struct trial *t, enum tensor tensor, struct npy *npy)
     float chunk[CHUNK];
     if (npy->dtype == to) return EXIT_PASS;
     size_t bytes = (size_t)npy->values * half_bytes(to);
-    char *data = malloc(bytes);
+    char *data = malloc(bytes ? bytes : 1);
     if (!data) return fault("%s: out of memory: %zu bytes", flag_names[tensor], bytes);
     for (int64_t i = 0; i < npy->values; i += CHUNK) {
         int64_t count = npy->values - i < CHUNK ? npy->values - i : CHUNK;
@@ -133,7 +143,8 @@ static int load_tensor(struct options *o, bool automatic, bool in_parts, enum te
                                                                   &inputs->files[tensor])
                           : (named ? safetensors_read : npy_read)(flag, path, &npy);
     if (status) return status;
-    status = add_axes(tensor, &npy);
+    status = check_extents(tensor, path, &npy);
+    if (!status) status = add_axes(tensor, &npy);
     if (!status) take_shape(&o->trial, tensor, &npy);
     if (!status) status = check_shape(&o->trial, tensor, &npy);
     if (!status) status = take_dtype(&o->trial, automatic, tensor, &npy);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shards.c - the tensors of a rank: where they lie, what fills them, and how to find a position. */
+/* shards.c - the tensors of a rank: where they are stored, what fills them, and how to find a
+ * position. */
 #include "shards.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shards.h - the tensors of a rank: where they lie and what fills them. For engine.c alone; others
- * look at shards through engine.h. */
+/* shards.h - the tensors of a rank: where they are stored and what fills them. For engine.c alone;
+ * others look at shards through engine.h. */
 #ifndef HARNESS_SHARDS_H
 #define HARNESS_SHARDS_H
 

@@ -61,6 +61,12 @@ void json_whole(struct json *json, const char *key, int64_t value)
     fprintf(json->stream, "%" PRId64, value);
 }
 
+void json_count(struct json *json, const char *key, double value)
+{
+    begin(json, key, !key);
+    fprintf(json->stream, "%.0f", trunc(value));
+}
+
 void json_real(struct json *json, const char *key, double value)
 {
     begin(json, key, !key);

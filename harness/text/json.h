@@ -17,6 +17,7 @@ void json_open(struct json *json, const char *key, char bracket);      /* '{' or
 void json_close(struct json *json, char bracket);                      /* '}' or ']' */
 void json_text(struct json *json, const char *key, const char *value); /* NULL = null */
 void json_whole(struct json *json, const char *key, int64_t value);
+void json_count(struct json *json, const char *key, double value); /* whole, of any size */
 void json_real(struct json *json, const char *key, double value);
 void json_bool(struct json *json, const char *key, bool value);
 

@@ -56,6 +56,25 @@ int world_open(struct trial *trial, struct wire wire)
     return world_agree(check_width(trial));
 }
 
+/* What launchers put into the environment of every process: how many there are, and which one. */
+static const struct {
+    const char *size, *rank;
+} launchers[] = { { "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK" }, { "PMI_SIZE", "PMI_RANK" } };
+
+void world_hint(void)
+{
+    for (int i = 0; i < COUNT(launchers) && !world.group; i++) {
+        const char *size = getenv(launchers[i].size), *rank = getenv(launchers[i].rank);
+        if (!size || !rank || atoi(size) < 2) continue;
+        if (!strcmp(rank, "0"))
+            fprintf(stderr,
+                    "ringattn: hint: %d processes were started together, and each of them computes "
+                    "all by itself; with --transport mpi they share the work\n",
+                    atoi(size));
+        return;
+    }
+}
+
 void world_close(int status)
 {
     if (!world.group) return;

@@ -16,6 +16,10 @@
  * stdout. */
 int world_open(struct trial *trial, struct wire wire);
 
+/* Processes that a launcher of MPI started together, but that are no ranks of one ring, each do all
+ * of the work: the first one prints a hint. After world_open(). */
+void world_hint(void);
+
 /* Ends the world; with the exit status of a failure the others are told to stop. */
 void world_close(int status);
 

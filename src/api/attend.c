@@ -8,7 +8,7 @@ static ra_status enter(const ra_plan *plan, const char *what)
     if (!plan) return ra__fail(RA_ERR_ARGUMENT, "%s: NULL argument", what);
     if (!plan->group)
         return ra__fail(RA_ERR_ARGUMENT, "%s: this plan was made without a group", what);
-    return ra__enter(what, &plan->group->busy);
+    return ra__group_enter(what, plan->group);
 }
 
 /* Ends the call. A rank that never started would leave the others waiting: they are told why. */
@@ -56,6 +56,8 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
     io->bias = *bias;
     if (!bias->data) return RA_OK;
     if (bias->reserved) return ra__fail(RA_ERR_ARGUMENT, "bias: reserved is not 0");
+    if (bias->mask != 0 && bias->mask != 1)
+        return ra__fail(RA_ERR_ARGUMENT, "bias: mask is %d, but must be 0 or 1", bias->mask);
     RA__TRY(ra__check_bias(&plan->programs.caller));
     if (bias->batch_stride < 0 || bias->head_stride < 0 || bias->query_stride < 0)
         return ra__fail(RA_ERR_ARGUMENT, "bias: a stride is negative");

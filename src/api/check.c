@@ -160,7 +160,7 @@ ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape 
     return RA_OK;
 }
 
-/* One of batch, position and head: how many there are, and how many numbers lie between two. */
+/* One of batch, position and head: how many there are, and how many numbers are between two. */
 struct axis {
     const char *name;
     int64_t count, stride;
@@ -172,10 +172,10 @@ static int by_stride(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* From the smallest stride to the largest, each must step over all that lies below it. */
+/* From the smallest stride to the largest, each must step over all that is below it. */
 static ra_status check_overlap(const char *name, struct axis axes[3], int64_t dim)
 {
-    int64_t span = dim; /* numbers from the first to the last of all that lies below */
+    int64_t span = dim; /* numbers from the first to the last of all that is below */
     for (int i = 0; i < 3; i++)
         if (axes[i].stride < 0) axes[i].stride = -axes[i].stride;
     qsort(axes, 3, sizeof *axes, by_stride);

@@ -108,6 +108,7 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
         rank->transport->close(rank->link);
         return ra__fail(RA_ERR_MEMORY, "group: %zu bytes", sizeof *group);
     }
+    atomic_init(&group->users, 1);
     group->rank = *rank;
     group->rank.trace = options->trace;
     group->rank.context = options->context;
@@ -259,7 +260,7 @@ ra_status ra_group_pool(const ra_group *group, ra_pool *out)
 ra_status ra_group_trim(ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "pool: NULL argument");
-    RA__TRY(ra__enter("pool", &group->busy));
+    RA__TRY(ra__group_enter("pool", group));
     ra__buffers_trim(group->rank.buffers);
     ra__leave(&group->busy);
     return RA_OK;
@@ -281,13 +282,35 @@ void ra_group_abort(ra_group *group, const char *reason)
                                      reason ? reason : "no reason given");
 }
 
-void ra_group_destroy(ra_group *group)
+ra_status ra__group_enter(const char *what, ra_group *group)
 {
-    if (!group) return;
-    group->rank.transport->close(group->rank.link); /* first: it may use the buffers */
+    if (atomic_load(&group->closed))
+        return ra__fail(RA_ERR_ARGUMENT, "%s: its group was destroyed", what);
+    return ra__enter(what, &group->busy);
+}
+
+void ra__group_attach(ra_group *group)
+{
+    if (group) atomic_fetch_add(&group->users, 1);
+}
+
+void ra__group_detach(ra_group *group)
+{
+    if (!group || atomic_fetch_sub(&group->users, 1) > 1) return;
     ra__buffers_destroy(group->rank.buffers);
     if (group->rank.backend) group->rank.backend->close(group->rank.device);
     ra__free(group);
+}
+
+void ra_group_destroy(ra_group *group)
+{
+    if (!group) return;
+    struct ra__rank *rank = &group->rank;
+    atomic_store(&group->closed, true);
+    rank->retained = ra__rank_retains(rank);
+    rank->transport->close(rank->link); /* before its buffers, which it may use */
+    rank->link = NULL;
+    ra__group_detach(group);
 }
 
 /* ---- Running every rank of a group in this process ---- */
@@ -362,7 +385,7 @@ ra_status ra_group_run(ra_group *const *groups, int count, ra_rank_fn body, void
 ra_status ra_group_share(ra_group *group, const void *mine, void *all, size_t bytes)
 {
     if (!group || !mine || !all) return ra__fail(RA_ERR_ARGUMENT, "share: NULL argument");
-    RA__TRY(ra__enter("share", &group->busy));
+    RA__TRY(ra__group_enter("share", group));
     ra_status status = ra__report_to_group(group, ra__rank_share(&group->rank, mine, all, bytes));
     if (status == RA_OK) ra__rank_idle(&group->rank);
     ra__leave(&group->busy);

@@ -13,8 +13,10 @@ enum { RA__MOST_RANKS = 4096, RA__MOST_THREADS = 1024 };
 struct ra_group {
     struct ra__rank rank;
     ra_log_fn log;
-    bool on_device; /* the caller's tensors are in memory of the device */
-    atomic_bool busy; /* a thread is in a call that plans, computes or sends */
+    bool on_device;     /* the caller's tensors are in memory of the device */
+    atomic_bool busy;   /* a thread is in a call that plans, computes or sends */
+    atomic_bool closed; /* by ra_group_destroy(): its link is gone, and no call may begin */
+    atomic_int users;   /* the caller, until it destroys the group; and plans and states */
 };
 
 struct ra_plan {
@@ -40,6 +42,14 @@ struct ra_plan {
  * call. */
 ra_status ra__enter(const char *what, atomic_bool *busy);
 void ra__leave(atomic_bool *busy);
+
+/* The same for a group, which must not be destroyed. ra__leave(&group->busy) ends the call. */
+ra_status ra__group_enter(const char *what, ra_group *group);
+
+/* A plan or a state that keeps a group has its device and buffers until it detaches; the last user
+ * frees them. `group` may be NULL. */
+void ra__group_attach(ra_group *group);
+void ra__group_detach(ra_group *group);
 
 /* To the log callback of the group, if it has one. `group` may be NULL. */
 __attribute__((format(printf, 3, 4))) void ra__log(const ra_group *group, ra_log_level level,

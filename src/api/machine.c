@@ -61,7 +61,7 @@ ra_status ra_group_measure(ra_group *group, const ra_problem *problem, const ra_
 {
     ra_machine machine;
     if (!group || !problem || !out) return ra__fail(RA_ERR_ARGUMENT, "measure: NULL argument");
-    RA__TRY(ra__enter("measure", &group->busy));
+    RA__TRY(ra__group_enter("measure", group));
     ra_status status = ra__report_to_group(group, measure(group, problem, given, &machine));
     ra__leave(&group->busy);
     return status == RA_OK ? ra__give_struct("ra_machine", out, &machine, sizeof machine) : status;

@@ -273,8 +273,9 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     ra_plan *plan = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 1, sizeof *plan);
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
+    ra__group_attach(group);
     plan->backend = group ? group->rank.backend : ra__backend_at(0);
-    ra_status status = group ? ra__enter("plan", &group->busy) : RA_OK;
+    ra_status status = group ? ra__group_enter("plan", group) : RA_OK;
     bool entered = group && status == RA_OK;
     if (status == RA_OK) status = fill_plan(plan, problem, &options);
     if (entered) ra__leave(&group->busy);
@@ -300,6 +301,7 @@ void ra_plan_destroy(ra_plan *plan)
     ra__free(plan->terms.alibi);
     ra__free(plan->terms.see_from);
     ra__free(plan->terms.see_to);
+    ra__group_detach(plan->group);
     ra__free(plan);
 }
 

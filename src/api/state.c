@@ -102,6 +102,7 @@ void ra_state_destroy(ra_state *state)
     ra_pattern_destroy(state->pattern);
     ra__free(state->alibi);
     ra__folder_close(&state->folder);
+    ra__group_detach(state->group);
     ra__free(state);
 }
 
@@ -146,7 +147,7 @@ ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_cons
 {
     if (!state || !q || !k || !v) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
     RA__TRY(ra__enter("state", &state->busy));
-    ra_status status = state->group ? ra__enter("state", &state->group->busy) : RA_OK;
+    ra_status status = state->group ? ra__group_enter("state", state->group) : RA_OK;
     const bool entered = state->group && status == RA_OK;
     if (status == RA_OK) status = fold_keys(state, q, k, v, first_key, keys);
     if (entered) ra__leave(&state->group->busy);
@@ -176,6 +177,8 @@ ra_status ra_state_use_group(ra_state *state, ra_group *group)
                         "computes on %s",
                         group->rank.backend->name);
     RA__TRY(ra__enter("state", &state->busy));
+    ra__group_attach(group);
+    ra__group_detach(state->group);
     state->group = group;
     state->folder.rank = group ? &group->rank : NULL;
     ra__leave(&state->busy);
@@ -185,6 +188,8 @@ ra_status ra_state_use_group(ra_state *state, ra_group *group)
 ra_status ra_state_merge(ra_state *into, const ra_state *from)
 {
     if (!into || !from) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    if (into == from)
+        return ra__fail(RA_ERR_ARGUMENT, "state: merged with itself, it would count keys twice");
     const char *other = ra__state_shape_difference(&into->sums.shape, &from->sums.shape);
     if (other)
         return ra__fail(RA_ERR_ARGUMENT, "state: the two states have different shapes: another %s",
@@ -207,7 +212,7 @@ static ra_status reduce(ra_state *state, const struct ra__rank *rank)
 ra_status ra_state_reduce(ra_state *state, ra_group *group)
 {
     if (!group) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
-    RA__TRY(ra__enter("state", &group->busy));
+    RA__TRY(ra__group_enter("state", group));
     ra_status status = ra__report_to_group(group, reduce(state, &group->rank));
     if (status == RA_OK) ra__rank_idle(&group->rank);
     ra__leave(&group->busy);

@@ -14,7 +14,8 @@ struct ra__rank {
     void *device;
     struct ra__buffers *buffers; /* the buffer pool of its plans */
     const struct ra__transport *transport;
-    void *link;
+    void *link;    /* NULL: closed */
+    bool retained; /* by a link that is closed */
     ra_trace_fn trace;
     void *context;
 };
@@ -34,6 +35,7 @@ static inline void ra__rank_idle(const struct ra__rank *rank)
  * memory is lost on purpose, and the process should end. */
 static inline bool ra__rank_retains(const struct ra__rank *rank)
 {
+    if (!rank->link) return rank->retained;
     return rank->transport->retains && rank->transport->retains(rank->link);
 }
 

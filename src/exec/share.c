@@ -8,10 +8,10 @@
 static void put_together(const struct ra__rank *rank, const void *mine, const char *theirs,
                          char *all, size_t bytes)
 {
-    size_t before = (size_t)rank->rank * bytes, behind = (size_t)(rank->ranks - 1) * bytes - before;
+    size_t before = (size_t)rank->rank * bytes, after = (size_t)(rank->ranks - 1) * bytes - before;
     memcpy(all, theirs, before);
     memmove(all + before, mine, bytes);
-    memcpy(all + before + bytes, theirs + before, behind);
+    memcpy(all + before + bytes, theirs + before, after);
 }
 
 /* Through memory of our own: after a failure it may have to stay, and the caller's could not. */

@@ -14,18 +14,18 @@ struct walk {
 
 /* The orientation of a square on the curve: each bit is its own inverse, and their order does not
  * matter. */
-enum { TRANSPOSED = 1, TURNED = 2 }; /* rows and columns swapped; both counted from the far end */
+enum { TRANSPOSED = 1, ROTATED = 2 }; /* rows and columns swapped; both counted from the far end */
 
 /* The quarters of a square as the curve visits them: down on the left, up on the right. In the
  * first and the last quarter the curve is oriented so that it begins and ends next to its
  * neighbours. */
 static const struct {
-    int row, column, lies;
-} quarters[4] = { { 0, 0, TRANSPOSED }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, TRANSPOSED | TURNED } };
+    int row, column, orientation;
+} quarters[4] = { { 0, 0, TRANSPOSED }, { 1, 0, 0 }, { 1, 1, 0 }, { 0, 1, TRANSPOSED | ROTATED } };
 
 /* Lists the cells of a square. A square without a position ends here, so a long thin grid costs no
  * more than its cells times the levels above them. */
-static void visit(struct walk *walk, int64_t row, int64_t column, int64_t side, int lies)
+static void visit(struct walk *walk, int64_t row, int64_t column, int64_t side, int orientation)
 {
     if (row >= walk->rows || column >= walk->columns) return;
     int64_t position = row * walk->columns + column; /* the first of this square */
@@ -36,10 +36,11 @@ static void visit(struct walk *walk, int64_t row, int64_t column, int64_t side, 
     }
     side /= 2;
     for (int i = 0; i < 4; i++) {
-        int down = lies & TRANSPOSED ? quarters[i].column : quarters[i].row;
-        int right = lies & TRANSPOSED ? quarters[i].row : quarters[i].column;
-        if (lies & TURNED) down = 1 - down, right = 1 - right;
-        visit(walk, row + down * side, column + right * side, side, lies ^ quarters[i].lies);
+        int down = orientation & TRANSPOSED ? quarters[i].column : quarters[i].row;
+        int right = orientation & TRANSPOSED ? quarters[i].row : quarters[i].column;
+        if (orientation & ROTATED) down = 1 - down, right = 1 - right;
+        visit(walk, row + down * side, column + right * side, side,
+              orientation ^ quarters[i].orientation);
     }
 }
 

@@ -15,7 +15,7 @@ static const struct {
     { NULL, { 30e-6, 1.2e9, 1e11, 1e11 } }, /* 10 Gbit/s Ethernet */
 };
 
-static const char *settle(double given, double measured, double *usual)
+static const char *resolve(double given, double measured, double *usual)
 {
     if (given > 0.0 || measured > 0.0) *usual = given > 0.0 ? given : measured;
     return given > 0.0 ? "given" : measured > 0.0 ? "measured" : "assumed";
@@ -29,10 +29,10 @@ void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__m
     while (machines[row].transport && strcmp(machines[row].transport, sources->transport)) row++;
     *out = machines[row].machine;
     double backward = given->backward_flops > 0.0 ? given->backward_flops : given->flops;
-    const char *latency = settle(given->latency, measured->latency, &out->latency);
-    const char *bandwidth = settle(given->bandwidth, measured->bandwidth, &out->bandwidth);
-    const char *flops = settle(given->flops, measured->flops, &out->flops);
-    const char *back = settle(backward, measured->backward_flops, &out->backward_flops);
+    const char *latency = resolve(given->latency, measured->latency, &out->latency);
+    const char *bandwidth = resolve(given->bandwidth, measured->bandwidth, &out->bandwidth);
+    const char *flops = resolve(given->flops, measured->flops, &out->flops);
+    const char *back = resolve(backward, measured->backward_flops, &out->backward_flops);
     int used = snprintf(
         figures, RA__FIGURES_TEXT, "%.3g us (%s), %.3g GB/s (%s), %.4g GFLOP/s a rank (%s)",
         out->latency * 1e6, latency, out->bandwidth * 1e-9, bandwidth, out->flops * 1e-9, flops);

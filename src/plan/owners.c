@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* owners.c - whose blocks hold a key: the runs of all shards by their first positions. Of P blocks
- * a run of keys lies in few, mostly, and these are found without asking each. */
+ * a run of keys is mostly in few, and these are found without asking each. */
 #include <stdlib.h>
 
 #include "plan/builder.h"
@@ -8,8 +8,8 @@
 static int compare(const void *a, const void *b)
 {
     const struct ra__owner_run *x = a, *y = b;
-    int64_t before = x->run->at.start, behind = y->run->at.start;
-    return (before > behind) - (before < behind);
+    int64_t first = x->run->at.start, second = y->run->at.start;
+    return (first > second) - (first < second);
 }
 
 ra_status ra__find_owners(struct ra__builder *b)

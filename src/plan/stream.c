@@ -169,7 +169,7 @@ static ra_status put_clear(struct stream *s, const struct pair *pair, struct ra_
     return ra__end_pieces(s->b, &step);
 }
 
-/* Computing lags one pair behind loading. */
+/* Computing is one pair later than loading. */
 static ra_status put_pair(struct stream *s, const struct pair *pair,
                           ra_status (*load)(struct stream *, const struct pair *),
                           ra_status (*compute)(struct stream *, const struct pair *))
@@ -568,7 +568,7 @@ static void set_block(struct ra__plan_input *input, int64_t most)
 
 void ra__stream_choose_block(struct ra__plan_input *input, size_t bytes)
 {
-    /* Loads and stores hide behind computing only if there are several blocks. */
+    /* Loads and stores overlap with computing only if there are several blocks. */
     enum { BLOCKS = 8, LARGE_ENOUGH = 4096 };
     const int64_t n = ra__max(input->shape.q_len, input->shape.k_len);
     const double most = (double)bytes / bytes_per_position(input);

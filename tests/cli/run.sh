@@ -15,7 +15,7 @@ command -v "$cc" >/dev/null || { echo "run.sh: no C compiler"; exit 77; }
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 "$cc" -O1 -o "$work/json_valid" "$here/json_valid.c" || exit 1
-unset RINGATTN_KERNEL RINGATTN_PIN RINGATTN_PLUGINS RINGATTN_THREADS
+unset RINGATTN_KERNEL RINGATTN_PIN RINGATTN_PLUGINS RINGATTN_THREADS OMPI_COMM_WORLD_SIZE PMI_SIZE
 # A world of one may be root's, in a container.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 

@@ -29,6 +29,20 @@ const int job_term_kinds[JOB_TERM_KINDS] = { JOB_SOFTCAP, JOB_ALIBI,
 const struct ra__key_run job_block_runs[JOB_BLOCK_RUNS] = { { 0, 1, 90, 1, 1500, JOB_CAUSAL },
                                                             { 7, 2, 40, 1, 600, { 300, 5 } } };
 
+struct job_world job_rows_world(const struct job_kind *on, int dim, int value_dim, int rows,
+                                const struct ra__key_run *runs, int count)
+{
+    return job_make(&(struct job_plan){ .kernel = on->kernel,
+                                        .dtype = on->dtype,
+                                        .dim = dim,
+                                        .value_dim = value_dim,
+                                        .heads = 1,
+                                        .q_count = rows,
+                                        .q_pos_step = 1,
+                                        .runs = runs,
+                                        .run_count = count });
+}
+
 static const struct ra__key_run window_run[] = { { 0, 1, 0, 1, 90, { 20, 3 } } };
 
 struct job_world job_window_world(const struct job_kind *on)

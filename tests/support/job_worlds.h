@@ -23,6 +23,10 @@ extern const int job_term_kinds[JOB_TERM_KINDS];
  * causal the first row blocks see fewer key blocks than the last. */
 extern const struct ra__key_run job_block_runs[JOB_BLOCK_RUNS];
 
+/* Some rows of one head, at positions from 0 on. */
+struct job_world job_rows_world(const struct job_kind *on, int dim, int value_dim, int rows,
+                                const struct ra__key_run *runs, int count);
+
 /* 50 rows under a window, with its reference. */
 struct job_world job_window_world(const struct job_kind *on);
 

@@ -167,6 +167,7 @@ static void wrong_states_are_refused(void **state)
     assert_fails(RA_ERR_ARGUMENT, "of 12", ra_state_fold(s, &t, &t, &t, 1, INT64_MAX));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_merge(s, NULL));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_merge(NULL, s));
+    assert_fails(RA_ERR_ARGUMENT, "state: merged with itself", ra_state_merge(s, s));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_finish(NULL, &to, lse));
     assert_fails(RA_ERR_ARGUMENT, "NULL", ra_state_finish(s, NULL, lse));
     assert_fails(RA_ERR_ARGUMENT, "out: no data", ra_state_finish(s, &nowhere, lse));

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_api_groups.c - groups: wrong arguments give a status, a sentence and no change; what ranks
- * share; threads and pinning from the environment. */
+ * share; threads and pinning from the environment; plans and states that outlive their group;
+ * handles of a child process. */
 #include "support/desk.h"
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static ra_status say_ok(ra_group *group, void *context)
 {
@@ -192,6 +195,118 @@ static void pinning_from_the_environment(void **state)
     unsetenv("RINGATTN_PIN");
 }
 
+/* ---- After the end of a group, and after a fork ---------------------------------------------- */
+
+static void plans_outlive_their_group(void **state)
+{
+    (void)state;
+    struct desk d;
+    ra_memory memory = ra_memory_default();
+    ra_stats stats = ra_stats_default();
+    desk_open(&d, 1);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    ra_group_destroy(d.group);
+    assert_fails(RA_ERR_ARGUMENT, "attend: its group was destroyed", ra_attend(d.plan, &d.attend));
+    assert_fails(RA_ERR_ARGUMENT, "gradient: its group was destroyed",
+                 ra_gradient(d.plan, &d.gradient));
+    assert_ok(ra_plan_memory(d.plan, &memory));
+    assert_ok(ra_plan_stats(d.plan, &stats));
+    assert_int_equal(stats.pairs, 2 * 12 * 12);
+    ra_plan_destroy(d.plan);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+/* Several ranks and threads, a pool of buffers, and two plans that end one after the other. */
+static void groups_of_several_ranks_end_first(void **state)
+{
+    (void)state;
+    ra_group *groups[2];
+    ra_plan *plans[2][2];
+    ra_problem problem = desk_problem();
+    ra_group_options options = ra_group_options_default();
+    struct desk d;
+    options.threads = 2;
+    options.pool_threshold = 1;
+    assert_ok(ra_group_create_local(2, &options, groups));
+    for (int i = 0; i < 4; i++)
+        assert_ok(ra_plan_create(groups[i / 2], &problem, NULL, &plans[i / 2][i % 2]));
+    for (int i = 0; i < 2; i++) ra_group_destroy(groups[i]);
+    desk_open(&d, 0);
+    for (int i = 0; i < 4; i++) {
+        assert_fails(RA_ERR_ARGUMENT, "its group was destroyed",
+                     ra_attend(plans[i / 2][i % 2], &d.attend));
+        ra_plan_destroy(plans[i / 2][i % 2]);
+    }
+    desk_close(&d);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+static void states_outlive_their_group(void **state)
+{
+    (void)state;
+    ra_problem problem = desk_problem();
+    ra_group *groups[2];
+    ra_state *folded;
+    float zeros[96] = { 0 };
+    ra_const_tensor t = ra_const_tensor_packed(zeros);
+    assert_ok(ra_state_create(&problem, NULL, &folded));
+    for (int i = 0; i < 2; i++) {
+        assert_ok(ra_group_create_local(1, NULL, &groups[i]));
+        assert_ok(ra_state_use_group(folded, groups[i]));
+        assert_ok(ra_state_fold(folded, &t, &t, &t, i, 1));
+        if (i == 1) ra_group_destroy(groups[0]); /* no longer used: its memory goes at once */
+    }
+    ra_group_destroy(groups[1]);
+    assert_fails(RA_ERR_ARGUMENT, "state: its group was destroyed",
+                 ra_state_fold(folded, &t, &t, &t, 2, 1));
+    assert_ok(ra_state_use_group(folded, NULL));
+    assert_ok(ra_state_fold(folded, &t, &t, &t, 2, 1));
+    ra_state_destroy(folded);
+    assert_int_equal(ra_allocated_bytes(), 0);
+}
+
+/* What a child of fork() does with handles of its own; those of its parent it leaves alone. */
+static bool attend_with_own_handles(void)
+{
+    ra_problem problem = desk_problem();
+    ra_group_options options = ra_group_options_default();
+    ra_group *group;
+    ra_plan *plan;
+    static float zeros[96], out[96];
+    ra_attend_args args = ra_attend_args_default();
+    options.threads = 3;
+    args.q = args.k = args.v = ra_const_tensor_packed(zeros);
+    args.out = ra_tensor_packed(out);
+    bool fine = ra_group_create_local(1, &options, &group) == RA_OK &&
+                ra_plan_create(group, &problem, NULL, &plan) == RA_OK &&
+                ra_attend(plan, &args) == RA_OK;
+    if (!fine) return false;
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    return true;
+}
+
+static void children_make_handles_of_their_own(void **state)
+{
+    (void)state;
+    struct desk d;
+    int status;
+    if (test_slow()) skip(); /* the thread sanitizer allows no threads after a fork */
+    desk_open(&d, 0);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    pid_t child = fork();
+    if (child == 0) {
+        alarm(30); /* a child that waits for threads of its parent would wait for ever */
+        _exit(attend_with_own_handles() ? 0 : 1);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_ok(ra_attend(d.plan, &d.attend));
+    desk_close(&d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -203,6 +318,10 @@ int main(void)
         cmocka_unit_test(ranks_share_bytes),
         cmocka_unit_test(threads_come_from_the_environment),
         cmocka_unit_test(pinning_from_the_environment),
+        cmocka_unit_test(plans_outlive_their_group),
+        cmocka_unit_test(groups_of_several_ranks_end_first),
+        cmocka_unit_test(states_outlive_their_group),
+        cmocka_unit_test(children_make_handles_of_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_exp2.c - the exponential: its error, its ends, and what becomes of
  * weights and their sums. */
-#include "support/job.h"
+#include "support/job_worlds.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,16 +17,7 @@ static double exp2_bound(double x) { return (2.4 + 0.7 * (fabs(x) + 0.5)) * 0x1p
 static struct job_world exp2_world(const struct job_kind *on, const float *x,
                                    const struct ra__key_run *run)
 {
-    struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
-                                                      .dtype = on->dtype,
-                                                      .dim = 1,
-                                                      .value_dim = 1,
-                                                      .heads = 1,
-                                                      .q_count = 1,
-                                                      .q_pos_step = 1,
-                                                      .runs = run,
-                                                      .run_count = 1,
-                                                      .magnitude = 1.0f });
+    struct job_world w = job_rows_world(on, 1, 1, 1, run, 1);
     w.shape.scale = (float)RA__LN_2;
     assert_true(w.shape.scale * (float)RA__LOG2_E == 1.0f);
     job_put(&w, w.q, 0, 0, 0, 1.0f);
@@ -83,15 +74,7 @@ static void put_in_parts(const struct job_world *w, struct ra__matrix to, int64_
 static struct job_world sums_world(const struct job_kind *on)
 {
     static const struct ra__key_run diagonal[] = { { 0, 1, 0, 1, 64, { 0, 0 } } };
-    struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
-                                                      .dtype = on->dtype,
-                                                      .dim = 3,
-                                                      .value_dim = 1,
-                                                      .heads = 1,
-                                                      .q_count = 64,
-                                                      .q_pos_step = 1,
-                                                      .runs = diagonal,
-                                                      .run_count = 1 });
+    struct job_world w = job_rows_world(on, 3, 1, 64, diagonal, 1);
     w.shape.scale = (float)RA__LN_2;
     for (int64_t i = 0; i < 64; i++)
         for (int d = 0; d < 3; d++) job_put(&w, w.q, i, 0, d, 1.0f);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_kernel_scores.c - scores of any scale and size, up to those that f32 cannot hold. */
-#include "support/job.h"
 #include "support/job_worlds.h"
 
 #include <math.h>
@@ -38,21 +37,6 @@ static void any_scale(void **state)
         }
 }
 
-/* Some rows of one head and a run of keys. */
-static struct job_world rows_world(const struct job_kind *on, int dim, int rows,
-                                   const struct ra__key_run *run)
-{
-    return job_make(&(struct job_plan){ .kernel = on->kernel,
-                                        .dtype = on->dtype,
-                                        .dim = dim,
-                                        .value_dim = 3,
-                                        .heads = 1,
-                                        .q_count = rows,
-                                        .q_pos_step = 1,
-                                        .runs = run,
-                                        .run_count = 1 });
-}
-
 /* q.k is a number, but times the scale it is none: the row is NaN, and not 0 or the mean of others.
  * Far below 0 such a score is -inf, and weighs nothing. */
 static void scores_too_large_for_f32(void **state)
@@ -61,7 +45,7 @@ static void scores_too_large_for_f32(void **state)
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 40, JOB_FULL } };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
         for (int n = 0; n < 4; n++) {
-            struct job_world w = rows_world(on, 2, 3, runs);
+            struct job_world w = job_rows_world(on, 2, 3, 3, runs, 1);
             w.shape.scale = n & 1 ? -0x1p118f : 0x1p118f;
             for (int64_t i = 0; i < 3; i++)
                 for (int d = 0; d < 2; d++) job_put(&w, w.q, i, 0, d, i == 1 ? 64.0f : 0.0f);
@@ -90,7 +74,7 @@ static void scores_of_billions(void **state)
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
         for (int n = 0; n < 40; n++) {
             const int rows = n & 1 ? 1 : 30, key = n * 7;
-            struct job_world w = rows_world(on, 16, rows, runs);
+            struct job_world w = job_rows_world(on, 16, 3, rows, runs, 1);
             w.shape.scale = ldexpf(1.0f, 2 * n);
             for (int64_t i = 0; i < rows; i++)
                 for (int d = 0; d < 16; d++) job_put(&w, w.q, i, 0, d, d ? 0.0f : 1000.0f);
@@ -167,16 +151,7 @@ static void scores_of_minus_infinity(void **state)
     const struct ra__key_run runs[] = { { 0, 1, 0, 1, 80, { 0, 0 } },
                                         { 0, 1, 0, 1, 80, { 70, -60 } } };
     for (const struct job_kind *on = job_kinds; on->kernel; on++) {
-        struct job_world w = job_make(&(struct job_plan){ .kernel = on->kernel,
-                                                          .dtype = on->dtype,
-                                                          .dim = 1,
-                                                          .value_dim = 4,
-                                                          .heads = 1,
-                                                          .q_count = 64,
-                                                          .q_pos_step = 1,
-                                                          .runs = runs,
-                                                          .run_count = 2,
-                                                          .magnitude = 3.0f });
+        struct job_world w = job_rows_world(on, 1, 4, 64, runs, 2);
         for (int64_t i = 0; i < 64; i++) job_put(&w, w.q, i, 0, 0, 1.0f);
         for (int64_t j = 2; j < 80; j++) job_put(&w, w.k, j, 0, 0, -INFINITY);
         job_run_forward(&w);

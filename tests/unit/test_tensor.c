@@ -254,6 +254,12 @@ static void reserved_bias(struct desk *d)
     d->forward.bias.reserved = 3;
 }
 
+static void other_mask(struct desk *d)
+{
+    d->forward.bias.data = d->backward.bias.data = d->in;
+    d->forward.bias.mask = d->backward.bias.mask = 2;
+}
+
 static const struct {
     void (*change)(struct desk *d);
     bool backward;
@@ -267,6 +273,8 @@ static const struct {
     { far_back, false, "k: its strides go beyond the address space" },
     { far_out, false, "out: its strides go beyond the address space" },
     { reserved_bias, false, "bias: reserved is not 0" },
+    { other_mask, false, "bias: mask is 2, but must be 0 or 1" },
+    { other_mask, true, "bias: mask is 2, but must be 0 or 1" },
 };
 
 static void wrong_arguments_are_refused(void **state)

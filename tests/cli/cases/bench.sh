@@ -10,6 +10,8 @@ refused "one suite at a time" bench kernels memory
 refused "bench takes no --pattern" bench kernels --pattern causal
 refused "--out: q.npy is not a folder" bench kernels --quick --out q.npy
 refused "cannot write into nowhere" bench kernels --quick --out nowhere/here
+refused "cannot be made: File name too long" bench kernels --quick --out "$(printf %0300d 0)"
+refused "too long" bench kernels --quick --out "$(yes ./ | tr -d '\n' | head -c 4090)x"
 refused "--kernel: there is no kernel" bench kernels --kernel abacus
 refused "--runs is for bench case" bench memory --runs 3
 refused "--tokens is for bench kernels" bench memory --tokens 16

@@ -58,3 +58,32 @@ refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
 refused "--v: shape" run --q q.npy --k q.npy --v v.npy
 refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
 refused "cannot open m.safetensors" run --q m.safetensors:q --k k.npy --v v.npy
+
+# NaN in a file: the rows that it reaches must be NaN, and the report says how many were.
+values nan.npy '<f4' '3, 1, 1' 0 0 192 127  0 0 128 63  0 0 0 64
+values numbers.npy '<f4' '3, 1, 1' 0 0 0 63  0 0 128 63  0 0 0 64
+ok run --q nan.npy --k numbers.npy --v numbers.npy --verify
+says "verified   all 3 rows (1 NaN, like their input) against the fp64 oracle"
+ok run --q numbers.npy --k numbers.npy --v nan.npy --verify --pattern causal --json
+says '"nan_rows": 3,'
+ok run --q numbers.npy --k numbers.npy --v numbers.npy --verify
+says "verified   all 3 rows against the fp64 oracle"
+
+# An empty cache: no keys in the files.
+npy none.npy 1 "$(header '<f4' False '1, 0, 2, 4')" 0
+npy none3.npy 1 "$(header '<f2' False '0, 2, 4')" 0
+ok run --q float.npy --k none.npy --v none.npy --verify --out zeros.npy --lse minus.npy
+says "problem    full n=30 nk=0 h=2 d=4"
+[ "$(tail -c 960 zeros.npy | tr -d '\0' | wc -c)" -eq 0 ] && pass || fail "results without keys"
+ok run --q float.npy --k none.npy --v none3.npy --dtype f16 --verify --ring 2
+for way in "--ring 3 --pattern causal" "--strategy stream" "--strategy stream:16 --dtype bf16"; do
+    ok run --q float.npy --k none.npy --v none.npy --backward --dout float.npy --dk dk0.npy --verify $way
+    [ "$(wc -c <dk0.npy)" -eq 128 ] && pass || fail "size of dk0.npy"
+done
+ok run --q float.npy --k none.npy --v none.npy --backward --dout float.npy --dk none.safetensors:k
+ok run --q float.npy --k none.safetensors:k --v none.npy --verify
+says "problem    full n=30 nk=0 h=2 d=4"
+refused "--q: none.npy is empty: axis 1 has length 0" run --q none.npy --k none.npy --v none.npy
+npy headless.npy 1 "$(header '<f4' False '1, 0, 0, 4')" 0
+refused "--k: headless.npy is empty: axis 2 has length 0" run --q float.npy --k headless.npy --v none.npy
+refused "--v: shape" run --q float.npy --k none.npy --v float.npy

@@ -11,6 +11,9 @@ for verb in run verify plan info bench report demo; do
     ok $verb --help
     if cmp -s "$work/out" "$work/help_$verb"; then pass; else fail "two helps of $verb"; fi
 done
+cp "$work/help_run" "$work/out"
+says "Examples:"
+says "  ringattn run --q q.npy --k k.npy --v v.npy --out o.npy"
 # Every flag of every verb: in its help, and known to its parser.
 for pair in \
     run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale

@@ -2,6 +2,18 @@
 # Sizes that overflow, budgets, documents.
 
 refused "2^63" run --tokens 1099511627776 --heads 65536
+refused "1099511627776 queries x 1099511627776 keys x 1 heads x batch 1 are more than 2^63 pairs" run \
+    --tokens 1099511627776 --heads 1
+refused "are more than 2^63 pairs" plan --tokens 3037000500 --heads 1
+refused "are more than 2^63 pairs" plan --tokens 4294967296 --heads 1 --mask m.png
+refused "are more than 2^63 pairs" verify "full n=4294967296 h=1 d=8"
+# Just below: more FLOPs than 63 bits hold are printed as they are.
+ok plan --tokens 3037000499 --heads 1 --dim 64 --latency 1e-6 --bandwidth 1e10 --flops 1e12 --json
+says '"pairs": 9223372030926249001,'
+says '"flops": 23611832399171197'
+# With so much memory, pairs are what limits the length.
+ok plan --tokens 64 --heads 1 --dim 1 --fit 900T --latency 1e-6 --bandwidth 1e10 --flops 1e12
+says "longest      3,03"
 refused "batch" run --tokens 8 --batch 1099511627776
 refused "bytes" run --tokens 100000000 --heads 64 --dim 576
 refused "needs" run --tokens 4096 --memory 1M --out o.npy
