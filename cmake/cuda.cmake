@@ -5,7 +5,7 @@
 # Kernels of a folder are compiled for the GPUs they are written for. Architectures older than those
 # named here run what is kept as PTX, which their driver compiles when the module is opened.
 
-option(RINGATTN_CUDA "Build the plug-in for CUDA where there is a toolkit" ON)
+option(RINGATTN_CUDA "Build the plug-in for CUDA where there is a toolkit" ${PROJECT_IS_TOP_LEVEL})
 set(RINGATTN_CUDA_SIMT 75-virtual 80-real 90-real CACHE STRING "Architectures of the kernels for any GPU")
 set(RINGATTN_CUDA_MMA 80 90-real CACHE STRING "Architectures of the kernels for tensor cores")
 mark_as_advanced(RINGATTN_CUDA_SIMT RINGATTN_CUDA_MMA)

@@ -9,6 +9,7 @@
 #   tests/bench/peers.sh            the comparison with rivals, from outside
 #   tests/fuzz                      what reads texts and files, with any bytes
 #   tests/mpi                       processes, started by a launcher of MPI
+#   tests/cuda                      the plug-in for GPUs on an emulated one
 #   tests/cmake                     compilers, switches, ringattn inside another project
 #   tests/abi                       header, exported names, installed packages
 #   tests/tools                     scripts of tools/
@@ -134,6 +135,11 @@ ringattn_test_script(bits/run 300 sh ${tests}/bits/run.sh ${PROJECT_BINARY_DIR})
 foreach(name IN LISTS RINGATTN_EXAMPLE_NAMES)
     ringattn_test_script(examples/${name} 60 example_${name})
 endforeach()
+include(CheckLanguage)
+check_language(CXX)
+if(CMAKE_CXX_COMPILER)
+    add_subdirectory(tests/cuda)
+endif()
 include(${CMAKE_CURRENT_LIST_DIR}/tests-fuzz.cmake)
 if(NOT RINGATTN_SANITIZE) # it measures memory and time
     ringattn_test_script(plan/forecast 600 sh ${tests}/plan/forecast.sh ${PROJECT_BINARY_DIR})

@@ -1,0 +1,60 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# The device cuda on an emulated GPU: problems of every kind against the fp64 oracle.
+# usage: verify.sh BUILD
+#
+# The whole grid is for a real GPU (tools/gpu-check). Here every pattern, strategy, term, dtype and
+# direction comes once or twice, with both kernels, with streams that run in another order each time.
+set -u
+build=$1
+export RINGATTN_PLUGINS="$build/tests/cuda/plugins"
+passed=0 failed=0
+
+verify() {
+    if RINGATTN_EMULATED_LEAKS=1 "$build/ringattn" verify --device cuda "$@" >"$build/tests/cuda/verify.log" 2>&1; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: verify --device cuda $*"
+        tail -4 "$build/tests/cuda/verify.log"
+    fi
+}
+
+seed=1
+while IFS= read -r line; do
+    case $line in '' | '#'*) continue ;; esac
+    export RINGATTN_EMULATED_SEED=$((seed += 1))
+    verify "$line"
+done <<'CASES'
+full n=70 h=2 d=40 backward
+causal n=100 h=4/2 d=16 ring=3 zigzag backward
+window:20 n=100 h=4/2 d=64 b=2 f16 backward kernel=simt
+prefix:30 n=90 h=2 d=24 dv=40 bf16 backward
+dilated:32/1,64/2,128/4 n=128 h=4 d=32 backward
+dilated:8/1,24/3 n=53 h=4/2 d=8 b=2 sinks ring=3 backward
+dilated:8/2;offsets=block;causal n=61 h=12/4 d=8 ring=4 zigzag allgather backward
+blocks:16;local=1;global=1 n=120 h=2 d=32 ring=2 backward
+blocks:8;strided=3;causal n=71 h=4/2 d=8 ring=5 ulysses
+full;docs=0,30,31,61 n=61 h=2/1 d=16 ring=4 striped;perdoc backward
+causal n=61 h=4/2 d=12 b=2 f16 order=hilbert softcap=3 zigzag stream:16 backward
+dilated:8/1,32/4;causal n=71 h=4/2 d=8 order=hilbert:9x8 ring=4 striped backward
+causal n=75 h=4 d=128 bf16 bias=mask ring=3 backward
+full n=75 h=4 d=64 bias=add ring=2 backward
+full n=60 h=4 d=32 softcap=20 alibi bias=batch sinks dropout=0.1 backward seed=3
+full n=60 h=4 d=64 bf16 softcap=20 alibi sinks dropout=0.1 backward seed=3
+causal n=1 nk=3000 h=8/2 d=64 bf16
+causal n=1 nk=777 h=8/2 d=64 ring=4
+causal n=30 nk=100 h=2 d=16 ring=4 2d backward
+causal n=100 nk=30 h=2 d=16 ring=2 backward
+causal n=64 h=2 d=32 backward amp=200
+full n=64 h=2 d=32 ring=8 2d backward gap=200
+full n=40 h=2 d=576 dv=300 backward
+full n=3 h=1 d=1 ring=5 backward
+causal n=150 h=4 d=64 bf16 ring=2 zigzag backward
+window:70 n=200 h=4/2 d=128 f16 backward
+full n=70 h=2 d=256 bf16
+causal n=37 h=4/2 d=20 dv=12 b=2 bf16 ring=2 backward strides=padded
+full n=50 h=2 d=16 ring=3 ones
+CASES
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]
