@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed.cuh - chunks that a CTA multiplies, one after the other: while one is multiplied, the next is
- * on its way from global memory in registers. Two stages of shared memory alternate, so there is one
- * barrier per chunk. */
+/* feed.cuh - chunks that a CTA multiplies, one after the other: while one is multiplied, the
+ * next is on its way from global memory in registers. Two stages of shared memory alternate, so
+ * there is one barrier per chunk. */
 #ifndef RA__CUDA_SIMT_FEED_CUH
 #define RA__CUDA_SIMT_FEED_CUH
 

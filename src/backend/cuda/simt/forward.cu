@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cu - which forward kernel takes which shape.
  *
- * Tiles of 128 rows keep Q in shared memory: the fastest, for f32 up to dims of 128, if two CTAs fit
- * an SM. All others take tiles of 64 rows and stream Q. Tiles are made before tensors are known, so
- * they depend on dtype and dims only. */
+ * Tiles of 128 rows keep Q in shared memory: the fastest, for f32 up to dims of 128, if two CTAs
+ * fit an SM. All others take tiles of 64 rows and stream Q. Tiles are made before tensors are
+ * known, so they depend on dtype and dims only. */
 #include "backend/cuda/simt/forward.cuh"
 #include "backend/cuda/simt/launch.cuh"
 #include "backend/cuda/simt/simt.h"

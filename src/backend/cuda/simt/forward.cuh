@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cuh - attention forward, one CTA per tile of queries.
  *
- * For each block of keys: scores = Q K^T, chunk by chunk of dims; the running softmax; the weights go
- * to shared memory, where only their own warp reads them; sums += weights V, chunk by chunk of keys.
- * Values of more than WIDTH columns take several passes over all keys, which recompute the scores.
+ * For each block of keys: scores = Q K^T, chunk by chunk of dims; the running softmax; the weights
+ * go to shared memory, where only their own warp reads them; sums += weights V, chunk by chunk of
+ * keys. Values of more than WIDTH columns take several passes over all keys, which recompute the
+ * scores.
  *
  * Q is multiplied by scale log2(e) on its way to shared memory, so products are scores. With score
- * terms that is done later, key by key. Score terms are a branch between the products, not kernels of
- * their own: they change neither product, and there would be twice as many kernels.
+ * terms that is done later, key by key. Score terms are a branch between the products, not kernels
+ * of their own: they change neither product, and there would be twice as many kernels.
  *
  * m and l of a row are in shared memory: between two blocks registers are needed for sums. */
 #ifndef RA__CUDA_SIMT_FORWARD_CUH

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* gradient_q.cuh - dq, one CTA per tile of queries.
  *
- * For each block of keys: scores = Q K^T; weights p = exp2(scores - LSE), which go to shared memory;
- * dp = dout V^T; ds = slope p scale (kept dp - delta) in their place; dq += ds K. Keys of more than
- * WIDTH dims take several passes.
+ * For each block of keys: scores = Q K^T; weights p = exp2(scores - LSE), which go to shared
+ * memory; dp = dout V^T; ds = slope p scale (kept dp - delta) in their place; dq += ds K. Keys of
+ * more than WIDTH dims take several passes.
  *
  * dq is added to without atomics: every query of every head is in exactly one row of a step
  * (pattern/pattern.h), so it is in exactly one tile. */
@@ -25,7 +25,8 @@ template <class S> struct gradient_q_memory {
     __device__ static float *stages() { return weights() + S::WEIGHTS; }
 };
 
-/* p of a block to shared memory, times the slope where there is one. The result: what is dropped. */
+/* p of a block to shared memory, times the slope where there is one. The result: what is
+ * dropped. */
 template <class S>
 __device__ inline uint64_t recompute(const ra__cuda_step &step, key_tables<S> &shared, int parity,
                                      bool masked, float (&x)[S::MR][8])

@@ -2,9 +2,9 @@
 /* layout.cuh - how a CTA of the simt kernels is arranged: which thread has which scores and sums,
  * and where matrices are in shared memory.
  *
- * A CTA works on ROWS rows (queries; keys for dk and dv) and, one after the other, on blocks of 64
- * columns (keys; queries for dk and dv). Each warp has ROWS / 4 rows and all columns, so the softmax
- * of a row stays inside a warp. In a warp, 4 x 8 lanes have MR x 8 scores each. */
+ * A CTA works on ROWS rows (queries; keys for dk and dv) and, one after the other, on blocks of
+ * 64 columns (keys; queries for dk and dv). Each warp has ROWS / 4 rows and all columns, so the
+ * softmax of a row stays inside a warp. In a warp, 4 x 8 lanes have MR x 8 scores each. */
 #ifndef RA__CUDA_SIMT_LAYOUT_CUH
 #define RA__CUDA_SIMT_LAYOUT_CUH
 
@@ -33,9 +33,9 @@ constexpr int COLUMNS = 64; /* of a block; the block size of keys, the same for 
 constexpr int CHUNK = 16;   /* dims of a chunk of transposed rows */
 constexpr unsigned ALL_LANES = 0xffffffffu;
 
-/* Matrices that are written by columns and read by lines of `length` numbers, or the other way round,
- * have 8 numbers of padding after every 4 lines. So neither has bank conflicts, 16-byte loads stay
- * aligned, and offsets of lines are constants where the line is. */
+/* Matrices that are written by columns and read by lines of `length` numbers, or the other way
+ * round, have 8 numbers of padding after every 4 lines. So neither has bank conflicts, 16-byte
+ * loads stay aligned, and offsets of lines are constants where the line is. */
 __host__ __device__ constexpr int line_at(int line, int length)
 {
     return line * length + line / 4 * 8;
@@ -44,10 +44,10 @@ __host__ __device__ constexpr int line_at(int line, int length)
 /* Chunks of transposed rows are [CHUNK][rows], weights are [column][row]. */
 __host__ __device__ constexpr int chunk_floats(int rows) { return line_at(CHUNK, rows); }
 
-/* MR x 8 scores and MR x VC sums per thread. CTAS: that many are to run on an SM, which limits the
- * registers. STREAM: rows are loaded chunk by chunk, again for each block, instead of once: for dims
- * or GPUs with too little shared memory. FAST: all inputs are f32 and can be loaded 16 bytes at a
- * time; code for anything else costs registers. */
+/* MR x 8 scores and MR x VC sums per thread. CTAS: that many are to run on an SM, which limits
+ * the registers. STREAM: rows are loaded chunk by chunk, again for each block, instead of once:
+ * for dims or GPUs with too little shared memory. FAST: all inputs are f32 and can be loaded 16
+ * bytes at a time; code for anything else costs registers. */
 template <int MR_, int VC_, int CTAS_, bool STREAM_, bool FAST_> struct shape {
     static constexpr int MR = MR_, VC = VC_, CTAS = CTAS_;
     static constexpr bool STREAM = STREAM_, FAST = FAST_;
@@ -64,8 +64,9 @@ template <int MR_, int VC_, int CTAS_, bool STREAM_, bool FAST_> struct shape {
     static constexpr int STAGE = TRANSPOSED > TOKENS *WIDTH ? TRANSPOSED : TOKENS *WIDTH;
 };
 
-/* Lane bits take turns: columns, rows, columns, rows, columns. So lanes i and i ^ 1 load the same
- * rows, lanes i and i ^ 2 the same columns, and a 16-byte load of a warp takes two passes, not four. */
+/* Lane bits take turns: columns, rows, columns, rows, columns. So lanes i and i ^ 1 load the
+ * same rows, lanes i and i ^ 2 the same columns, and a 16-byte load of a warp takes two passes,
+ * not four. */
 __device__ inline int lane_column()
 {
     const int lane = threadIdx.x % 32;

@@ -22,15 +22,15 @@ __host__ __device__ inline int format_of(const ra__cuda_tensor &tensor, int dtyp
 
 __device__ inline int bytes_of(int dtype) { return dtype == RA__CUDA_F32 ? 4 : 2; }
 
-/* Rows of `width` numbers. Where they begin is in a table in shared memory, apart from this: through
- * a pointer, its loads would not be known to be from there. NULL in it: zeros instead. */
+/* Rows of `width` numbers. Where they begin is in a table in shared memory, apart from this:
+ * through a pointer, its loads would not be known to be from there. NULL in it: zeros instead. */
 struct panel {
     int width, format;
 };
 typedef const char *row_pointer;
 
-/* Up to 4 numbers as they are in memory, where they are not aligned; the words of 16-bit numbers are
- * in x and y. Not unrolled: this is inlined in many places. */
+/* Up to 4 numbers as they are in memory, where they are not aligned; the words of 16-bit numbers
+ * are in x and y. Not unrolled: this is inlined in many places. */
 __device__ inline uint4 fetch_some(const char *row, int format, int column, int count)
 {
     const bool wide = (format & DTYPE_BITS) == RA__CUDA_F32;
@@ -48,9 +48,9 @@ __device__ inline uint4 fetch_some(const char *row, int format, int column, int 
     return raw;
 }
 
-/* raw[i] = 4 numbers of row row_of(i) from column_of(i), a multiple of 4, on; zeros past its end.
- * The usual formats have loops of their own: of all that a chunk costs besides multiplications, this
- * is most. */
+/* raw[i] = 4 numbers of row row_of(i) from column_of(i), a multiple of 4, on; zeros past its
+ * end. The usual formats have loops of their own: of all that a chunk costs besides
+ * multiplications, this is most. */
 template <int LOADS, bool FAST, class Row, class Column>
 __device__ inline void fetch(panel from, const row_pointer *table, uint4 *raw, Row row_of,
                              Column column_of)
@@ -170,9 +170,10 @@ __device__ inline void store_one(int dtype, void *to, int64_t at, float x)
     else ((__half *)to)[at] = __float2half_rn(x);
 }
 
-/* Sums between registers and rows in global memory, 32 columns at a time through `scratch`, where a
- * warp has [ROWS / 4][32] numbers of its own: a row is then read or written by adjacent lanes, and
- * the loop over rows need not be unrolled. `move(row, column, x)` gets a reference to each number. */
+/* Sums between registers and rows in global memory, 32 columns at a time through `scratch`,
+ * where a warp has [ROWS / 4][32] numbers of its own: a row is then read or written by adjacent
+ * lanes, and the loop over rows need not be unrolled. `move(row, column, x)` gets a reference to
+ * each number. */
 template <class S, class Move>
 __device__ inline void give_sums(const float (&sums)[S::MR][S::VC], float *scratch, int rows,
                                  Move move)

@@ -98,8 +98,8 @@ __device__ inline void multiply(const float *rows, const float *columns, float (
     }
 }
 
-/* sums += weights tokens over the TOKENS tokens of a chunk, columns first .. of the weights. Where a
- * hidden token is infinite or NaN, `careful` leaves it out. */
+/* sums += weights tokens over the TOKENS tokens of a chunk, columns first .. of the weights.
+ * Where a hidden token is infinite or NaN, `careful` leaves it out. */
 template <class S>
 __device__ inline void accumulate(const float *weights, int first, const float *tokens,
                                   bool careful, float (&sums)[S::MR][S::VC])

@@ -87,8 +87,8 @@ __device__ inline void mark(const ra__cuda_step &step, marks marks, float (&p)[S
 
 /* ---- Backward ---- */
 
-/* ds = slope p scale (kept dp - delta). `w` is slope p, marked where hidden; so is the result, and no
- * other -0 is in it. */
+/* ds = slope p scale (kept dp - delta). `w` is slope p, marked where hidden; so is the result,
+ * and no other -0 is in it. */
 __device__ inline float score_gradient(const ra__cuda_step &step, float w, float dp, bool dropped,
                                        float delta)
 {
