@@ -58,3 +58,21 @@ refused "--k: shape" run --q q.npy --k half3.npy --v v.npy --dtype f32
 refused "--v: shape" run --q q.npy --k q.npy --v v.npy
 refused "--dout: shape" run --q q.npy --k k.npy --v v.npy --backward --dout q.npy
 refused "cannot open m.safetensors" run --q m.safetensors:q --k k.npy --v v.npy
+
+# Headers that say too little, or two things at once.
+entry='"dtype":"F32","shape":[1,2,1,1],"data_offsets":[0,8]'
+safetensors good.safetensors "{\"q\":{$entry,\"more\":[{\"a\":null}]},\"__metadata__\":{\"k\":\"}\"}}  " 8
+ok run --q good.safetensors --k good.safetensors:q --v good.safetensors --verify --quiet
+for text in '"shape":[1,2,1,1],"data_offsets":[0,8]' '"dtype":"F32","data_offsets":[0,8]' \
+    '"dtype":"F32","shape":[1,2,1,1]' "$entry,\"shape\":[1]" "$entry," "$entry,\"more\":]"; do
+    safetensors odd.safetensors "{\"q\":{$text}}" 8
+    refused "the header of odd.safetensors is not understood" run --q odd.safetensors --k good.safetensors --v good.safetensors
+done
+safetensors odd.safetensors "{\"q\":{$entry},\"q\":{$entry}}" 8
+refused 'more than one tensor "q"' run --q odd.safetensors:q --k good.safetensors --v good.safetensors
+refused "has 2 tensors; name one" run --q odd.safetensors --k good.safetensors --v good.safetensors
+for text in '[1,2,1,1],"data_offsets":[0,4]' '[1,2,1,1],"data_offsets":[8,16]' '[1,4,1,1],"data_offsets":[0,8]' \
+    '[4294967296,4294967296,1,1],"data_offsets":[0,8]'; do
+    safetensors odd.safetensors "{\"q\":{\"dtype\":\"F32\",\"shape\":$text}}" 8
+    refused "does not agree with its bytes" run --q odd.safetensors --k good.safetensors --v good.safetensors
+done
