@@ -15,6 +15,7 @@
 #include "harness/base/interrupt.h"
 #include "harness/files/outfile.h"
 #include "harness/files/safetensors.h"
+#include "harness/files/tensorfile.h"
 #include "journal.h"
 
 /* Results, and the two partial sums of dQ. */
@@ -268,10 +269,10 @@ static char *path_with(const char *path, const char *after)
 static int make_header(struct streaming *s, struct channel *c, const char *path, char **header)
 {
     const struct npy_output output = output_of(s, c);
+    const struct tensorfile to = { .path = path };
     size_t bytes = 0;
-    const bool npy = !safetensors_is(path);
-    c->stored = npy ? RA_F32 : c->dtype;
-    *header = npy ? npy_header(&output, &bytes) : safetensors_header(path, &output, &bytes);
+    c->stored = tensorfile_dtype(&to, &output);
+    *header = tensorfile_header(&to, &output, &bytes);
     c->offset = (off_t)bytes;
     return *header ? EXIT_PASS : fault("out of memory");
 }
