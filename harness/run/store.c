@@ -266,8 +266,9 @@ int store_results(const struct options *o, const struct engine *engine)
         status = engine->joined ? write_together(engine, targets, files)
                                 : write_all(engine, targets, files);
     interrupt_hold();
-    if (!status && engine->streaming) status = streaming_commit(engine->streaming);
     if (!status && world_first()) status = commit_all(files, engine->joined);
+    /* Last: with it the journal goes, and a run that is resumed writes the files above again. */
+    if (!status && engine->streaming) status = streaming_commit(engine->streaming);
     if (engine->joined) status = world_agree(status);
     for (int i = 0; i < FILES; i++) (status ? outfile_undo : outfile_discard)(&files[i]);
     interrupt_resume();
