@@ -402,6 +402,8 @@ typedef struct ra_machine {
     double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
     double flops;          /* per second and rank, forward, while all ranks work */
     double backward_flops; /* likewise backward */
+    double copy;           /* bytes per second, read and written, of copies in a rank's memory */
+    double load;           /* bytes per second that a stream loads or stores */
 } ra_machine;
 RA_DEFAULT_(ra_machine)
 
@@ -458,6 +460,7 @@ typedef struct ra_stats {
     double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
     double seconds;      /* this and the next one: measured, or in a forecast predicted */
     double wait_seconds; /* communication that was not overlapped with work */
+    int64_t bytes_loaded, bytes_stored; /* of a stream: tensors that are not in memory */
 } ra_stats;
 RA_DEFAULT_(ra_stats)
 /* Of the last run, counted; and of any next run, as planned. */

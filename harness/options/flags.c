@@ -118,8 +118,8 @@ static const struct flag {
     SET(VERB_RUN, DATA, "--dlse", "FILE", SETS_TEXT, dlse,
         "gradient through the LSE, f32 [batch, position, head]"),
     SET(VERB_RUN, DATA, "--out", "FILE", SETS_TEXT, out,
-        "write the output, .npy of f32, or FILE.safetensors:NAME in the dtype of the run; gradients "
-        "likewise"),
+        "write the output, .npy of f32, or FILE.safetensors:NAME in the dtype of the run; "
+        "gradients likewise"),
     SET(VERB_RUN, DATA, "--lse", "FILE", SETS_TEXT, lse,
         "write the LSE, f32 [batch, position, head]"),
     SET(VERB_RUN, DATA, "--dq", "FILE", SETS_TEXT, dq, "write the gradient of the queries"),
@@ -143,6 +143,8 @@ static const struct flag {
           "per second and rank, for predictions and --strategy auto (measured)"),
     TRIAL(SIZED, MACHINE, "--flops", "FLOPS", "flops",
           "per second and rank, for predictions and --strategy auto (measured)"),
+    TRIAL(SIZED, MACHINE, "--load", "BYTES", "load",
+          "per second that a stream reads from files and writes to them, for predictions (5e9)"),
     TRIAL(SIZED, MACHINE, "--partition", "NAME", "partition",
           "which rank owns which positions: contiguous, zigzag or striped, each with ;perdoc "
           "(contiguous)"),

@@ -90,3 +90,29 @@ says '"pairs": 4294967296,'
 # The plan of thousands of ranks is larger than this, that of sixteen is not.
 ok plan --tokens 4096 --heads 1 --dim 8 --fit 400K --machine h200
 says "ring         16 for 4,096 tokens"
+
+# A stream: loads and stores with their bytes, and what the whole loads, stores and takes.
+stream="--tokens 512 --heads 2 --dim 16 --pattern causal --strategy stream:256 --backward"
+ok plan $stream --explain
+says "streamed     716 KiB loaded, 292 KiB stored; blocks of 256 positions, 4 units"
+says "load     unit 1, 135168 bytes  [after "
+says "partial dQ B 256 to 511 -> sums of dQ, 32768 bytes"
+says "store    unit 1, 34816 bytes  [after "
+says "LSE 256 to 511 <- next LSE, 2048 bytes"
+ok run $stream --quiet --json # as many as it said
+says '"bytes_loaded": 733184'
+says '"bytes_stored": 299008'
+# Memory within the budget, and a time: that of the loads where these are slow.
+ok plan --tokens 1048576 --heads 1 --dtype bf16 --pattern causal --strategy stream --memory 64M --flops 1e12 \
+    --latency 1e-6 --bandwidth 1e9 --load 1e6 --json
+json block units bytes_loaded bytes_stored predicted_seconds peak_bytes_per_rank
+says "loads at 0.001 GB/s (given)"
+total=$(sed -n 's/.*"peak_bytes_per_rank": \[\([0-9]*\)\].*/\1/p' "$work/out")
+[ "$total" -gt 30000000 ] && [ "$total" -le 67108864 ] && pass || fail "plan: a stream of $total bytes in 64 MiB"
+if awk '/"bytes_loaded"/ { gsub(/[^0-9]/, ""); bytes += $0 } /"bytes_stored"/ { gsub(/[^0-9]/, ""); bytes += $0 }
+    /"predicted_seconds"/ { sub(/.*: /, ""); seconds = $0 + 0 }
+    END { exit !(seconds >= bytes / 1e6 && seconds < 1.05 * bytes / 1e6) }' "$work/out"; then
+    pass
+else
+    fail "plan: a stream that only loads takes as long as its loads"
+fi
