@@ -190,12 +190,13 @@ static void print_sources(const struct answers *answers)
     if (f->asked < f->ranks)
         printf("%-12s %d of %d ranks were asked; the others lie between their neighbours\n", "",
                f->asked, f->ranks);
-    if (!m || !strcmp(m->source, "measured"))
+    if (!m || machines_attends(m))
         printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
                "usually off", 100.0 * FORECAST_TIME_ERROR, 100.0 * FORECAST_MEMORY_ERROR);
     if (!m) return;
-    printf("%-12s %s, by %s: %s%s\n", "machine", m->name, m->source, m->summary,
-           strcmp(m->source, "measured") ? "; the time is a lower bound" : "");
+    printf("%-12s %s: %s\n", "machine", m->name, m->summary);
+    printf("%-12s FLOP/s %s, bytes/s %s%s\n", "sources", machines_flops(m, answers->trial)->source,
+           m->bandwidth.source, machines_attends(m) ? "" : "; the time is a lower bound");
 }
 
 static void print_people(const struct answers *answers)

@@ -53,17 +53,31 @@ ok plan --tokens 4096 --rings 1,2,16
 
 # Other machines, from the built-in table or from one that the user edits.
 ok plan --tokens 4096 --machine h200 --dtype bf16
-says "machine      h200, by datasheet: NVIDIA H200"
-says "the time is a lower bound"
+says "machine      h200: NVIDIA H200 SXM, NVLink"
+says "sources      FLOP/s gemm, bytes/s datasheet; the time is a lower bound"
 ok plan --tokens 4096 --machine h200 --json
 json machine machine_source typical_time_error typical_memory_error ranks_asked
 says '"predicted_with": "5 us (given), 450 GB/s (given), 6.7e+04 GFLOP/s a rank (given)"'
 ok info --machines
-{ cat "$work/out"; echo "mine measured 1e9 2e9 3e9 4e-6 5e9 a machine of mine"; } >machines.txt
+{
+    cat "$work/out"
+    echo "mine 1e9:measured 2e9:measured 3e9:measured 4e-6:measured 5e9:datasheet 6e9:assumed 7e9:assumed a machine of mine"
+} >machines.txt
 ok plan --tokens 4096 --machines machines.txt --machine mine --dtype f16
 says "at 4 us (given), 3 GB/s (given), 2 GFLOP/s a"
 says "usually off  time by 10%, memory by 3%"
 refused "there is no \"abacus\"; there are h200, h100, a100" plan --tokens 64 --machine abacus
+ok plan --tokens 4096 --machines machines.txt --machine mine --strategy stream --json
+says "loads at 7 GB/s (given)"
+# Every figure of the built-in table says where it comes from, and a figure without a source is refused.
+ok info --machines
+if grep -v '^#' "$work/out" | awk '{ for (i = 2; i <= 8; i++) if ($i !~ /:(datasheet|gemm|measured|assumed)$/) exit 1 }'; then
+    pass
+else
+    fail "info --machines: a figure without a source"
+fi
+echo "mine 1e9 2e9:measured 3e9:measured 4e-6:measured 5e9:datasheet 6e9:assumed 7e9:assumed" >broken.txt
+refused "broken.txt: line 1 is no machine" plan --tokens 64 --machine mine --machines broken.txt
 refused "there is no \"abacus\"; there are h200" plan --tokens 64 --machine abacus --machines machines.txt
 refused "--machines is the table of --machine" plan --tokens 64 --machines machines.txt
 echo "broken measured 1 2" >broken.txt
