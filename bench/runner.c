@@ -19,8 +19,16 @@
 
 enum { QUICK_RUNS = 5, ARGUMENTS_MOST = 48 };
 
+/* What a suite runs, listed once: it is what the estimate counts too. */
+struct work {
+    const struct suite *suite;
+    struct configurations list;
+};
+
 struct runner {
     const struct options *options;
+    struct work *works; /* one for each suite */
+    int work_count;
     const struct suite *suite; /* the one that runs */
     struct results results;
     char self[4096];
@@ -261,13 +269,27 @@ static int list_suite(const struct runner *runner, const struct suite *suite,
     return fault("bench %s: a configuration does not fit, or out of memory", suite->name);
 }
 
-static void add_guess(struct runner *runner, const struct suite *suite)
+/* Lists a suite, and adds what it will take. */
+static int add_work(struct runner *runner, const struct suite *suite)
 {
-    struct configurations list;
-    if (list_suite(runner, suite, &list)) return;
-    runner->planned += list.count;
-    for (int i = 0; i < list.count; i++) runner->todo += guess_seconds(runner, suite, &list.at[i]);
-    free(list.at);
+    struct work *works = realloc(runner->works, (size_t)(runner->work_count + 1) * sizeof *works);
+    if (!works) return fault("bench: out of memory");
+    runner->works = works;
+    struct work *work = &works[runner->work_count];
+    *work = (struct work){ .suite = suite };
+    int status = list_suite(runner, suite, &work->list);
+    if (status) return status;
+    runner->work_count++;
+    runner->planned += work->list.count;
+    for (int i = 0; i < work->list.count; i++)
+        runner->todo += guess_seconds(runner, suite, &work->list.at[i]);
+    return EXIT_PASS;
+}
+
+static void free_works(struct runner *runner)
+{
+    for (int i = 0; i < runner->work_count; i++) free(runner->works[i].list.at);
+    free(runner->works);
 }
 
 static int run_list(struct runner *runner, const struct configurations *list)
@@ -291,25 +313,26 @@ static int run_list(struct runner *runner, const struct configurations *list)
     return status;
 }
 
-static int run_suite(struct runner *runner, const struct suite *suite)
+static int run_work(struct runner *runner, const struct work *work)
 {
-    struct configurations list;
-    int status = list_suite(runner, suite, &list);
-    if (status || !list.count) { /* --match may leave nothing of a suite */
-        free(list.at);
-        return status;
-    }
-    runner->suite = suite;
+    if (!work->list.count) return EXIT_PASS; /* --match may leave nothing of a suite */
+    runner->suite = work->suite;
     runner->shown = NULL;
-    status = results_open(&runner->results, runner->options->out, suite->name,
-                          runner->options->quick);
+    int status = results_open(&runner->results, runner->options->out, work->suite->name,
+                              runner->options->quick);
     if (!status && runner->results.stale)
         printf("  (%d rows of another version, machine or mode are measured again)\n",
                runner->results.stale);
-    if (!status) status = run_list(runner, &list);
+    if (!status) status = run_list(runner, &work->list);
     if (!status) status = results_finish(&runner->results);
     results_close(&runner->results);
-    free(list.at);
+    return status;
+}
+
+static int prepare_suite(struct runner *runner, const struct suite *suite)
+{
+    int status = add_work(runner, suite);
+    if (!status && runner->options->out) status = results_check(runner->options->out, suite->name);
     return status;
 }
 
@@ -321,14 +344,35 @@ static int prepare(struct runner *runner, const struct suite *only)
     runner->self[length] = 0;
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are no fault */
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-    for (int i = 0; suite_at(i) && !status; i++) {
-        if (only && suite_at(i) != only) continue;
-        add_guess(runner, suite_at(i));
-        if (runner->options->out) status = results_check(runner->options->out, suite_at(i)->name);
-    }
+    if (only) status = prepare_suite(runner, only);
+    for (int i = 0; !only && suite_at(i) && !status; i++)
+        status = prepare_suite(runner, suite_at(i));
     if (!status && !runner->planned && runner->options->match)
         return refuse("bench: no configuration contains \"%s\" (--match)", runner->options->match);
     if (!status && runner->options->out) status = results_make_folder(runner->options->out);
+    return status;
+}
+
+static int run_works(struct runner *runner, const char *name)
+{
+    const struct options *options = runner->options;
+    int status = EXIT_PASS;
+    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row, "
+           "roughly %s%s\n",
+           ra_version(), machine_cpu(), machine_cores(), options->quick ? QUICK_RUNS : CASE_RUNS,
+           text_seconds(runner->todo).s,
+           options->quick ? " (--quick: a glance, not a figure)" : "");
+    progress_begin(name, options->quiet);
+    for (int i = 0; i < runner->work_count && !status; i++)
+        status = run_work(runner, &runner->works[i]);
+    progress_end();
+    if (interrupt_seen())
+        return fault("bench: %s%s", interrupt_name(),
+                     options->out ? "; the same command goes on from here" : "");
+    if (!status && runner->failed) {
+        fprintf(stderr, "ringattn: bench: %d failed\n", runner->failed);
+        status = EXIT_CHECK;
+    }
     return status;
 }
 
@@ -336,22 +380,8 @@ int runner_run(const struct suite *only, const struct options *options)
 {
     struct runner runner = { .options = options };
     int status = prepare(&runner, only);
-    if (status) return status;
-    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row, "
-           "roughly %s%s\n",
-           ra_version(), machine_cpu(), machine_cores(), options->quick ? QUICK_RUNS : CASE_RUNS,
-           text_seconds(runner.todo).s, options->quick ? " (--quick: a glance, not a figure)" : "");
-    progress_begin(only ? only->name : "bench", options->quiet);
-    for (int i = 0; suite_at(i) && !status; i++)
-        if (!only || suite_at(i) == only) status = run_suite(&runner, suite_at(i));
-    progress_end();
-    if (interrupt_seen())
-        return fault("bench: %s%s", interrupt_name(),
-                     options->out ? "; the same command goes on from here" : "");
-    if (!status && runner.failed) {
-        fprintf(stderr, "ringattn: bench: %d failed\n", runner.failed);
-        status = EXIT_CHECK;
-    }
+    if (!status) status = run_works(&runner, only ? only->name : "bench");
+    free_works(&runner);
     return status;
 }
 

@@ -85,7 +85,8 @@ static int forecast_full(const struct trial *trial, struct forecast *full)
 {
     struct trial t = *trial; /* borrows its texts */
     t.pattern = t.order = NULL;
-    t.partition[strcspn(t.partition, ";")] = 0; /* there are no documents */
+    t.partition[strcspn(t.partition, ";")] = 0;                        /* there are no documents */
+    if (t.ranks == 1) snprintf(t.strategy, sizeof t.strategy, "ring"); /* a stream has many steps */
     return forecast_open(full, &t, 0);
 }
 
@@ -189,12 +190,13 @@ static void print_sources(const struct answers *answers)
     if (f->asked < f->ranks)
         printf("%-12s %d of %d ranks were asked; the figures of others are interpolated\n", "",
                f->asked, f->ranks);
-    if (!m || !strcmp(m->source, "measured"))
+    if (!m || machines_attends(m))
         printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
                "usually off", 100.0 * FORECAST_TIME_ERROR, 100.0 * FORECAST_MEMORY_ERROR);
     if (!m) return;
-    printf("%-12s %s, by %s: %s%s\n", "machine", m->name, m->source, m->summary,
-           strcmp(m->source, "measured") ? "; the time is a lower bound" : "");
+    printf("%-12s %s: %s\n", "machine", m->name, m->summary);
+    printf("%-12s FLOP/s %s, bytes/s %s%s\n", "sources", machines_flops(m, answers->trial)->source,
+           m->bandwidth.source, machines_attends(m) ? "" : "; the time is a lower bound");
 }
 
 static void print_people(const struct answers *answers)
@@ -210,6 +212,7 @@ static void print_people(const struct answers *answers)
     if (!strcmp(t->strategy, "auto")) report_strategy("strategy     ", f->strategy, f->why);
     print_against_full(t, f, answers->full);
     report_prediction("predicted    ", f);
+    report_streamed("streamed     ", f, &f->rank[0].forward, &f->rank[0].backward);
     print_sources(answers);
     print_memory(f);
     if (answers->fit) print_fit(t, answers->fit);
@@ -261,8 +264,11 @@ static void print_json(const struct answers *answers)
     print_full_json(&json, answers->full);
     json_whole(&json, "ranks_asked", f->asked);
     json_text(&json, "machine", answers->machine ? answers->machine->name : NULL);
-    json_text(&json, "machine_source", answers->machine ? answers->machine->source : "measured");
+    json_text(&json, "machine_source",
+              answers->machine ? machines_flops(answers->machine, answers->trial)->source
+                               : "measured");
     report_prediction_json(&json, f);
+    report_streamed_json(&json, f, &f->rank[0].forward, &f->rank[0].backward);
     if (answers->fit) print_fit_json(&json, answers->fit);
     json_close(&json, '}');
 }

@@ -92,6 +92,8 @@ static void print_json(const struct options *options, const struct engine *engin
     json_real(&json, "density", report->density);
     json_whole(&json, "hops", report->hops);
     print_ranks_json(&json, engine);
+    const struct engine_rank *first = &engine->rank[engine->first];
+    report_streamed_json(&json, &engine->forecast, &first->forward, &first->backward);
     if (engine->streaming) json_whole(&json, "units_resumed", streaming_resumed(engine->streaming));
     json_whole(&json, "warmup", report->warmup);
     json_real(&json, "seconds", report->seconds);
@@ -154,6 +156,8 @@ static void print_people(const struct options *options, const struct engine *eng
            report->hops == 1 ? "" : "s");
     printf("memory     %s per rank at most, process %s\n",
            text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
+    const struct engine_rank *first = &engine->rank[engine->first];
+    report_streamed("streamed   ", &engine->forecast, &first->forward, &first->backward);
     if (engine->streaming && streaming_resumed(engine->streaming) > 0)
         printf("resumed    %s blocks were done before\n",
                text_count(streaming_resumed(engine->streaming)).s);

@@ -305,7 +305,7 @@ typedef struct ra_group_options {
     int threads;  /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
     int checksum; /* 1: of all messages, against RA_ERR_CORRUPT; the same on every rank */
     const char *device; /* what computes: "cpu", "cuda", "cuda:1"; NULL = the default */
-    int on_device, reserved; /* 1: tensors of calls are in memory of that device; 0 */
+    int on_device, reserved; /* 1: tensors of calls are in that device's memory already; 0 */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)
 
@@ -398,6 +398,8 @@ typedef struct ra_machine {
     double bandwidth;      /* bytes per second that a rank sends, and receives at the same time */
     double flops;          /* per second and rank, forward, while all ranks work */
     double backward_flops; /* likewise backward */
+    double copy;           /* bytes per second, read and written, of copies in a rank's memory */
+    double load;           /* bytes per second that a stream loads or stores */
 } ra_machine;
 RA_DEFAULT_(ra_machine)
 
@@ -421,7 +423,6 @@ typedef struct ra_plan_options {
     int sources; /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
-
 /* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the
  * options it uses `kernel` and `backward`. Every rank calls it, and all get the figures of the
  * slowest. Takes a tenth of a second to seconds, and some megabytes per thread. */
@@ -454,6 +455,7 @@ typedef struct ra_stats {
     double flops;        /* forward 2 pairs (D + Dv), backward 2 pairs (3 D + 2 Dv) */
     double seconds;      /* this and the next one: measured, or in a forecast predicted */
     double wait_seconds; /* communication that was not overlapped with work */
+    int64_t bytes_loaded, bytes_stored; /* of a stream: tensors that are not in memory */
 } ra_stats;
 RA_DEFAULT_(ra_stats)
 /* Of the last run, counted; and of any next run, as planned. */
@@ -481,7 +483,6 @@ RA_API ra_status ra_plan_explain(const ra_plan *plan, int backward, ra_line_fn l
 /* Called on the rank's own thread during the run, with `done` growing to 1. If it does not return 0
  * before that, the run ends with RA_ERR_ABORTED on every rank. */
 typedef int (*ra_progress_fn)(void *context, double done);
-
 /* Added to the scores: [1 or batch, 1 or q_heads, q_count, k_len], f32, or bytes as a mask: rows
  * for the queries of this rank's shard, columns for all keys by original position. Strides count
  * elements. A stride of 0 for batch or head: all share one; for query: k_len. */
@@ -491,7 +492,6 @@ typedef struct ra_bias {
     int reserved;     /* 0 */
     int64_t batch_stride, head_stride, query_stride;
 } ra_bias;
-
 typedef struct ra_attend_args {
     size_t size;       /* by ra_attend_args_default() */
     ra_const_tensor q; /* [batch, q_count, q_heads, dim] */

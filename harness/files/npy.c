@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "harness/base/half.h"
-#include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/text/number.h"
 #include "harness/text/text.h"
@@ -411,58 +410,4 @@ char *npy_header(const struct npy_output *o, size_t *bytes)
     snprintf(header + 10, 512 - 10, "%-*s\n", length - 1, text);
     *bytes = 10 + (size_t)length;
     return header;
-}
-
-static int write_header(FILE *stream, const struct npy_output *o)
-{
-    size_t bytes;
-    char *header = npy_header(o, &bytes);
-    if (!header) return fault("out of memory");
-    fwrite(header, 1, bytes, stream);
-    free(header);
-    return EXIT_PASS;
-}
-
-static int write_values(FILE *stream, const struct npy_output *o)
-{
-    enum { CHUNK = 16384 };
-    float chunk[CHUNK];
-    int64_t values = 1;
-    for (int i = 0; i < o->axes; i++) values *= o->shape[i];
-    if (o->bytes) fwrite(o->data, 1, (size_t)values, stream);
-    for (int64_t i = 0; i < values && !o->bytes; i += CHUNK) {
-        int64_t count = values - i < CHUNK ? values - i : CHUNK;
-        half_to_float(o->dtype, (const char *)o->data + (size_t)i * half_bytes(o->dtype), count,
-                      chunk);
-        fwrite(chunk, sizeof *chunk, (size_t)count, stream);
-        int status = interrupt_check();
-        if (status) return status;
-    }
-    return EXIT_PASS;
-}
-
-int npy_write_room(struct outfile *file, const char *path, const struct npy_output *output,
-                   size_t *offset)
-{
-    int status = outfile_open(file, path);
-    off_t bytes = sizeof(float);
-    if (status) return status;
-    for (int i = 0; i < output->axes; i++) bytes *= (off_t)output->shape[i];
-    status = write_header(file->stream, output);
-    if (status) return status;
-    fflush(file->stream);
-    long at = ftell(file->stream);
-    if (at < 0 || ftruncate(fileno(file->stream), at + bytes))
-        return fault("%s: writing failed: %s", path, strerror(errno));
-    *offset = (size_t)at;
-    return outfile_finish(file);
-}
-
-int npy_write(struct outfile *file, const char *path, const struct npy_output *output)
-{
-    int status = outfile_open(file, path);
-    if (status) return status;
-    status = write_header(file->stream, output);
-    if (!status) status = write_values(file->stream, output);
-    return status ? status : outfile_finish(file);
 }

@@ -57,7 +57,7 @@ const char *npy_identity(struct npy_file *file);
 const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
                         void *to);
 
-/* Writes header and values, converted to f32, but leaves the file uncommitted. */
+/* A tensor to be written. */
 struct npy_output {
     ra_dtype dtype;
     bool bytes; /* uint8 values instead; dtype is not looked at */
@@ -65,13 +65,8 @@ struct npy_output {
     int64_t shape[NPY_MOST_AXES];
     const void *data;
 };
-int npy_write(struct outfile *file, const char *path, const struct npy_output *output);
 
-/* What comes before the values, which are f32; to be freed. */
+/* What comes before the values, which are f32 or uint8; to be freed. tensorfile.h writes both. */
 char *npy_header(const struct npy_output *output, size_t *bytes);
-
-/* The same with all values 0, to be written by others: *offset is where they begin. */
-int npy_write_room(struct outfile *file, const char *path, const struct npy_output *output,
-                   size_t *offset);
 
 #endif

@@ -17,6 +17,7 @@
 
 #define HEADER_MOST ((size_t)64 << 20)
 static const char ending[] = ".safetensors";
+static const char metadata[] = "__metadata__"; /* a member of the header that is no tensor */
 
 /* ---- Names ----------------------------------------------------------------------------------- */
 
@@ -49,9 +50,16 @@ struct scan {
     const char *at, *end;
 };
 
+/* Is there a character, and is it one of these? The end of a text is a character of strchr(), but
+ * a header may hold a 0 that is not its end. */
+static bool at_one_of(const struct scan *s, const char *these)
+{
+    return s->at && s->at < s->end && *s->at && strchr(these, *s->at);
+}
+
 static void skip_space(struct scan *s)
 {
-    while (s->at && s->at < s->end && strchr(" \t\r\n", *s->at)) s->at++;
+    while (at_one_of(s, " \t\r\n")) s->at++;
 }
 
 /* Moves past a character, or fails. */
@@ -100,7 +108,15 @@ static int64_t take_number(struct scan *s)
     return number;
 }
 
-/* Anything that is not looked at: strings and nested braces. */
+/* A number or a word that is not looked at, up to what ends it. */
+static void skip_word(struct scan *s)
+{
+    const char *start = s->at;
+    while (s->at < s->end && !at_one_of(s, ",:{}[]\" \t\r\n")) s->at++;
+    if (s->at == start) s->at = NULL;
+}
+
+/* A value that is not looked at, with all that is nested in it. */
 static void skip_value(struct scan *s)
 {
     const char *text;
@@ -108,17 +124,12 @@ static void skip_value(struct scan *s)
     int depth = 0;
     do {
         skip_space(s);
-        if (!s->at || s->at >= s->end) {
-            s->at = NULL;
-            return;
-        }
-        if (*s->at == '"') take_string(s, &text, &length);
-        else {
-            if (*s->at == '{' || *s->at == '[') depth++;
-            if (*s->at == '}' || *s->at == ']') depth--;
-            s->at++;
-        }
-    } while (s->at && (depth > 0 || (s->at < s->end && !strchr(",}", *s->at))));
+        if (at_one_of(s, "\"")) take_string(s, &text, &length);
+        else if (take(s, '{') || take(s, '[')) depth++;
+        else if (depth > 0 && (take(s, '}') || take(s, ']'))) depth--;
+        else if (depth > 0 && (take(s, ',') || take(s, ':'))) continue;
+        else if (s->at) skip_word(s);
+    } while (s->at && depth > 0);
 }
 
 struct entry {
@@ -126,7 +137,8 @@ struct entry {
     size_t dtype_length;
     int axes;
     int64_t shape[NPY_MOST_AXES], from, to;
-    bool deep; /* more axes than can be kept */
+    bool deep;     /* more axes than can be kept */
+    unsigned seen; /* bits of the members */
 };
 
 static bool is(const char *text, size_t length, const char *word)
@@ -146,28 +158,55 @@ static void take_shape(struct scan *s, struct entry *e)
     need(s, ']');
 }
 
+static void take_offsets(struct scan *s, struct entry *e)
+{
+    need(s, '[');
+    e->from = take_number(s);
+    need(s, ',');
+    e->to = take_number(s);
+    need(s, ']');
+}
+
+static void take_dtype(struct scan *s, struct entry *e)
+{
+    take_string(s, &e->dtype, &e->dtype_length);
+}
+
+/* The members that an entry must have, each once. */
+static const struct {
+    const char *name;
+    void (*take)(struct scan *s, struct entry *e);
+} members[] = { { "dtype", take_dtype },
+                { "shape", take_shape },
+                { "data_offsets", take_offsets } };
+
+static void take_member(struct scan *s, struct entry *e)
+{
+    const char *key;
+    size_t length;
+    take_string(s, &key, &length);
+    need(s, ':');
+    if (!s->at) return;
+    for (int i = 0; i < COUNT(members); i++) {
+        if (!is(key, length, members[i].name)) continue;
+        if (e->seen & 1u << i) s->at = NULL;
+        else members[i].take(s, e);
+        e->seen |= 1u << i;
+        return;
+    }
+    skip_value(s);
+}
+
 static void take_entry(struct scan *s, struct entry *e)
 {
     *e = (struct entry){ .from = -1, .to = -1 };
     need(s, '{');
-    if (take(s, '}')) return;
-    do {
-        const char *key;
-        size_t length;
-        take_string(s, &key, &length);
-        need(s, ':');
-        if (!s->at) return;
-        if (is(key, length, "dtype")) take_string(s, &e->dtype, &e->dtype_length);
-        else if (is(key, length, "shape")) take_shape(s, e);
-        else if (is(key, length, "data_offsets")) {
-            need(s, '[');
-            e->from = take_number(s);
-            need(s, ',');
-            e->to = take_number(s);
-            need(s, ']');
-        } else skip_value(s);
-    } while (s->at && take(s, ','));
-    need(s, '}');
+    if (!take(s, '}')) {
+        do take_member(s, e);
+        while (s->at && take(s, ','));
+        need(s, '}');
+    }
+    if (e->seen != (1u << COUNT(members)) - 1) s->at = NULL;
 }
 
 /* The file being read, for the sentences. */
@@ -192,7 +231,7 @@ static bool find_entry(const struct reading *r, struct entry *found, int *matche
         take_string(&s, &key, &length);
         need(&s, ':');
         if (!s.at) return false;
-        if (is(key, length, "__metadata__")) {
+        if (is(key, length, metadata)) {
             skip_value(&s);
             continue;
         }
@@ -214,7 +253,7 @@ static bool find_dtype(const struct entry *e, ra_dtype *out)
         ra_dtype dtype;
     } known[] = { { "F32", RA_F32 }, { "BF16", RA_BF16 }, { "F16", RA_F16 } };
     for (int i = 0; i < COUNT(known); i++)
-        if (e->dtype && is(e->dtype, e->dtype_length, known[i].name)) {
+        if (is(e->dtype, e->dtype_length, known[i].name)) {
             *out = known[i].dtype;
             return true;
         }
@@ -235,8 +274,7 @@ static int take_tensor(const struct reading *r, struct npy *out, size_t *offset)
                       matches ? "more than one" : "no", r->name ? r->name : "");
     if (!find_dtype(&e, &out->dtype))
         return refuse("%s: %s holds %.*s; F32, BF16 or F16 is needed", r->flag, r->path,
-                      e.dtype ? (int)(e.dtype_length < 20 ? e.dtype_length : 20) : 7,
-                      e.dtype ? e.dtype : "nothing");
+                      (int)(e.dtype_length < 20 ? e.dtype_length : 20), e.dtype);
     if (e.deep) return refuse("%s: %s has more than %d axes", r->flag, r->path, NPY_MOST_AXES);
     bool fits = true;
     for (int i = 0; i < e.axes; i++) {
@@ -324,9 +362,25 @@ int safetensors_read(const char *flag, const char *path, struct npy *out)
 
 /* ---- Writing --------------------------------------------------------------------------------- */
 
+int safetensors_check(const char *flag, const char *path)
+{
+    const char *name = name_of(path);
+    if (!name) return EXIT_PASS;
+    for (const char *at = name; *at; at++)
+        if (*at == '"' || *at == '\\' || (unsigned char)*at < ' ')
+            return refuse("%s: the name of a tensor is written without quotes, backslashes and "
+                          "control characters",
+                          flag);
+    if (!strcmp(name, metadata))
+        return refuse("%s: %s is not the name of a tensor", flag, metadata);
+    return EXIT_PASS;
+}
+
 char *safetensors_header(const char *path, const struct npy_output *output, size_t *bytes)
 {
     static const char *const names[] = { [RA_F32] = "F32", [RA_BF16] = "BF16", [RA_F16] = "F16" };
+    const char *dtype = output->bytes ? "U8" : names[output->dtype];
+    const int64_t value_bytes = output->bytes ? 1 : (int64_t)half_bytes(output->dtype);
     const char *name = name_of(path) ? name_of(path) : "tensor";
     size_t room = strlen(name) + 256, used;
     char *text = calloc(room + 8, 1), shape[128] = "";
@@ -337,10 +391,10 @@ char *safetensors_header(const char *path, const struct npy_output *output, size
         at += snprintf(shape + at, sizeof shape - (size_t)at, "%s%" PRId64, i ? "," : "",
                        output->shape[i]);
     }
-    used = (size_t)snprintf(
-        text + 8, room,
-        "{\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[0,%" PRId64 "]}}", name,
-        names[output->dtype], shape, values * (int64_t)half_bytes(output->dtype));
+    used = (size_t)snprintf(text + 8, room,
+                            "{\"%s\":{\"dtype\":\"%s\",\"shape\":[%s],\"data_offsets\":[0,%" PRId64
+                            "]}}",
+                            name, dtype, shape, values * value_bytes);
     while (used % 8) text[8 + used++] = ' '; /* values are aligned */
     for (int i = 0; i < 8; i++) text[i] = (char)(used >> 8 * i & 255);
     *bytes = 8 + used;

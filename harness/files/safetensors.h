@@ -17,7 +17,11 @@ char *safetensors_path(const char *path);
 int safetensors_open(const char *flag, const char *path, struct npy *out, struct npy_file **file);
 int safetensors_read(const char *flag, const char *path, struct npy *out);
 
-/* What comes before the values of a file with this tensor, in the dtype of `output`; to be freed.
+/* Can a tensor be written under this name? A sentence and EXIT_USAGE if not. */
+int safetensors_check(const char *flag, const char *path);
+
+/* What comes before the values of a file with this tensor, in the dtype of `output` or U8; freed by
+ * the caller.
  * The name is what follows the colon of the path, or "tensor". */
 char *safetensors_header(const char *path, const struct npy_output *output, size_t *bytes);
 

@@ -118,12 +118,13 @@ static const struct flag {
     SET(VERB_RUN, DATA, "--dlse", "FILE", SETS_TEXT, dlse,
         "gradient through the LSE, f32 [batch, position, head]"),
     SET(VERB_RUN, DATA, "--out", "FILE", SETS_TEXT, out,
-        "write the output, .npy of f32, or FILE.safetensors:NAME in the dtype of the run"),
+        "write the output, .npy of f32, or FILE.safetensors:NAME in the dtype of the run; "
+        "gradients likewise"),
     SET(VERB_RUN, DATA, "--lse", "FILE", SETS_TEXT, lse,
         "write the LSE, f32 [batch, position, head]"),
-    SET(VERB_RUN, DATA, "--dq", "FILE", SETS_TEXT, dq, "write the gradient of the queries, f32"),
-    SET(VERB_RUN, DATA, "--dk", "FILE", SETS_TEXT, dk, "write the gradient of the keys, f32"),
-    SET(VERB_RUN, DATA, "--dv", "FILE", SETS_TEXT, dv, "write the gradient of the values, f32"),
+    SET(VERB_RUN, DATA, "--dq", "FILE", SETS_TEXT, dq, "write the gradient of the queries"),
+    SET(VERB_RUN, DATA, "--dk", "FILE", SETS_TEXT, dk, "write the gradient of the keys"),
+    SET(VERB_RUN, DATA, "--dv", "FILE", SETS_TEXT, dv, "write the gradient of the values"),
     SET(VERB_RUN, DATA, "--resume", NULL, SETS_SWITCH, resume,
         "keep a journal of finished blocks beside --out, and continue the run that left one there; "
         "for runs that stream"),
@@ -142,6 +143,8 @@ static const struct flag {
           "per second and rank, for predictions and --strategy auto (measured)"),
     TRIAL(SIZED, MACHINE, "--flops", "FLOPS", "flops",
           "per second and rank, for predictions and --strategy auto (measured)"),
+    TRIAL(SIZED, MACHINE, "--load", "BYTES", "load",
+          "per second that a stream reads from files and writes to them, for predictions (5e9)"),
     TRIAL(SIZED, MACHINE, "--partition", "NAME", "partition",
           "which rank owns which positions: contiguous, zigzag or striped, each with ;perdoc "
           "(contiguous)"),
@@ -220,8 +223,8 @@ static const struct flag {
     SET(VERB_PLAN, OUTPUT, "--explain", NULL, SETS_SWITCH, explain, "print the steps of one rank"),
     SET(VERB_PLAN, OUTPUT, "--rank", "R", SETS_WHOLE, rank, "the rank to explain (0)"),
     SET(VERB_PLAN, OUTPUT, "--mask", "FILE", SETS_TEXT, mask,
-        "write the mask, up to 4096 x 4096: .npy of uint8 [query, key] that counts how often, "
-        "or a picture, .png or .pgm"),
+        "write the mask, up to 4096 x 4096: .npy or .safetensors of uint8 [query, key] that counts "
+        "how often, or a picture, .png or .pgm"),
     SET(VERB_PLAN, OUTPUT, "--head", "H", SETS_TEXT, head,
         "the query head of the mask, or all: [head, query, key], and a picture for each (0)"),
     SET(VERB_INFO, OUTPUT, "--machines", NULL, SETS_SWITCH, list_machines,

@@ -136,6 +136,7 @@ char *trial_format(const struct trial *t)
     add_real(&s, "latency", t->latency);
     add_real(&s, "bandwidth", t->bandwidth);
     add_real(&s, "flops", t->flops);
+    add_real(&s, "load", t->load);
     if (strcmp(t->transport, "local")) string_add(&s, " %s", t->transport);
     if (t->backward) string_add(&s, " backward");
     if (t->ones) string_add(&s, " ones");

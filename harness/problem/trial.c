@@ -252,6 +252,7 @@ static const struct field {
     REAL("latency", latency, 1e6),
     REAL("bandwidth", bandwidth, 1e18),
     REAL("flops", flops, 1e18),
+    REAL("load", load, 1e18),
     OTHER("kernel", set_kernel),
     OTHER("order", set_order),
     OTHER("alibi", set_alibi),
@@ -352,6 +353,8 @@ ra_machine trial_machine(const struct trial *t)
     machine.latency = t->latency;
     machine.bandwidth = t->bandwidth;
     machine.flops = t->flops;
+    machine.copy = t->copy;
+    machine.load = t->load;
     return machine;
 }
 

@@ -47,6 +47,8 @@ struct trial {
     double latency;   /* what predictions are made with; 0 = measured or usual, as the next two */
     double bandwidth; /* bytes per second */
     double flops;     /* per second and rank */
+    double copy;      /* bytes per second of copies in memory; 0 = usual, as the next one */
+    double load;      /* bytes per second that a stream loads or stores */
     const ra_machine *measured; /* borrowed; NULL = nothing was */
     double gap;                 /* scores of neighbouring quarters of the keys are this far apart */
     char partition[24], strategy[24], transport[24], kernel[24],

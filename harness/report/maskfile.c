@@ -7,7 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "harness/files/npy.h"
+#include "harness/files/safetensors.h"
+#include "harness/files/tensorfile.h"
 #include "harness/text/number.h"
 #include "harness/problem/order.h"
 #include "harness/problem/places.h"
@@ -28,6 +29,8 @@ static bool ends_in(const char *path, const char *ending)
     return length > strlen(ending) && !strcasecmp(path + length - strlen(ending), ending);
 }
 
+static bool is_numbers(const char *path) { return ends_in(path, ".npy") || safetensors_is(path); }
+
 static bool all_heads(const struct options *o) { return o->head && !strcmp(o->head, "all"); }
 
 /* The heads to draw, as [*first, *first + *count). */
@@ -39,13 +42,31 @@ static int find_heads(const struct options *o, int64_t *first, int64_t *count)
     return number_whole("--head", o->head, 0, o->trial.q_heads - 1, first);
 }
 
+/* Nothing that is read may be overwritten. */
+static int check_file(const struct options *o)
+{
+    const char *order = places_is_file(o->trial.order) ? o->trial.order : NULL;
+    char *bitmap = trial_bitmap(&o->trial);
+    struct tensorfile to;
+    int status = tensorfile_name(&to, o->mask);
+    if (!status && order && outfile_same(order, to.file))
+        status = refuse("--mask would overwrite %s, the file of --order", order);
+    if (!status && bitmap && outfile_same(bitmap, to.file))
+        status = refuse("--mask would overwrite %s, the file of --pattern", o->mask);
+    if (!status) status = safetensors_check("--mask", o->mask);
+    if (!status) status = outfile_check("--mask", to.file);
+    tensorfile_free(&to);
+    free(bitmap);
+    return status;
+}
+
 int maskfile_check(const struct options *o)
 {
     const struct trial *t = &o->trial;
     int64_t first, count;
     if (!o->mask) return o->head ? refuse("--head is for --mask") : EXIT_PASS;
-    if (!ends_in(o->mask, ".npy") && !ends_in(o->mask, ".png") && !ends_in(o->mask, ".pgm"))
-        return refuse("--mask: %s must end in .npy, .png or .pgm", o->mask);
+    if (!is_numbers(o->mask) && !ends_in(o->mask, ".png") && !ends_in(o->mask, ".pgm"))
+        return refuse("--mask: %s must end in .npy, .safetensors, .png or .pgm", o->mask);
     if (t->q_len > MASK_MOST || t->k_len > MASK_MOST)
         return refuse("--mask: %" PRId64 " x %" PRId64 " is too large to look at; at most %d x %d",
                       t->q_len, t->k_len, MASK_MOST, MASK_MOST);
@@ -56,13 +77,7 @@ int maskfile_check(const struct options *o)
         return refuse("--mask: %" PRId64 " heads of %" PRId64 " x %" PRId64
                       " are too large to look at; name one with --head",
                       count, t->q_len, t->k_len);
-    if (places_is_file(t->order) && outfile_same(t->order, o->mask))
-        return refuse("--mask would overwrite %s, the file of --order", t->order);
-    char *bitmap = trial_bitmap(t);
-    bool same = bitmap && outfile_same(bitmap, o->mask);
-    free(bitmap);
-    if (same) return refuse("--mask would overwrite %s, the file of --pattern", o->mask);
-    return outfile_check("--mask", o->mask);
+    return check_file(o);
 }
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
@@ -101,7 +116,8 @@ static int fill_counts(const struct options *o, int64_t first, struct counts *c)
     return result;
 }
 
-static int write_numbers(const struct options *o, const struct counts *c, struct outfile *file)
+static int write_numbers(const struct options *o, const struct counts *c,
+                         const struct tensorfile *to, struct outfile *file)
 {
     struct npy_output output = {
         .bytes = true, .axes = 2, .shape = { c->q_len, c->k_len }, .data = c->seen
@@ -111,7 +127,7 @@ static int write_numbers(const struct options *o, const struct counts *c, struct
         output.axes = COUNT(shape);
         memcpy(output.shape, shape, sizeof shape);
     }
-    return npy_write(file, o->mask, &output);
+    return tensorfile_write(file, to, &output);
 }
 
 /* ---- Picture --------------------------------------------------------------------------------- */
@@ -168,18 +184,21 @@ static int write_picture(const struct options *o, const struct counts *c, struct
 int maskfile_write(const struct options *o)
 {
     struct outfile file = { .path = NULL };
+    struct tensorfile to;
     struct counts c = { .q_len = o->trial.q_len, .k_len = o->trial.k_len };
     int64_t first;
     int status = find_heads(o, &first, &c.heads);
     if (status) return status;
     c.seen = malloc((size_t)(c.heads * c.q_len * c.k_len));
     if (!c.seen) return fault("out of memory: %" PRId64 " heads of a mask", c.heads);
-    status = fill_counts(o, first, &c);
+    status = tensorfile_name(&to, o->mask);
+    if (!status) status = fill_counts(o, first, &c);
     if (!status)
-        status = ends_in(o->mask, ".npy") ? write_numbers(o, &c, &file)
-                                          : write_picture(o, &c, &file);
+        status = is_numbers(o->mask) ? write_numbers(o, &c, &to, &file)
+                                     : write_picture(o, &c, &file);
     if (!status) status = outfile_commit(&file);
     outfile_discard(&file);
+    tensorfile_free(&to);
     free(c.seen);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maskfile.h - the mask of a pattern as a file: numbers (.npy) or a picture (.png, .pgm), in
- * original positions, as the library sees it. */
+/* maskfile.h - the mask of a pattern as a file: numbers (.npy, .safetensors) or a picture (.png,
+ * .pgm), in original positions, as the library sees it. */
 #ifndef HARNESS_MASKFILE_H
 #define HARNESS_MASKFILE_H
 

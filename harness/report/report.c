@@ -85,3 +85,23 @@ void report_prediction_json(struct json *json, const struct forecast *forecast)
     json_real(json, "typical_time_error", FORECAST_TIME_ERROR);
     json_real(json, "typical_memory_error", FORECAST_MEMORY_ERROR);
 }
+
+void report_streamed(const char *word, const struct forecast *forecast, const ra_stats *forward,
+                     const ra_stats *backward)
+{
+    if (forecast->block == 0) return;
+    printf("%s%s loaded, %s stored; blocks of %s positions, %s units\n", word,
+           text_bytes((double)(forward->bytes_loaded + backward->bytes_loaded)).s,
+           text_bytes((double)(forward->bytes_stored + backward->bytes_stored)).s,
+           text_count(forecast->block).s, text_count(forecast->units[0] + forecast->units[1]).s);
+}
+
+void report_streamed_json(struct json *json, const struct forecast *forecast,
+                          const ra_stats *forward, const ra_stats *backward)
+{
+    if (forecast->block == 0) return;
+    json_whole(json, "block", forecast->block);
+    json_whole(json, "units", forecast->units[0] + forecast->units[1]);
+    json_whole(json, "bytes_loaded", forward->bytes_loaded + backward->bytes_loaded);
+    json_whole(json, "bytes_stored", forward->bytes_stored + backward->bytes_stored);
+}

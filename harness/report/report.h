@@ -32,4 +32,10 @@ void report_strategy(const char *word, const char *strategy, const char *why);
 void report_prediction(const char *word, const struct forecast *forecast);
 void report_prediction_json(struct json *json, const struct forecast *forecast);
 
+/* What a stream loads and stores, of a run or of a forecast; nothing for other strategies. */
+void report_streamed(const char *word, const struct forecast *forecast, const ra_stats *forward,
+                     const ra_stats *backward);
+void report_streamed_json(struct json *json, const struct forecast *forecast,
+                          const ra_stats *forward, const ra_stats *backward);
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "harness/base/interrupt.h"
 #include "planner.h"
+#include "ringattn_stream.h"
 
 int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan **out)
 {
@@ -50,6 +51,8 @@ ra_status forecast_take(struct forecast *forecast, const ra_plan *plan, int rank
     snprintf(forecast->strategy, sizeof forecast->strategy, "%s", ra_plan_strategy(plan));
     snprintf(forecast->why, sizeof forecast->why, "%s", ra_plan_why(plan));
     snprintf(forecast->figures, sizeof forecast->figures, "%s", ra_plan_figures(plan));
+    forecast->block = ra_plan_block(plan);
+    for (int i = 0; i < 1 + backward; i++) forecast->units[i] = ra_plan_units(plan, i);
     return status;
 }
 

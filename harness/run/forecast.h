@@ -17,7 +17,7 @@ struct forecast {
     struct forecast_rank *rank;
     char kernel[24];
     char strategy[32], why[400]; /* the one chosen */
-    char figures[128];           /* what the prediction is made with */
+    char figures[192];           /* what the prediction is made with */
     int threads;                 /* of each rank */
     double flops;                /* over all ranks, backward included */
     int64_t pairs;               /* of the forward pass */
@@ -26,6 +26,8 @@ struct forecast {
     double seconds;      /* predicted: the slowest rank of each pass */
     double wait_seconds; /* of that, for messages */
     double total_bytes;  /* memory over all ranks */
+    int64_t block;       /* of a stream: positions of a block; 0 for other strategies */
+    int64_t units[2];    /* of a stream: forward, backward */
     int asked;           /* ranks that were planned; the others are interpolated */
 };
 

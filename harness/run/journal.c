@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 static const char end_of_header[] = "units\n";
+static const char end_of_units[] = "complete\n";
 
 /* Makes the names in a folder permanent. */
 static void sync_folder(const char *path)
@@ -60,6 +61,8 @@ static size_t take_units(struct journal *journal, const char *text, size_t at)
 {
     const char *line = text + at;
     for (const char *end; (end = strchr(line, '\n')); line = end + 1) {
+        journal->complete = !strncmp(line, end_of_units, strlen(end_of_units));
+        if (journal->complete) continue;
         int backward = *line == 'b';
         int64_t unit;
         if (sscanf(line, backward ? "backward %" SCNd64 : "forward %" SCNd64, &unit) != 1) break;
@@ -77,7 +80,9 @@ static int take_text(struct journal *journal, const char *text, const char *head
         strncmp(text + length, end_of_header, strlen(end_of_header)))
         return refuse_other(journal, text, header);
     size_t end = take_units(journal, text, length + strlen(end_of_header));
-    if (ftruncate(journal->descriptor, (off_t)end) || lseek(journal->descriptor, 0, SEEK_END) < 0)
+    const bool cut_off = lseek(journal->descriptor, 0, SEEK_END) != (off_t)end;
+    if (cut_off &&
+        (ftruncate(journal->descriptor, (off_t)end) || lseek(journal->descriptor, 0, SEEK_END) < 0))
         return fault("%s: %s", journal->path, strerror(errno));
     return EXIT_PASS;
 }
@@ -127,14 +132,28 @@ int journal_create(struct journal *journal, const char *header)
     return status;
 }
 
+static const char *add_line(const struct journal *journal, const char *line)
+{
+    errno = ENOSPC; /* where only a part was written */
+    return write_text(journal->descriptor, line) && !fdatasync(journal->descriptor)
+               ? NULL
+               : strerror(errno);
+}
+
 const char *journal_add(struct journal *journal, int backward, int64_t unit)
 {
     char line[64];
     snprintf(line, sizeof line, "%s %" PRId64 "\n", backward ? "backward" : "forward", unit);
-    if (!write_text(journal->descriptor, line) || fdatasync(journal->descriptor))
-        return strerror(errno);
-    journal->done[backward][unit] = true;
-    return NULL;
+    const char *why = add_line(journal, line);
+    if (!why) journal->done[backward][unit] = true;
+    return why;
+}
+
+const char *journal_complete(struct journal *journal)
+{
+    const char *why = journal->complete ? NULL : add_line(journal, end_of_units);
+    if (!why) journal->complete = true;
+    return why;
 }
 
 void journal_remove(struct journal *journal)

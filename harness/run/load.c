@@ -8,7 +8,7 @@
 
 #include "harness/base/half.h"
 #include "harness/files/npy.h"
-#include "harness/files/safetensors.h"
+#include "harness/files/tensorfile.h"
 
 #define EXTENT_MOST 65536 /* heads and dims; the library's own limits are lower */
 
@@ -138,10 +138,8 @@ static int load_tensor(struct options *o, bool automatic, bool in_parts, enum te
 {
     struct npy npy;
     const char *flag = flag_names[tensor], *path = path_of(o, tensor);
-    const bool named = safetensors_is(path);
-    int status = in_parts ? (named ? safetensors_open : npy_open)(flag, path, &npy,
-                                                                  &inputs->files[tensor])
-                          : (named ? safetensors_read : npy_read)(flag, path, &npy);
+    int status = in_parts ? tensorfile_open(flag, path, &npy, &inputs->files[tensor])
+                          : tensorfile_read(flag, path, &npy);
     if (status) return status;
     status = check_extents(tensor, path, &npy);
     if (!status) status = add_axes(tensor, &npy);

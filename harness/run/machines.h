@@ -5,13 +5,25 @@
 
 #include "harness/problem/trial.h"
 
-struct known_machine {
-    char name[32], source[16]; /* "datasheet" or "measured" */
-    double flops, half_flops;  /* per second, f32 and 16 bit */
-    double bandwidth, latency; /* bytes per second and rank; seconds */
-    double memory;             /* bytes */
-    char summary[96];
+/* Where a figure comes from: "datasheet", "gemm" (a matrix product was measured), "measured" or
+ * "assumed". */
+struct machine_figure {
+    double value;
+    char source[12];
 };
+
+struct known_machine {
+    char name[32], summary[96];
+    struct machine_figure flops, half_flops;  /* per second, f32 and 16 bit */
+    struct machine_figure bandwidth, latency; /* bytes per second and rank; seconds */
+    struct machine_figure memory;             /* bytes */
+    struct machine_figure copy, load;         /* bytes per second: in memory; from the host */
+};
+
+/* The rate that a trial of this dtype is predicted with. Was it measured with attention? */
+const struct machine_figure *machines_flops(const struct known_machine *machine,
+                                            const struct trial *trial);
+bool machines_attends(const struct known_machine *machine);
 
 /* Looks a name up in the file, or in the built-in table where there is none (NULL). An unknown name
  * is refused with those there are. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shardfile.c - the part of a rank in a .npy file of a whole tensor. */
+/* shardfile.c - the part of a rank in the file of a whole tensor. */
 #include "shardfile.h"
 
 #include <errno.h>
@@ -86,39 +86,41 @@ static bool write_at(int descriptor, const void *from, size_t bytes, off_t at)
     return true;
 }
 
-static bool write_stretches(int descriptor, size_t offset, const struct trial *trial,
-                            enum tensor tensor, const struct shard *shard, const struct view *view)
+static bool write_ranges(int descriptor, const struct shardfile *to, const struct trial *trial,
+                         enum tensor tensor, const struct shard *shard, const struct view *view)
 {
-    int64_t width = width_of(trial, tensor), most = most_positions(width);
-    int64_t length = tensor_length(trial, tensor);
-    float *values = malloc((size_t)(most * width) * sizeof *values);
-    bool good = values != NULL;
+    const int64_t width = width_of(trial, tensor), most = most_positions(width);
+    const int64_t length = tensor_length(trial, tensor);
+    const size_t bytes = half_bytes(to->dtype);
+    const bool converts = view->dtype != to->dtype;
+    float *wide = converts ? malloc((size_t)(most * width) * sizeof *wide) : NULL;
+    bool good = wide || !converts;
     struct range s;
     for (int64_t b = 0; b < trial->batch; b++)
         for (struct walk walk = { .shard = shard }; good && next(&walk, most, &s);) {
-            off_t at = (off_t)offset +
-                       (off_t)((b * length + s.position) * width) * (off_t)sizeof *values;
-            half_to_float(view->dtype, view_row(view, b, s.local, 0), s.count * width, values);
-            good = write_at(descriptor, values, (size_t)(s.count * width) * sizeof *values, at);
+            const void *from = view_row(view, b, s.local, 0);
+            const off_t first = (off_t)((b * length + s.position) * width);
+            if (converts) half_to_float(view->dtype, from, s.count * width, wide);
+            good = write_at(descriptor, converts ? wide : from, (size_t)(s.count * width) * bytes,
+                            (off_t)to->offset + first * (off_t)bytes);
             world_poll();
         }
-    free(values);
+    free(wide);
     return good;
 }
 
-int shardfile_write(const char *path, size_t offset, const struct trial *trial, enum tensor tensor,
+int shardfile_write(const struct shardfile *to, const struct trial *trial, enum tensor tensor,
                     const struct shard *shard, const struct view *view)
 {
-    int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    int descriptor = open(to->path, O_WRONLY | O_CLOEXEC);
     if (descriptor < 0)
-        return fault("%s: cannot be opened here, as the first rank made it: %s", path,
+        return fault("%s: cannot be opened here, as the first rank made it: %s", to->path,
                      strerror(errno));
-    bool good = write_stretches(descriptor, offset, trial, tensor, shard, view) &&
-                fsync(descriptor) == 0;
+    bool good = write_ranges(descriptor, to, trial, tensor, shard, view) && fsync(descriptor) == 0;
     int error = errno;
     if (close(descriptor) && good) {
         good = false;
         error = errno;
     }
-    return good ? EXIT_PASS : fault("%s: writing failed: %s", path, strerror(error));
+    return good ? EXIT_PASS : fault("%s: writing failed: %s", to->path, strerror(error));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shardfile.h - the part of a rank in a .npy file of a whole tensor: read and written by offset, so
+/* shardfile.h - the part of a rank in the file of a whole tensor: read and written by offset, so
  * that no process has the whole tensor. */
 #ifndef HARNESS_SHARDFILE_H
 #define HARNESS_SHARDFILE_H
@@ -13,9 +13,15 @@
 ra_status shardfile_read(struct npy_file *file, const struct trial *trial, enum tensor tensor,
                          const struct shard *shard, const struct view *view);
 
-/* Writes the positions of a shard into a file that has its full length, as f32 from byte `offset`
- * on. */
-int shardfile_write(const char *path, size_t offset, const struct trial *trial, enum tensor tensor,
+/* A file that has its full length, with values of this dtype from byte `offset` on. */
+struct shardfile {
+    const char *path;
+    size_t offset;
+    ra_dtype dtype; /* f32, or that of the tensor */
+};
+
+/* Writes the positions of a shard. */
+int shardfile_write(const struct shardfile *to, const struct trial *trial, enum tensor tensor,
                     const struct shard *shard, const struct view *view);
 
 #endif

@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "harness/base/half.h"
 #include "harness/base/interrupt.h"
 #include "harness/files/npy.h"
 #include "harness/files/outfile.h"
 #include "harness/files/safetensors.h"
+#include "harness/files/tensorfile.h"
 #include "harness/problem/places.h"
 #include "shardfile.h"
 #include "harness/world/world.h"
@@ -21,34 +21,36 @@ enum { FILES = 7 };
 enum { DSINKS = FILES - 2, TRACE = FILES - 1 };
 
 struct target {
-    const char *flag, *path;
+    const char *flag;
+    struct tensorfile to;
     enum tensor tensor;
-    char *file; /* path without the name of a tensor; owned */
 };
 
 static int list_targets(const struct options *o, struct target targets[FILES])
 {
-    const struct target all[FILES] = {
-        { "--out", o->out, TENSOR_OUT, NULL },
-        { "--lse", o->lse, TENSOR_LSE, NULL },
-        { "--dq", o->dq, TENSOR_DQ, NULL },
-        { "--dk", o->dk, TENSOR_DK, NULL },
-        { "--dv", o->dv, TENSOR_DV, NULL },
-        [DSINKS] = { "--dsinks", o->dsinks, TENSOR_COUNT, NULL },
-        [TRACE] = { "--trace", o->trace, TENSOR_COUNT, NULL },
+    const struct {
+        const char *flag, *path;
+        enum tensor tensor;
+    } all[FILES] = {
+        { "--out", o->out, TENSOR_OUT },
+        { "--lse", o->lse, TENSOR_LSE },
+        { "--dq", o->dq, TENSOR_DQ },
+        { "--dk", o->dk, TENSOR_DK },
+        { "--dv", o->dv, TENSOR_DV },
+        [DSINKS] = { "--dsinks", o->dsinks, TENSOR_COUNT },
+        [TRACE] = { "--trace", o->trace, TENSOR_COUNT },
     };
     int status = EXIT_PASS;
-    memcpy(targets, all, sizeof all);
     for (int i = 0; i < FILES; i++) {
-        if (targets[i].path) targets[i].file = safetensors_path(targets[i].path);
-        if (targets[i].path && !targets[i].file) status = fault("out of memory");
+        targets[i] = (struct target){ .flag = all[i].flag, .tensor = all[i].tensor };
+        if (tensorfile_name(&targets[i].to, all[i].path)) status = EXIT_FAULT;
     }
     return status;
 }
 
 static void free_targets(struct target targets[FILES])
 {
-    for (int i = 0; i < FILES; i++) free(targets[i].file);
+    for (int i = 0; i < FILES; i++) tensorfile_free(&targets[i].to);
 }
 
 /* An input, which may name a tensor, against a file. */
@@ -75,21 +77,22 @@ static int check_targets(const struct options *o, const struct target *targets, 
                    { "--pattern", bitmap } };
     for (int i = 0; i < FILES; i++) {
         const struct target *t = &targets[i];
-        if (!t->path) continue;
+        if (!t->to.path) continue;
         bool backward = i == DSINKS || (i != TRACE && tensor_is_backward(t->tensor));
         if (backward && !o->trial.backward) return refuse("%s is for --backward", t->flag);
         if (i == DSINKS && !o->trial.sinks) return refuse("--dsinks needs --sinks beside it");
         for (int j = 0; j < i; j++)
-            if (targets[j].path && outfile_same(targets[j].file, t->file))
+            if (targets[j].to.path && outfile_same(targets[j].to.file, t->to.file))
                 return refuse("%s and %s name the same file", targets[j].flag, t->flag);
         for (int j = 0; j < COUNT(inputs); j++)
-            if (inputs[j].path && is_same(inputs[j].path, t->file))
+            if (inputs[j].path && is_same(inputs[j].path, t->to.file))
                 return refuse("%s would overwrite %s, the file of %s", t->flag, inputs[j].path,
                               inputs[j].flag);
-        if (i >= DSINKS && safetensors_is(t->path))
+        if (i == TRACE && safetensors_is(t->to.path))
             return refuse("%s: %s: .safetensors files hold tensors; name another kind of file",
-                          t->flag, t->path);
-        int status = outfile_check(t->flag, t->file);
+                          t->flag, t->to.path);
+        int status = safetensors_check(t->flag, t->to.path);
+        if (!status) status = outfile_check(t->flag, t->to.file);
         if (status) return status;
     }
     return EXIT_PASS;
@@ -118,23 +121,6 @@ static struct npy_output describe(const struct trial *t, enum tensor tensor)
     };
 }
 
-/* Header and values in the dtype of the trial. */
-static int write_named(const struct target *target, const struct npy_output *output,
-                       struct outfile *file)
-{
-    size_t bytes, values = half_bytes(output->dtype);
-    for (int i = 0; i < output->axes; i++) values *= (size_t)output->shape[i];
-    char *header = safetensors_header(target->path, output, &bytes);
-    int status = header ? outfile_open(file, target->file) : fault("out of memory");
-    if (!status) {
-        fwrite(header, 1, bytes, file->stream);
-        fwrite(output->data, 1, values, file->stream);
-        status = outfile_finish(file);
-    }
-    free(header);
-    return status;
-}
-
 static int write_tensor(const struct engine *engine, const struct target *target,
                         struct outfile *file)
 {
@@ -142,26 +128,26 @@ static int write_tensor(const struct engine *engine, const struct target *target
     void *memory;
     int status = engine_gather(engine, target->tensor, &output.data, &memory);
     if (status) return status;
-    status = safetensors_is(target->path) ? write_named(target, &output, file)
-                                          : npy_write(file, target->path, &output);
+    status = tensorfile_write(file, &target->to, &output);
     free(memory);
     return status;
 }
 
-static int write_dsinks(const struct engine *engine, const char *path, struct outfile *file)
+static int write_dsinks(const struct engine *engine, const struct tensorfile *to,
+                        struct outfile *file)
 {
     struct npy_output output = {
         .dtype = RA_F32, .axes = 1, .shape = { engine->trial->q_heads }, .data = engine->dsinks
     };
-    return npy_write(file, path, &output);
+    return tensorfile_write(file, to, &output);
 }
 
 static int write_target(const struct engine *engine, const struct target *targets, int i,
                         struct outfile *file)
 {
     const struct target *target = &targets[i];
-    if (i == TRACE) return trace_write(engine->setup.trace, file, target->path);
-    if (i == DSINKS) return write_dsinks(engine, target->path, file);
+    if (i == TRACE) return trace_write(engine->setup.trace, file, target->to.path);
+    if (i == DSINKS) return write_dsinks(engine, &target->to, file);
     return write_tensor(engine, target, file);
 }
 
@@ -170,7 +156,7 @@ static int write_all(const struct engine *engine, const struct target *targets,
 {
     int status = EXIT_PASS;
     for (int i = engine->streaming ? DSINKS : 0; i < FILES && !status; i++)
-        if (targets[i].path) status = write_target(engine, targets, i, &files[i]);
+        if (targets[i].to.path) status = write_target(engine, targets, i, &files[i]);
     return status;
 }
 
@@ -196,16 +182,13 @@ static int make_files(const struct engine *engine, const struct target *targets,
 {
     int status = EXIT_PASS;
     for (int i = 0; i < FILES && !status; i++) {
-        if (!targets[i].path) continue;
+        if (!targets[i].to.path) continue;
         if (i >= DSINKS) {
             status = write_target(engine, targets, i, &files[i]);
             continue;
         }
         struct npy_output output = describe(engine->trial, targets[i].tensor);
-        if (safetensors_is(targets[i].path))
-            return refuse("%s: %s: several processes write .npy files only", targets[i].flag,
-                          targets[i].path);
-        status = npy_write_room(&files[i], targets[i].path, &output, &offsets[i]);
+        status = tensorfile_write_room(&files[i], &targets[i].to, &output, &offsets[i]);
     }
     return status;
 }
@@ -215,7 +198,7 @@ static int name_files(const struct target *targets, struct outfile *files, long 
 {
     int status = EXIT_PASS;
     for (int i = 0; i < FILES && !status; i++)
-        if (targets[i].path) status = outfile_name(&files[i], targets[i].path, process);
+        if (targets[i].to.path) status = outfile_name(&files[i], targets[i].to.file, process);
     return status;
 }
 
@@ -226,11 +209,13 @@ static int write_parts(const struct engine *engine, const struct target *targets
     int status = EXIT_PASS;
     for (int i = 0; i < DSINKS && !status; i++) {
         enum tensor tensor = targets[i].tensor;
-        if (!targets[i].path) continue;
+        if (!targets[i].to.path) continue;
+        const struct npy_output output = describe(engine->trial, tensor);
+        const struct shardfile part = { files[i].temporary, offsets[i],
+                                        tensorfile_dtype(&targets[i].to, &output) };
         int side = tensor_of_keys(tensor);
         struct shard shard = { r->runs[side], r->run_counts[side], engine->origin };
-        status = shardfile_write(files[i].temporary, offsets[i], engine->trial, tensor, &shard,
-                                 &r->views[tensor]);
+        status = shardfile_write(&part, engine->trial, tensor, &shard, &r->views[tensor]);
     }
     return status;
 }
@@ -251,7 +236,7 @@ static int write_together(const struct engine *engine, const struct target *targ
 {
     int64_t process = (int64_t)getpid();
     size_t offsets[FILES] = { 0 };
-    int status = targets[TRACE].path ? trace_gather(engine->setup.trace) : EXIT_PASS;
+    int status = targets[TRACE].to.path ? trace_gather(engine->setup.trace) : EXIT_PASS;
     if (!status) status = hear_first(&process, &process, sizeof process);
     if (status) return status;
     status = world_first() ? make_files(engine, targets, files, offsets)
@@ -281,8 +266,9 @@ int store_results(const struct options *o, const struct engine *engine)
         status = engine->joined ? write_together(engine, targets, files)
                                 : write_all(engine, targets, files);
     interrupt_hold();
-    if (!status && engine->streaming) status = streaming_commit(engine->streaming);
     if (!status && world_first()) status = commit_all(files, engine->joined);
+    /* Last: with it the journal goes, and a run that is resumed writes the files above again. */
+    if (!status && engine->streaming) status = streaming_commit(engine->streaming);
     if (engine->joined) status = world_agree(status);
     for (int i = 0; i < FILES; i++) (status ? outfile_undo : outfile_discard)(&files[i]);
     interrupt_resume();

@@ -15,6 +15,8 @@
 #include "harness/base/interrupt.h"
 #include "harness/files/outfile.h"
 #include "harness/files/safetensors.h"
+#include "harness/files/tensorfile.h"
+#include "identity.h"
 #include "journal.h"
 
 /* Results, and the two partial sums of dQ. */
@@ -44,7 +46,9 @@ struct streaming {
     const struct trial *trial;
     struct channel channels[CHANNELS];
     struct journal journal;
-    bool journaled, sampled, complete;
+    bool journaled; /* the journal is written */
+    bool keeps;     /* files belong to a journal, whatever becomes of this run */
+    bool sampled;
     ra_stream callbacks;
     float *row; /* one row of a head, as f32 */
     char *work; /* values on their way from one dtype to another */
@@ -54,11 +58,18 @@ struct streaming {
 
 /* ---- Values in files ------------------------------------------------------------------------- */
 
+static const char is_kept[] = "; what is done is kept, and --resume continues";
+
 static ra_status fail(struct streaming *s, const struct channel *c, const char *what)
 {
     snprintf(s->why, sizeof s->why, "%s: %s: %s%s", tensor_name(c->tensor),
-             c->file.path ? c->file.path : "temporary file", what,
-             s->journaled ? "; what is done is kept, and --resume continues" : "");
+             c->file.path ? c->file.path : "temporary file", what, s->journaled ? is_kept : "");
+    return ra_transport_error(RA_ERR_SYSTEM, s->why);
+}
+
+static ra_status fail_input(struct streaming *s, const char *why)
+{
+    snprintf(s->why, sizeof s->why, "%s%s", why, s->journaled ? is_kept : "");
     return ra_transport_error(RA_ERR_SYSTEM, s->why);
 }
 
@@ -142,10 +153,7 @@ static ra_status read_input(void *context, int64_t batch, int64_t first, int64_t
         }
         const int64_t value = (batch * c->length + origin_of(s, first)) * c->width;
         const char *why = npy_read_at(c->input, value, some * c->width, c->dtype, at);
-        if (!why) continue;
-        snprintf(s->why, sizeof s->why, "%s%s", why,
-                 s->journaled ? "; what is done is kept, and --resume continues" : "");
-        return ra_transport_error(RA_ERR_SYSTEM, s->why);
+        if (why) return fail_input(s, why);
     }
     return RA_OK;
 }
@@ -207,7 +215,7 @@ static ra_status unit_done(void *context, int backward, int64_t unit)
     struct streaming *s = context;
     for (int i = 0; s->setup.inputs && i <= TENSOR_DLSE; i++) {
         const char *why = s->setup.inputs[i] ? npy_changed(s->setup.inputs[i]) : NULL;
-        if (why) return ra_transport_error(RA_ERR_SYSTEM, why);
+        if (why) return fail_input(s, why);
     }
     if (!s->journaled) return RA_OK;
     for (int i = TENSOR_OUT; i < CHANNELS; i++) {
@@ -218,7 +226,7 @@ static ra_status unit_done(void *context, int backward, int64_t unit)
     }
     const char *why = journal_add(&s->journal, backward, unit);
     if (!why) return RA_OK;
-    snprintf(s->why, sizeof s->why, "%s: %s", s->journal.path, why);
+    snprintf(s->why, sizeof s->why, "%s: %s%s", s->journal.path, why, is_kept);
     return ra_transport_error(RA_ERR_SYSTEM, s->why);
 }
 
@@ -268,29 +276,39 @@ static char *path_with(const char *path, const char *after)
 static int make_header(struct streaming *s, struct channel *c, const char *path, char **header)
 {
     const struct npy_output output = output_of(s, c);
+    const struct tensorfile to = { .path = path };
     size_t bytes = 0;
-    const bool npy = !safetensors_is(path);
-    c->stored = npy ? RA_F32 : c->dtype;
-    *header = npy ? npy_header(&output, &bytes) : safetensors_header(path, &output, &bytes);
+    c->stored = tensorfile_dtype(&to, &output);
+    *header = tensorfile_header(&to, &output, &bytes);
     c->offset = (off_t)bytes;
     return *header ? EXIT_PASS : fault("out of memory");
 }
 
-/* Opens the file of a channel: a new one of full length, or that of the run that is resumed. */
-static int open_file(struct streaming *s, struct channel *c, const char *header, bool resumed)
+/* The file of the run that is resumed. If that run was complete, it may have its name. */
+static int reopen_file(const struct streaming *s, struct channel *c)
 {
     struct stat info;
     const char *name = c->file.temporary;
-    c->descriptor = open(name, O_RDWR | O_CLOEXEC | (resumed ? 0 : O_CREAT | O_TRUNC), 0666);
-    if (c->descriptor < 0)
-        return resumed ? refuse("%s: %s; remove %s to start from the beginning", name,
-                                strerror(errno), s->journal.path)
-                       : fault("%s: cannot be made: %s", name, strerror(errno));
-    if (resumed) {
-        if (!fstat(c->descriptor, &info) && info.st_size == bytes_of(s, c)) return EXIT_PASS;
-        return refuse("%s was changed; remove %s to start from the beginning", name,
-                      s->journal.path);
+    c->descriptor = open(name, O_RDWR | O_CLOEXEC);
+    if (c->descriptor < 0 && errno == ENOENT && s->journal.complete && c->named) {
+        name = c->file.path;
+        c->file.placed = true;
+        c->descriptor = open(name, O_RDWR | O_CLOEXEC);
     }
+    if (c->descriptor < 0)
+        return refuse("%s: %s; remove %s to start from the beginning", name, strerror(errno),
+                      s->journal.path);
+    if (!fstat(c->descriptor, &info) && info.st_size == bytes_of(s, c)) return EXIT_PASS;
+    return refuse("%s was changed; remove %s to start from the beginning", name, s->journal.path);
+}
+
+/* Opens the file of a channel, at its full length. */
+static int open_file(struct streaming *s, struct channel *c, const char *header, bool resumed)
+{
+    const char *name = c->file.temporary;
+    if (resumed) return reopen_file(s, c);
+    c->descriptor = open(name, O_RDWR | O_CLOEXEC | O_CREAT | O_TRUNC, 0666);
+    if (c->descriptor < 0) return fault("%s: cannot be made: %s", name, strerror(errno));
     if ((c->offset && !move_bytes(c, true, (char *)header, (size_t)c->offset, 0)) ||
         ftruncate(c->descriptor, bytes_of(s, c)) || fsync(c->descriptor))
         return fault("%s: writing failed: %s", name, strerror(errno));
@@ -366,37 +384,19 @@ static int open_result(struct streaming *s, int index, bool resumed)
     return open_sample(s, c);
 }
 
-/* What a journal is bound to: version, problem, plan, and files by size and time. */
-static char *header_of(const struct streaming *s)
-{
-    char *text = NULL, *problem = trial_format(s->trial);
-    size_t size = 0;
-    FILE *stream = open_memstream(&text, &size);
-    if (!stream) return NULL;
-    fprintf(stream, "ringattn journal 1\nversion %s\nproblem %s\nstrategy %s\nkernel %s\n",
-            ra_version(), problem ? problem : "", ra_plan_strategy(s->setup.plan),
-            ra_plan_kernel(s->setup.plan));
-    for (int i = 0; i <= TENSOR_DLSE && s->setup.inputs; i++)
-        if (s->setup.inputs[i]) fprintf(stream, "input %s\n", npy_identity(s->setup.inputs[i]));
-    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++)
-        if (s->setup.files->paths[i])
-            fprintf(stream, "output %s %s\n", tensor_name(i), s->setup.files->paths[i]);
-    free(problem);
-    return fclose(stream) ? NULL : text;
-}
-
 static int open_results(struct streaming *s)
 {
     const int64_t units[2] = { ra_plan_units(s->setup.plan, 0), ra_plan_units(s->setup.plan, 1) };
     const bool resume = s->setup.files->resume;
     bool resumed = false;
-    char *header = resume ? header_of(s) : NULL;
+    char *header = resume ? identity_of(&s->setup) : NULL;
     char *path = resume ? path_with(s->setup.files->paths[TENSOR_OUT], ".journal") : NULL;
     int status = resume && !(header && path) ? fault("out of memory") : EXIT_PASS;
     if (!status && resume) status = journal_open(&s->journal, path, header, units, &resumed);
     for (int i = TENSOR_OUT; i < CHANNELS && !status; i++) status = open_result(s, i, resumed);
     if (!status && resume && !resumed) status = journal_create(&s->journal, header);
     s->journaled = !status && resume;
+    s->keeps = resumed || s->journaled;
     free(header);
     free(path);
     return status;
@@ -484,27 +484,59 @@ void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch
         }
 }
 
-static int commit_all(struct streaming *s)
+static int sync_all(const struct streaming *s)
+{
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) {
+        const struct channel *c = &s->channels[i];
+        if (c->named && fsync(c->descriptor)) return fault("%s: %s", c->file.path, strerror(errno));
+    }
+    return EXIT_PASS;
+}
+
+/* Names stay as far as they were given: the same command gives the others. */
+static int name_journaled(struct streaming *s)
+{
+    const char *why = journal_complete(&s->journal);
+    if (why) return fault("%s: %s", s->journal.path, why);
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT; i++) {
+        struct channel *c = &s->channels[i];
+        if (!c->named || c->file.placed) continue;
+        if (rename(c->file.temporary, c->file.path))
+            return fault("%s: cannot be put in place: %s", c->file.path, strerror(errno));
+        c->file.placed = true;
+    }
+    return EXIT_PASS;
+}
+
+/* All names or none. */
+static int name_files(struct streaming *s)
 {
     int status = EXIT_PASS;
-    for (int i = TENSOR_OUT; i < TENSOR_COUNT && !status; i++) {
-        struct channel *c = &s->channels[i];
-        if (!c->named) continue;
-        if (fsync(c->descriptor)) status = fault("%s: %s", c->file.path, strerror(errno));
-        if (!status) status = outfile_commit(&c->file);
-    }
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT && !status; i++)
+        if (s->channels[i].named) status = outfile_commit(&s->channels[i].file);
+    for (int i = TENSOR_OUT; i < TENSOR_COUNT && status; i++)
+        if (s->channels[i].file.placed) outfile_undo(&s->channels[i].file);
     return status;
+}
+
+/* The journal, and then what only a later run would have read: a journal speaks of files that are
+ * there. */
+static void remove_rest(struct streaming *s)
+{
+    journal_remove(&s->journal);
+    for (int i = TENSOR_OUT; i < CHANNELS; i++) {
+        const struct outfile *file = &s->channels[i].file;
+        if (file->temporary && !file->placed) unlink(file->temporary);
+    }
 }
 
 /* All files are complete before the first gets its name. */
 int streaming_commit(struct streaming *s)
 {
     interrupt_hold();
-    int status = commit_all(s);
-    s->complete = !status;
-    if (s->complete) journal_remove(&s->journal);
-    for (int i = TENSOR_OUT; i < TENSOR_COUNT && status && !s->journaled; i++)
-        if (s->channels[i].file.placed) outfile_undo(&s->channels[i].file);
+    int status = sync_all(s);
+    if (!status) status = s->journaled ? name_journaled(s) : name_files(s);
+    if (!status && s->journaled) remove_rest(s);
     interrupt_resume();
     return status;
 }
@@ -513,9 +545,8 @@ int streaming_commit(struct streaming *s)
 static void close_channel(struct streaming *s, struct channel *c)
 {
     char *path = (char *)c->file.path;
-    const bool keeps = s->journaled && !s->complete;
     if (c->descriptor >= 0) close(c->descriptor);
-    if (keeps) {
+    if (s->keeps) { /* for a later run, or no longer there */
         free(c->file.temporary);
         free(c->file.old);
     } else if (path) outfile_discard(&c->file);

@@ -20,18 +20,23 @@ static ra_status take_machine(const char *name, const ra_machine *given, struct 
     RA__TRY(check(name, "bandwidth", m.bandwidth));
     RA__TRY(check(name, "flops", m.flops));
     RA__TRY(check(name, "backward_flops", m.backward_flops));
-    *out = (struct ra__machine){ m.latency, m.bandwidth, m.flops, m.backward_flops };
+    RA__TRY(check(name, "copy", m.copy));
+    RA__TRY(check(name, "load", m.load));
+    *out = (struct ra__machine){
+        m.latency, m.bandwidth, m.flops, m.backward_flops, m.copy, m.load
+    };
     return RA_OK;
 }
 
 ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
-                           struct ra__machine *out, char figures[RA__FIGURES_TEXT])
+                           struct ra__machine *out, char figures[RA__FIGURES_TEXT],
+                           char loads[RA__LOADS_TEXT])
 {
     struct ra__machine_sources sources = { .transport = transport,
                                            .backward = options->backward != 0 };
     RA__TRY(take_machine("machine", options->machine, &sources.given));
     RA__TRY(take_machine("measured", options->measured, &sources.measured));
-    ra__machine_resolve(&sources, out, figures);
+    ra__machine_resolve(&sources, out, figures, loads);
     return RA_OK;
 }
 

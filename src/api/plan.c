@@ -191,7 +191,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
                                  .bytes = bytes_of,
                                  .context = &target,
                                  .why = plan->why };
-    RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures));
+    RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures, plan->loads));
     const bool given = input->block > 0;
     if (!given) choose_block(options, WINDOW_EIGHTHS, input);
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
@@ -215,6 +215,10 @@ static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_pla
         choose_block(options, eighths - 2, input);
     }
     ra__strategy_format(input, plan->strategy);
+    if (input->strategy->streams) {
+        const size_t used = strlen(plan->figures);
+        snprintf(plan->figures + used, sizeof plan->figures - used, "%s", plan->loads);
+    }
     return check_budget(plan, options);
 }
 
@@ -363,6 +367,9 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
     struct ra__cost cost = ra__program_cost(&plan->programs, program, &plan->machine);
     stats.seconds = cost.seconds;
     stats.wait_seconds = cost.waited;
+    const struct ra__loads loads = ra__program_loads(program);
+    stats.bytes_loaded = loads.loaded;
+    stats.bytes_stored = loads.stored;
     return ra__give_struct("ra_stats", out, &stats, sizeof stats);
 }
 

@@ -166,7 +166,7 @@ ra_status ra__measure(const struct ra__subject *subject, struct ra__machine *out
     struct meter meter = { .rank = NULL };
     struct ra__probe *probe = NULL;
     ra_status status = open_meter(&meter, subject->rank);
-    *out = (struct ra__machine){ 0.0, 0.0, 0.0, 0.0 };
+    *out = (struct ra__machine){ .latency = 0.0 };
     if (status == RA_OK) status = ra__probe_create(subject, &probe);
     if (status == RA_OK) status = measure_links(&meter, out);
     if (status == RA_OK) status = measure_kernel(&meter, probe, subject->backward, out);

@@ -118,6 +118,9 @@ static ra_status compute(struct run *run, int index)
                                        .heartbeat = &run->heartbeat };
     RA__TRY(rank->backend->issue(rank->device, exec->prepared, &launch, &progress->event));
     progress->stage = progress->event.source ? RA__ISSUED : RA__DONE;
+    *(launch.step->op == RA__OP_LOAD
+          ? &exec->stats.bytes_loaded
+          : &exec->stats.bytes_stored) += ra__step_bytes(run->program, launch.step);
     return RA_OK;
 }
 

@@ -132,6 +132,33 @@ static void print_tokens(const struct printer *p, const struct ra__step *step, c
                  end_name(step, step->from, first->from.buffer), to);
 }
 
+/* A load or store of a stream: for which unit, and how much in all. */
+static void print_unit(const struct printer *p, const struct ra__step *step, char *text,
+                       size_t room)
+{
+    const int64_t bytes = ra__step_bytes(p->program, step);
+    if (step->unit == RA__SINKS_UNIT) snprintf(text, room, " for sinks, %" PRId64 " bytes", bytes);
+    else snprintf(text, room, " unit %d, %" PRId64 " bytes", step->unit - 1, bytes);
+}
+
+/* Its tensors, a line for each. */
+static void print_streamed(const struct printer *p, const struct ra__step *step)
+{
+    char text[200];
+    const bool load = step->op == RA__OP_LOAD;
+    for (int i = 0; i < step->piece_count; i++) {
+        const struct ra__piece *piece = &p->program->pieces[step->first_piece + i];
+        const struct ra__end *outside = load ? &piece->from : &piece->to;
+        const struct ra__end *inside = load ? &piece->to : &piece->from;
+        snprintf(text, sizeof text,
+                 "          %s %" PRId64 " to %" PRId64 " %s %s, %" PRId64 " bytes",
+                 buffer_name(outside->buffer), outside->token, outside->token + piece->tokens - 1,
+                 load ? "->" : "<-", buffer_name(inside->buffer),
+                 ra__piece_bytes(p->program, step->op, piece));
+        p->line(p->context, text);
+    }
+}
+
 /* The first step after `last` that a step waits for; -1 if there is none. */
 static int next_wait(const struct ra__program *program, const struct ra__step *step, int last)
 {
@@ -168,6 +195,9 @@ static void print_step(const struct printer *p, int index)
     case RA__OP_GRADIENT: print_attend(p, step, text + used, room); break;
     case RA__OP_LOAD:
     case RA__OP_STORE:
+        if (ra__step_is_streamed(step)) print_unit(p, step, text + used, room);
+        else print_tokens(p, step, text + used, room);
+        break;
     case RA__OP_GATHER: print_tokens(p, step, text + used, room); break;
     case RA__OP_MERGE:
         snprintf(text + used, room, " %d ranges of keys", p->program->split.ranges);
@@ -177,6 +207,7 @@ static void print_step(const struct printer *p, int index)
     print_waits(p, step, text, sizeof text);
     p->line(p->context, text);
     if (step->op == RA__OP_ATTEND || step->op == RA__OP_GRADIENT) print_rows(p, step);
+    if (ra__step_is_streamed(step)) print_streamed(p, step);
     if (step->op != RA__OP_EXCHANGE) return;
     const struct ra__plan_round *round = &p->program->rounds[step->round];
     print_transfers(p, p->program->sends + round->first_send, round->send_count, "to");

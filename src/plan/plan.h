@@ -118,7 +118,22 @@ struct ra__machine {
     double latency;               /* seconds of a round, however small */
     double bandwidth;             /* bytes per second, each way */
     double flops, backward_flops; /* per second */
+    double copy;                  /* bytes per second, read and written, in the rank's memory */
+    double load;                  /* bytes per second that LOAD and STORE move */
 };
+
+/* Is it a LOAD or STORE of a stream? Others stage messages, or tensors of a device. And the bytes
+ * that it moves, or one piece of it, in the dtype of the tensor outside. cost.c. */
+bool ra__step_is_streamed(const struct ra__step *step);
+int64_t ra__piece_bytes(const struct ra__program *program, enum ra__op op,
+                        const struct ra__piece *piece);
+int64_t ra__step_bytes(const struct ra__program *program, const struct ra__step *step);
+
+/* What a run of a stream loads and stores, in bytes. */
+struct ra__loads {
+    int64_t loaded, stored;
+};
+struct ra__loads ra__program_loads(const struct ra__program *program);
 
 /* The predicted time of a program, cost.c. */
 struct ra__cost {

@@ -8,6 +8,14 @@
  * owner. */
 #include "plan/builder.h"
 
+/* A buffer holds tokens of a block where the block has them, up to the last one that is used: under
+ * a zigzag partition only the first half of a block may ever travel. */
+static void use_up_to(struct ra__builder *b, enum ra__buffer buffer,
+                      const struct ra__ranges *ranges)
+{
+    for (int i = 0; i < ranges->count; i++) ra__use_buffer(b, buffer, ranges->at[i].hi);
+}
+
 /* Adds the keys of hop `hop` to the newest round: those of the hop before are forwarded, the next
  * ones arrive. */
 static ra_status exchange_keys(struct ra__builder *b, int hop)
@@ -16,8 +24,8 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
     int here = ra__peer(b, 1 - hop), next = ra__peer(b, -hop); /* owners of the two blocks */
     const struct ra__ranges *onward = &b->flows[here].onward, *coming = &b->flows[next].coming;
     enum ra__buffer from = ra__key_buffer(hop - 1), to = ra__key_buffer(hop);
-    if (onward->count) ra__use_buffer(b, from, ra__block_tokens(b, here));
-    if (coming->count) ra__use_buffer(b, to, ra__block_tokens(b, next));
+    use_up_to(b, from, onward);
+    use_up_to(b, to, coming);
     RA__TRY(ra__send(b, ra__peer(b, 1), RA__TOPIC_KEYS, from, onward));
     return ra__recv(b, ra__peer(b, -1), RA__TOPIC_KEYS, to, coming);
 }
@@ -57,8 +65,8 @@ static struct arrivals find_arrivals(struct ra__builder *b, int hop)
     if (hop > 1 && hop == b->last_visit + 1) a.returned = b->flows[b->rank].onward;
     if (a.sums.count)
         a.return_buffer = RA__SUM_RETURNED; /* both at once: only if the ring is pruned */
-    if (a.sums.count) ra__use_buffer(b, RA__SUM_ARRIVED, ra__block_tokens(b, ra__peer(b, -hop)));
-    if (a.returned.count) ra__use_buffer(b, a.return_buffer, ra__block_tokens(b, b->rank));
+    use_up_to(b, RA__SUM_ARRIVED, &a.sums);
+    use_up_to(b, a.return_buffer, &a.returned);
     return a;
 }
 
@@ -91,7 +99,7 @@ static ra_status sum_block(struct ra__builder *b, int hop)
     int block = ra__peer(b, -hop);
     const struct ra__flow *flow = &b->flows[block];
     if (flow->coming.count == 0) return RA_OK; /* it does not come here */
-    ra__use_buffer(b, ra__sum_buffer(hop), ra__block_tokens(b, block));
+    use_up_to(b, ra__sum_buffer(hop), &flow->after);
     struct ra__step clear = ra__gather(RA__GATHER_CLEAR, hop, block, RA__NO_BUFFER,
                                        ra__sum_buffer(hop));
     RA__TRY(ra__put_ranges(b, clear, &flow->after));

@@ -71,6 +71,16 @@ npy() {
     } >"$1"
 }
 
+# safetensors FILE HEADER BYTES: a .safetensors file with that header, below 256 bytes, and so many bytes of 0.
+safetensors() {
+    {
+        byte ${#2}
+        head -c 7 /dev/zero
+        printf %s "$2"
+        head -c "$3" /dev/zero
+    } >"$1"
+}
+
 # values FILE TYPE SHAPE BYTE...: a .npy file that holds these bytes.
 values() {
     npy "$1" 1 "$(header "$2" False "$3")" 0

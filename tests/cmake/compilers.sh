@@ -13,7 +13,7 @@ tried=0
 for cc in gcc clang; do
     # A compiler from before AMX rightly leaves that kernel out.
     "$cc" -mamx-bf16 -E -x c /dev/null >/dev/null 2>&1 || { echo "$cc: not here, or too old"; continue; }
-    "$cmake" -S "$source" -B "$dir/$cc" -DCMAKE_C_COMPILER=$cc -DRINGATTN_BUILD_TESTS=OFF -DRINGATTN_BUILD_EXAMPLES=OFF \
+    "$cmake" -S "$source" -B "$dir/$cc" -DCMAKE_C_COMPILER=$cc -DRINGATTN_BUILD_TESTS=OFF -DRINGATTN_CUDA=OFF -DRINGATTN_BUILD_EXAMPLES=OFF \
         -DRINGATTN_BUILD_PEERS=OFF -DRINGATTN_MPI=OFF >"$dir/$cc.log" 2>&1 || { cat "$dir/$cc.log"; exit 1; }
     for flags in "$source"/src/backend/cpu/kernel/*/flags.cmake; do
         kernel=$(basename "$(dirname "$flags")")

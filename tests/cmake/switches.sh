@@ -15,7 +15,7 @@ quiet() { "$@" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }; }
 # Make lists its targets by name.
 configure()
 {
-    quiet "$cmake" -S "$source" -B "$dir/build" -G "Unix Makefiles" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=None \
+    quiet "$cmake" -S "$source" -B "$dir/build" -G "Unix Makefiles" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=None -DRINGATTN_CUDA=OFF \
         -DCMAKE_C_FLAGS=-O0 -DRINGATTN_MPI=OFF "$@"
     "$cmake" --build "$dir/build" --target help >"$dir/targets"
 }

@@ -38,7 +38,7 @@ if command -v ccache >/dev/null; then
     export CCACHE_DIR="$work/ccache"
 fi
 # shellcheck disable=SC2086
-cmake -S "$tree" -B "$build" $generator $launcher -DCMAKE_BUILD_TYPE=None -DCMAKE_C_FLAGS=-O1 \
+cmake -S "$tree" -B "$build" $generator $launcher -DCMAKE_BUILD_TYPE=None -DRINGATTN_CUDA=OFF -DCMAKE_C_FLAGS=-O1 \
     -DRINGATTN_WERROR=OFF -DRINGATTN_BUILD_EXAMPLES=OFF -DRINGATTN_BUILD_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
 
 # compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in.

@@ -56,6 +56,8 @@ full n=4096 h=16 d=128 f16 ring=4|--tokens 4096 --heads 16 --dim 128 --dtype f16
 full n=4096 h=16 d=128 f16 ring=4 allgather|--tokens 4096 --heads 16 --dim 128 --dtype f16 --ring 4 --strategy allgather
 dilated:512/1,1024/2 n=65536 h=4 d=64 f32 ring=4|--pattern dilated:512/1,1024/2 --tokens 65536 --heads 4 --ring 4
 blocks:64;local=2 n=65536 h=4 d=64 f32 backward|--pattern blocks:64;local=2 --tokens 65536 --heads 4 --backward
+causal n=4096 h=16 d=128 f32 ring=2 zigzag backward|--pattern causal --tokens 4096 --heads 16 --dim 128 --ring 2 --partition zigzag --backward
+window:64 n=65536 h=4 d=64 bf16 ring=2 backward|--pattern window:64 --tokens 65536 --heads 4 --ring 2 --backward --dtype bf16
 causal n=4096 h=16 d=128 f32 ring=4 zigzag backward|--pattern causal --tokens 4096 --heads 16 --dim 128 --ring 4 --partition zigzag --backward
 END
 "$ringattn" plan --tokens 64 --json >"$work/plan" || exit 1

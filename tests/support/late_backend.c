@@ -102,7 +102,10 @@ static ra_status run_entry(struct queue *queue, struct entry *entry)
     if (late_step_fails())
         return ra__fail(RA_ERR_SYSTEM, "late: step %s failed", ra__step_name(entry->launch.step));
     RA__TRY(ra__backend_cpu.issue(queue->cpu, entry->prepared, &entry->launch, &done));
-    return ra__backend_cpu.wait(queue->cpu, &done, &heartbeat);
+    const ra_status status = ra__backend_cpu.wait(queue->cpu, &done, &heartbeat);
+    /* A wait that was abandoned: the copy still uses this entry and the plan. */
+    if (status != RA_OK) ra__backend_cpu.drain(queue->cpu);
+    return status;
 }
 
 static void *queue_main(void *argument)

@@ -13,6 +13,7 @@
 #include "bench/ceilings/ceiling.h"
 #include "bench/figures.h"
 #include "bench/roof.h"
+#include "bench/runner.h"
 #include "bench/sampler.h"
 #include "bench/spread.h"
 #include "bench/suite.h"
@@ -206,6 +207,24 @@ static void every_configuration_is_a_problem(void **state)
         }
 }
 
+static int times_listed;
+
+static void list_nothing(struct configurations *list)
+{
+    (void)list;
+    times_listed++;
+}
+
+/* The estimate and the run share one list: making it asks the library for hundreds of plans. */
+static void a_suite_is_listed_once(void **state)
+{
+    (void)state;
+    static const struct suite empty = { .name = "empty", .list = list_nothing };
+    struct options options = { .quiet = true };
+    assert_int_equal(runner_run(&empty, &options), EXIT_PASS);
+    assert_int_equal(times_listed, 1);
+}
+
 static void every_system_is_compared(void **state)
 {
     (void)state;
@@ -257,6 +276,7 @@ int main(void)
         cmocka_unit_test(rows_survive_a_file),
         cmocka_unit_test(nothing_is_faster_than_its_ceiling),
         cmocka_unit_test(every_configuration_is_a_problem),
+        cmocka_unit_test(a_suite_is_listed_once),
         cmocka_unit_test(every_system_is_compared),
         cmocka_unit_test(every_figure_is_measured),
     };

@@ -133,7 +133,7 @@ static double copy_seconds(double numbers) { return 2 * 4 * numbers / 1e10; }
 static void predictions_are_those_of_three_numbers(void **state)
 {
     (void)state;
-    struct ra__machine machine = { 1e-3, 1e9, 1e12, 0.0 };
+    struct ra__machine machine = { 1e-3, 1e9, 1e12, 0.0, 1e10, 5e9 };
     struct question q = question("full", "contiguous", 2);
     ra_plan *plan;
     q.ranks = 1;
@@ -255,7 +255,7 @@ static void figures_that_are_none_are_refused(void **state)
     (void)state;
     const double wrong[] = { -1.0, NAN, INFINITY };
     for (int i = 0; i < TEST_COUNT(wrong); i++)
-        for (int field = 0; field < 3; field++) {
+        for (int field = 0; field < 5; field++) {
             ra_problem problem = ra_problem_default();
             ra_plan_options options = ra_plan_options_default();
             ra_machine machine = ra_machine_default(), measured = ra_machine_default();
@@ -265,8 +265,8 @@ static void figures_that_are_none_are_refused(void **state)
             problem.dim = 8;
             options.machine = &machine;
             options.measured = &measured;
-            *(double *[]){ &machine.latency, &machine.bandwidth,
-                           &measured.flops }[field] = wrong[i];
+            *(double *[]){ &machine.latency, &machine.bandwidth, &measured.flops, &machine.copy,
+                           &machine.load }[field] = wrong[i];
             test_status(RA_ERR_ARGUMENT, ra_plan_create(NULL, &problem, &options, &plan), "create",
                         __FILE__, __LINE__);
         }

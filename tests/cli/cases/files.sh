@@ -87,3 +87,48 @@ refused "--q: none.npy is empty: axis 1 has length 0" run --q none.npy --k none.
 npy headless.npy 1 "$(header '<f4' False '1, 0, 0, 4')" 0
 refused "--k: headless.npy is empty: axis 2 has length 0" run --q float.npy --k headless.npy --v none.npy
 refused "--v: shape" run --q float.npy --k none.npy --v float.npy
+
+# Whatever is written as .npy is written as .safetensors too, in the dtype it has.
+values sinks.npy '<f4' '4,' 0 0 128 63 0 0 0 64 0 0 0 0 0 0 128 191
+ok run --q q.npy --k k.npy --v v.npy --sinks sinks.npy --dtype bf16 --backward --dout dout.npy --out o.safetensors:o \
+    --lse l.safetensors --dq dq.safetensors --dk dk.safetensors:dk --dv dv.safetensors --dsinks ds.safetensors:sinks \
+    --quiet
+for file in 'o.safetensors "o":{"dtype":"BF16","shape":[1,50,4,12],"data_offsets":[0,4800]}' \
+    'l.safetensors "tensor":{"dtype":"F32","shape":[1,50,4],"data_offsets":[0,800]}' \
+    'dq.safetensors "tensor":{"dtype":"BF16","shape":[1,50,4,8],' \
+    'dk.safetensors "dk":{"dtype":"BF16","shape":[1,70,2,8],' \
+    'dv.safetensors "tensor":{"dtype":"BF16","shape":[1,70,2,12],' \
+    'ds.safetensors "sinks":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}'; do
+    grep -qF -e "${file#* }" "${file%% *}" && pass || fail "header of ${file%% *}"
+done
+# The values are those of .npy: f32 is the same bits, after a header of another length.
+ok run --q q.npy --k k.npy --v v.npy --out o.npy
+ok run --q q.npy --k k.npy --v v.npy --out o.safetensors:o
+tail -c 9600 o.npy >o.1 && tail -c 9600 o.safetensors >o.2
+cmp -s o.1 o.2 && pass || fail "values of o.safetensors"
+ok plan --tokens 8 --heads 1 --pattern causal --mask mask.safetensors:seen
+grep -qF '"seen":{"dtype":"U8","shape":[8,8],"data_offsets":[0,64]}' mask.safetensors && pass || fail "mask.safetensors"
+ok plan --tokens 8 --heads 1 --pattern causal --mask mask.npy
+tail -c 64 mask.npy >m.1 && tail -c 64 mask.safetensors >m.2
+cmp -s m.1 m.2 && pass || fail "values of mask.safetensors"
+refused "without quotes" run --tokens 8 --out 'x.safetensors:a"b'
+refused "__metadata__ is not the name" plan --tokens 8 --mask x.safetensors:__metadata__
+refused "hold tensors" run --tokens 8 --trace x.safetensors
+
+# Headers that say too little, or two things at once.
+entry='"dtype":"F32","shape":[1,2,1,1],"data_offsets":[0,8]'
+safetensors good.safetensors "{\"q\":{$entry,\"more\":[{\"a\":null}]},\"__metadata__\":{\"k\":\"}\"}}  " 8
+ok run --q good.safetensors --k good.safetensors:q --v good.safetensors --verify --quiet
+for text in '"shape":[1,2,1,1],"data_offsets":[0,8]' '"dtype":"F32","data_offsets":[0,8]' \
+    '"dtype":"F32","shape":[1,2,1,1]' "$entry,\"shape\":[1]" "$entry," "$entry,\"more\":]"; do
+    safetensors odd.safetensors "{\"q\":{$text}}" 8
+    refused "the header of odd.safetensors is not understood" run --q odd.safetensors --k good.safetensors --v good.safetensors
+done
+safetensors odd.safetensors "{\"q\":{$entry},\"q\":{$entry}}" 8
+refused 'more than one tensor "q"' run --q odd.safetensors:q --k good.safetensors --v good.safetensors
+refused "has 2 tensors; name one" run --q odd.safetensors --k good.safetensors --v good.safetensors
+for text in '[1,2,1,1],"data_offsets":[0,4]' '[1,2,1,1],"data_offsets":[8,16]' '[1,4,1,1],"data_offsets":[0,8]' \
+    '[4294967296,4294967296,1,1],"data_offsets":[0,8]'; do
+    safetensors odd.safetensors "{\"q\":{\"dtype\":\"F32\",\"shape\":$text}}" 8
+    refused "does not agree with its bytes" run --q odd.safetensors --k good.safetensors --v good.safetensors
+done

@@ -4,7 +4,7 @@
 ok plan --tokens 5 --kv-tokens 7 --pattern causal --mask mask.npy
 mask=$(tail -c 35 mask.npy | od -An -v -tu1 | tr -d ' \n')
 [ "$mask" = 11100001111000111110011111101111111 ] && pass || fail "mask.npy: $mask"
-refused "must end in .npy, .png or .pgm" plan --tokens 5 --mask mask.jpg
+refused "must end in .npy, .safetensors, .png or .pgm" plan --tokens 5 --mask mask.jpg
 refused "too large" plan --tokens 5000 --mask mask2.npy
 refused "name one with --head" plan --tokens 4096 --heads 32 --mask mask2.npy --head all
 refused "--head is for --mask" plan --tokens 5 --head 1

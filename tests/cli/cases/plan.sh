@@ -53,17 +53,31 @@ ok plan --tokens 4096 --rings 1,2,16
 
 # Other machines, from the built-in table or from one that the user edits.
 ok plan --tokens 4096 --machine h200 --dtype bf16
-says "machine      h200, by datasheet: NVIDIA H200"
-says "the time is a lower bound"
+says "machine      h200: NVIDIA H200 SXM, NVLink"
+says "sources      FLOP/s gemm, bytes/s datasheet; the time is a lower bound"
 ok plan --tokens 4096 --machine h200 --json
 json machine machine_source typical_time_error typical_memory_error ranks_asked
 says '"predicted_with": "5 us (given), 450 GB/s (given), 6.7e+04 GFLOP/s a rank (given)"'
 ok info --machines
-{ cat "$work/out"; echo "mine measured 1e9 2e9 3e9 4e-6 5e9 a machine of mine"; } >machines.txt
+{
+    cat "$work/out"
+    echo "mine 1e9:measured 2e9:measured 3e9:measured 4e-6:measured 5e9:datasheet 6e9:assumed 7e9:assumed a machine of mine"
+} >machines.txt
 ok plan --tokens 4096 --machines machines.txt --machine mine --dtype f16
 says "at 4 us (given), 3 GB/s (given), 2 GFLOP/s a"
 says "usually off  time by 10%, memory by 3%"
 refused "there is no \"abacus\"; there are h200, h100, a100" plan --tokens 64 --machine abacus
+ok plan --tokens 4096 --machines machines.txt --machine mine --strategy stream --json
+says "loads at 7 GB/s (given)"
+# Every figure of the built-in table says where it comes from, and a figure without a source is refused.
+ok info --machines
+if grep -v '^#' "$work/out" | awk '{ for (i = 2; i <= 8; i++) if ($i !~ /:(datasheet|gemm|measured|assumed)$/) exit 1 }'; then
+    pass
+else
+    fail "info --machines: a figure without a source"
+fi
+echo "mine 1e9 2e9:measured 3e9:measured 4e-6:measured 5e9:datasheet 6e9:assumed 7e9:assumed" >broken.txt
+refused "broken.txt: line 1 is no machine" plan --tokens 64 --machine mine --machines broken.txt
 refused "there is no \"abacus\"; there are h200" plan --tokens 64 --machine abacus --machines machines.txt
 refused "--machines is the table of --machine" plan --tokens 64 --machines machines.txt
 echo "broken measured 1 2" >broken.txt
@@ -91,3 +105,29 @@ says '"pairs": 4294967296,'
 # the workspace that they take.
 ok plan --tokens 4096 --heads 1 --dim 8 --fit 150K --machine h200 --kernel scalar --threads 1
 says "ring         10 for 4,096 tokens"
+
+# A stream: loads and stores with their bytes, and what the whole loads, stores and takes.
+stream="--tokens 512 --heads 2 --dim 16 --pattern causal --strategy stream:256 --backward"
+ok plan $stream --explain
+says "streamed     716 KiB loaded, 292 KiB stored; blocks of 256 positions, 4 units"
+says "load     unit 1, 135168 bytes  [after "
+says "partial dQ B 256 to 511 -> sums of dQ, 32768 bytes"
+says "store    unit 1, 34816 bytes  [after "
+says "LSE 256 to 511 <- next LSE, 2048 bytes"
+ok run $stream --quiet --json # as many as it said
+says '"bytes_loaded": 733184'
+says '"bytes_stored": 299008'
+# Memory within the budget, and a time: that of the loads where these are slow.
+ok plan --tokens 1048576 --heads 1 --dtype bf16 --pattern causal --strategy stream --memory 64M --flops 1e12 \
+    --latency 1e-6 --bandwidth 1e9 --load 1e6 --json
+json block units bytes_loaded bytes_stored predicted_seconds peak_bytes_per_rank
+says "loads at 0.001 GB/s (given)"
+total=$(sed -n 's/.*"peak_bytes_per_rank": \[\([0-9]*\)\].*/\1/p' "$work/out")
+[ "$total" -gt 30000000 ] && [ "$total" -le 67108864 ] && pass || fail "plan: a stream of $total bytes in 64 MiB"
+if awk '/"bytes_loaded"/ { gsub(/[^0-9]/, ""); bytes += $0 } /"bytes_stored"/ { gsub(/[^0-9]/, ""); bytes += $0 }
+    /"predicted_seconds"/ { sub(/.*: /, ""); seconds = $0 + 0 }
+    END { exit !(seconds >= bytes / 1e6 && seconds < 1.05 * bytes / 1e6) }' "$work/out"; then
+    pass
+else
+    fail "plan: a stream that only loads takes as long as its loads"
+fi

@@ -72,23 +72,120 @@ while [ $done -lt $kills ]; do
 done
 ls | grep -q -e 'x.*part' -e journal -e sums && fail "stream: files are left" || pass
 
-# A journal belongs to one run: another problem, other files or a missing part are refused.
-"$ringattn" run $files --strategy stream:16 --resume --quiet --out j.npy >/dev/null 2>&1 &
-process=$!
-while [ ! -s j.npy.journal ] && kill -0 $process 2>/dev/null; do sleep 0.01; done
-kill -9 $process 2>/dev/null
-wait $process 2>/dev/null
-if [ -e j.npy.journal ]; then
-    refused "belongs to another run" run $files --strategy stream:32 --resume --quiet --out j.npy
-    touch q.npy
-    refused "belongs to another run" run $files --strategy stream:16 --resume --quiet --out j.npy
-fi
-rm -f j.npy*
+# broken_off ARGUMENTS...: runs with --resume and kills the run once a unit is done.
+broken_off() {
+    "$ringattn" run "$@" --resume --quiet >/dev/null 2>&1 &
+    process=$!
+    while ! grep -qs -e ^forward j.npy.journal && kill -0 $process 2>/dev/null; do sleep 0.005; done
+    kill -9 $process 2>/dev/null
+    wait $process 2>/dev/null
+    grep -qs -e ^forward j.npy.journal && pass || fail "stream: ended before it was killed: $*"
+}
 
-# A disk that is full: a sentence, and what is done stays.
-if [ -w /dev/shm ] && (ulimit -f 20; true) 2>/dev/null; then
-    (ulimit -f 100; trap '' XFSZ; exec "$ringattn" run --tokens 3000 --heads 2 --dim 16 --strategy stream:128 \
-        --resume --quiet --out f.npy >"$work/out" 2>"$work/err")
+# resumes ARGUMENTS...: the run continues from what was done, to the bits of whole.npy.
+resumes() {
+    ok run "$@" --resume --quiet --json
+    grep -q '"units_resumed": [1-9]' "$work/out" && pass || fail "stream: nothing was resumed: $*"
+    cmp -s whole.npy j.npy && pass || fail "stream: other bits: $*"
+}
+
+for tensor in q k v; do
+    ok run --tokens 3000 --heads 2 --dim 16 --seed $(printf %d "'$tensor") --pattern window:9 --quiet --out big.$tensor.npy
+done
+values sinks.npy '<f4' '2,' 0 0 128 63 0 0 0 64
+input="--q big.q.npy --k big.k.npy --v big.v.npy"
+run="$input --pattern causal --strategy stream:64 --sinks sinks.npy --out j.npy"
+ok run $input --pattern causal --strategy stream:64 --sinks sinks.npy --out whole.npy --quiet
+
+# A journal belongs to one run: another problem, block size or file is refused and named, and nothing is lost.
+echo "what was here before" >j.npy
+broken_off $run
+grep -q "what was here before" j.npy && pass || fail "stream: a result has its name before it is complete"
+refused "belongs to another run" run $input --pattern causal --strategy stream:32 --sinks sinks.npy --out j.npy --resume
+refused "belongs to another run" run $input --pattern full --strategy stream:64 --sinks sinks.npy --out j.npy --resume
+for file in big.q.npy big.v.npy sinks.npy; do # changed, by the time and by the size
+    cp -p $file kept.npy
+    touch $file
+    refused "belongs to another run: it has" run $run --resume
+    touch -r kept.npy $file
+done
+rm kept.npy
+mv big.k.npy away.npy
+refused "cannot open big.k.npy" run $run --resume
+head -c 300000 away.npy >big.k.npy
+refused "big.k.npy should have" run $run --resume
+mv away.npy big.k.npy
+mv j.npy.part away.npy
+refused "j.npy.part: No such file" run $run --resume
+head -c 300000 away.npy >j.npy.part
+refused "j.npy.part was changed" run $run --resume
+mv away.npy j.npy.part
+printf 'forward 9' >>j.npy.journal # a line that was cut off does not count
+resumes $run
+ls -a | grep -q -e part -e journal -e sums && fail "stream: files are left" || pass
+
+# Killed when all was done: between the names of two files, and before the journal went.
+ok run $run --lse l.npy --quiet
+rm j.npy l.npy
+broken_off $run --lse l.npy
+cp j.npy.journal kept.journal
+resumes $run --lse l.npy
+unit=0
+sed '/^units/q' kept.journal >j.npy.journal
+while [ $unit -lt 47 ]; do
+    echo "forward $unit"
+    unit=$((unit + 1))
+done >>j.npy.journal
+cp l.npy kept.l.npy
+echo complete >>j.npy.journal
+mv l.npy l.npy.part
+ok run $run --lse l.npy --resume --quiet --json
+says '"units_resumed": 47'
+cmp -s whole.npy j.npy && cmp -s l.npy kept.l.npy && pass || fail "stream: other bits after names were given"
+ls -a | grep -q -e part -e 'npy.journal' && fail "stream: files are left" || pass
+rm -f j.npy l.npy kept.*
+
+# An input that is cut short or changed while it is read ends the run; what is done is kept.
+for change in 'head -c 150000 copy.npy >cut.npy; cat cut.npy >big.k.npy' 'touch big.k.npy'; do
+    cp -p big.k.npy copy.npy
+    "$ringattn" run $run --resume --quiet >"$work/out" 2>"$work/err" &
+    process=$!
+    while ! grep -qs -e ^forward j.npy.journal && kill -0 $process 2>/dev/null; do sleep 0.005; done
+    eval "$change"
+    wait $process
     status=$?
-    if [ $status -eq 3 ] && [ ! -e f.npy ]; then pass; else fail "stream: a full disk ended with $status"; fi
+    grep -q -e 'changed while it was read' -e 'cut short' "$work/err" && grep -q 'what is done is kept' "$work/err" &&
+        [ $status -eq 3 ] && [ ! -e j.npy ] && pass || { fail "stream: $change ended with $status"; cat "$work/err"; }
+    cat copy.npy >big.k.npy
+    touch -r copy.npy big.k.npy
+    resumes $run
+    rm -f j.npy
+done
+
+# A disk that is full: a sentence, what is done stays, and the run goes on when there is room.
+if unshare -rm true 2>/dev/null; then
+    mkdir disk
+    cat >full.sh <<'END'
+mount -t tmpfs -o size=250k none disk || exit 77
+"$1" run $2 --out disk/j.npy --resume --quiet >out 2>err
+status=$?
+[ $status -eq 3 ] && [ ! -e disk/j.npy ] && [ -s disk/j.npy.journal ] && grep -q 'No space left' err &&
+    grep -q 'what is done is kept' err || { echo "a full disk ended with $status"; cat err; exit 1; }
+mount -o remount,size=4m disk
+"$1" run $2 --out disk/j.npy --resume --quiet --json >out 2>err || { cat err; exit 1; }
+grep -q '"units_resumed": [1-9]' out || { echo "nothing was resumed"; exit 1; }
+cmp whole.npy disk/j.npy && [ "$(ls -A disk)" = j.npy ]
+END
+    unshare -rm sh full.sh "$ringattn" "$input --pattern causal --strategy stream:64 --sinks sinks.npy" >said 2>&1
+    status=$?
+    if [ $status -eq 77 ]; then echo "stream: no tmpfs here; a full disk was not tried"
+    elif [ $status -eq 0 ]; then pass
+    else fail "stream: a full disk"; cat said; fi
+else
+    echo "stream: no namespaces here; a full disk was not tried"
 fi
+# Without a journal nothing is left.
+(ulimit -f 100; trap '' XFSZ; exec "$ringattn" run --tokens 3000 --heads 2 --dim 16 --strategy stream:128 \
+    --quiet --out f.npy >"$work/out" 2>"$work/err")
+status=$?
+[ $status -eq 3 ] && ! ls -a | grep -q f.npy && pass || fail "stream: a file that may not grow ended with $status"

@@ -30,7 +30,7 @@ template <class T_, int D_, bool TERMS_> struct gradient_kv_shape {
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
     using Walk = parts_walk<PAIRS, THREADS>;
-    static constexpr int BYTES = TABLES_AT + Walk::TABLES * (int)sizeof(pair_table<PAIRS>);
+    static constexpr int BYTES = TABLES_AT + (int)sizeof(parts_tables<PAIRS>);
 };
 
 template <class F> struct gradient_kv_tile {
@@ -70,7 +70,7 @@ template <class F> struct gradient_kv_tile {
                                               int to) const
     {
         const ra__cuda_key_tile &t = pairs.tile;
-        const uint16_t *first = at<uint16_t>(from, pairs.batch, t.token, pairs.kv_head);
+        const uint16_t *first = at<uint16_t>(from, pairs.batch(), t.token, pairs.kv_head());
         const int64_t stride = t.token_step * from.token;
         load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0, t.count, numbers,
                                                 how.chunks);
@@ -194,15 +194,16 @@ template <class F> struct gradient_kv_tile {
         add(x.dk, dp, queries, t, from, wary);
     }
 
-    __device__ __forceinline__ void add_all(sums &x, pairs_place here, pairs_place after) const
+    /* From the first block on, which is being copied; `after` is the second. */
+    __device__ __forceinline__ void add_all(sums &x, bool more, pairs_place after) const
     {
-        for (int index = 0; !pairs.ended(here); index++) {
+        for (int index = 0; more; index++) {
             copies_wait<0>();
             __syncthreads(); /* this block has arrived, and nobody reads the one before it */
-            if (!pairs.ended(after)) load_pairs(index + 1);
+            more = !pairs.ended(after);
+            if (more) load_pairs(index + 1);
             copies_commit();
-            here = after;
-            after = pairs.next(after);
+            after = pairs.next(after, index + 1);
             pairs.describe(after, index + 2);
 #pragma unroll 1
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
@@ -220,9 +221,9 @@ template <class F> struct gradient_kv_tile {
                 const int key = key_of(i, half);
                 if (key >= t.count) continue;
                 const int64_t token = t.token + key * t.token_step;
-                add_row(at<float>(step.dk, pairs.batch, token, pairs.kv_head) + column, x.dk[i],
+                add_row(at<float>(step.dk, pairs.batch(), token, pairs.kv_head()) + column, x.dk[i],
                         half, step.dim - column, step.scale, how.pairs);
-                add_row(at<float>(step.dv, pairs.batch, token, pairs.kv_head) + column, x.dv[i],
+                add_row(at<float>(step.dv, pairs.batch(), token, pairs.kv_head()) + column, x.dv[i],
                         half, step.value_dim - column, 1.0f, how.pairs);
             }
     }
@@ -237,24 +238,26 @@ __global__ void __launch_bounds__(F::THREADS, F::CTAS)
     const int kv_head = unit % step.kv_heads, batch = unit / step.kv_heads;
     const ra__cuda_key_tile &keys = step.key_tiles[(int)blockIdx.x % step.key_tile_count];
     if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
-    auto *tables = (pair_table<F::PAIRS> *)(ra_shared + F::TABLES_AT);
-    const gradient_kv_tile<F> tile = { step,
-                                       how,
-                                       { step, keys, keys.first_part, keys.part_count, tables,
-                                         batch, kv_head },
-                                       shared_address(ra_shared) };
+    auto &tables = *(parts_tables<F::PAIRS> *)(ra_shared + F::TABLES_AT);
+    if (threadIdx.x == 0)
+        tables.head = parts_head{ batch, kv_head, keys.first_part, keys.part_count };
+    __syncthreads();
+    const gradient_kv_tile<F> tile = {
+        step, how, { step, keys, tables }, shared_address(ra_shared)
+    };
     tile.load_keys(step.k, step.dim, 0);
     tile.load_keys(step.v, step.value_dim, F::VALUES_AT);
-    const pairs_place first = tile.pairs.open(0), second = tile.pairs.next(first);
+    const pairs_place first = tile.pairs.open(0);
     tile.pairs.describe(first, 0);
-    tile.pairs.describe(second, 1);
     __syncthreads();
+    const pairs_place second = tile.pairs.next(first, 0);
+    tile.pairs.describe(second, 1);
     if (!tile.pairs.ended(first)) tile.load_pairs(0);
     copies_commit();
     typename gradient_kv_tile<F>::sums x;
     clear(x.dk);
     clear(x.dv);
-    tile.add_all(x, first, second);
+    tile.add_all(x, !tile.pairs.ended(first), second);
     tile.end(x);
 }
 

@@ -14,6 +14,7 @@ namespace ra::mma
 /* The pairs of a block. Pair r sees keys [lo, hi) of the tile. */
 template <int PAIRS> struct pair_table {
     int64_t pos, pos_step; /* of key 0 of the tile, as these queries see it */
+    int64_t count;         /* pairs of the part */
     int64_t token[PAIRS], position[PAIRS];
     int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
     float lse[PAIRS], delta[PAIRS]; /* copied with the rows */
@@ -25,11 +26,10 @@ template <int PAIRS> struct pair_table {
     }
 };
 
-/* Which block: PAIRS pairs from `at` on of the `count` of a part; `part` is the tile's part_count
- * after the last. */
+/* Which block: PAIRS pairs of a part from `at` on; after the last, `part` is the part_count. */
 struct pairs_place {
     int part;
-    int64_t at, count;
+    int64_t at;
 };
 
 /* The heads of a row that read a KV head. */
@@ -49,44 +49,58 @@ __device__ __forceinline__ heads heads_of(const ra__cuda_row &row, int kv_head, 
     return h;
 }
 
+/* What is the same for all blocks; registers have no room for it. */
+struct parts_head {
+    int32_t batch, kv_head, first_part, part_count;
+};
+template <int PAIRS> struct parts_tables {
+    static constexpr int COUNT = 3; /* multiplied, copied and described */
+    parts_head head;
+    pair_table<PAIRS> pairs[COUNT];
+};
+
 template <int PAIRS, int THREADS> struct parts_walk {
     static_assert(PAIRS <= THREADS, "a thread for each pair");
-    static constexpr int TABLES = 3;
     const ra__cuda_step &step;
     const ra__cuda_key_tile &tile;
-    int first_part, part_count; /* of the tile */
-    pair_table<PAIRS> *tables;
-    int batch, kv_head;
+    parts_tables<PAIRS> &tables;
+
+    __device__ __forceinline__ int batch() const { return tables.head.batch; }
+    __device__ __forceinline__ int kv_head() const { return tables.head.kv_head; }
 
     __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
     {
-        return tables[index % TABLES];
+        return tables.pairs[index % parts_tables<PAIRS>::COUNT];
     }
     __device__ __forceinline__ bool ended(const pairs_place &p) const
     {
-        return p.part >= part_count;
+        return p.part >= tables.head.part_count;
     }
     __device__ __forceinline__ const ra__cuda_part &part_at(const pairs_place &p) const
     {
-        return step.parts[first_part + p.part];
+        return step.parts[tables.head.first_part + p.part];
+    }
+
+    __device__ __forceinline__ heads heads_in(const ra__cuda_row &row) const
+    {
+        return heads_of(row, kv_head(), step.q_heads / step.kv_heads);
     }
 
     /* The first block of the first part from `part` on that has one. */
     __device__ __forceinline__ pairs_place open(int part) const
     {
-        pairs_place p = { part, 0, 0 };
+        pairs_place p = { part, 0 };
         for (; !ended(p); p.part++) {
             const ra__cuda_part &now = part_at(p);
-            const heads h = heads_of(step.rows[now.row], kv_head, step.q_heads / step.kv_heads);
-            p.count = (now.q_hi - now.q_lo) * most(h.count, 0);
-            if (p.count > 0) break;
+            if (now.q_hi > now.q_lo && heads_in(step.rows[now.row]).count > 0) break;
         }
         return p;
     }
-    __device__ __forceinline__ pairs_place next(const pairs_place &p) const
+    /* The block after one that the index-th table describes. */
+    __device__ __forceinline__ pairs_place next(const pairs_place &p, int index) const
     {
         if (ended(p)) return p;
-        if (p.at + PAIRS < p.count) return pairs_place{ p.part, p.at + PAIRS, p.count };
+        if (p.at + PAIRS < table(index).count) return pairs_place{ p.part, p.at + PAIRS };
         return open(p.part + 1);
     }
 
@@ -99,15 +113,17 @@ template <int PAIRS, int THREADS> struct parts_walk {
         const ra__cuda_part &part = part_at(p);
         const ra__cuda_row &row = step.rows[part.row];
         const ra__cuda_run run = run_at(step, &row, part.repeat, part.run - row.first_run);
+        const heads h = heads_in(row);
+        const int64_t count = (part.q_hi - part.q_lo) * h.count;
         if (r == 0) {
+            to.count = count;
             to.pos = run.pos + part.shift * run.pos_step;
             to.pos_step = run.pos_step;
         }
         to.lo[r] = to.hi[r] = 0;
         to.head[r] = -1;
         /* Pairs after the last have a position too, since terms look it up. */
-        const heads h = heads_of(row, kv_head, step.q_heads / step.kv_heads);
-        const int64_t pair = least(p.at + r, p.count - 1), query = part.q_lo + pair / h.count;
+        const int64_t pair = least(p.at + r, count - 1), query = part.q_lo + pair / h.count;
         const int head = h.first + (int)(pair % h.count) * h.step;
         const int64_t position = row.q_pos + part.repeat * row.q_pos_advance +
                                  query * row.q_pos_step;
@@ -116,7 +132,7 @@ template <int PAIRS, int THREADS> struct parts_walk {
         const range seen = seen_by(run, position);
         to.token[r] = token;
         to.position[r] = position;
-        if (p.at + r >= p.count) return;
+        if (p.at + r >= count) return;
         to.head[r] = head;
         to.lo[r] = (int32_t)most(seen.lo - part.shift, part.lo);
         to.hi[r] = (int32_t)least(seen.hi - part.shift, part.hi);
@@ -129,8 +145,9 @@ template <int PAIRS, int THREADS> struct parts_walk {
     {
         const pair_table<PAIRS> &pairs = table(index);
         const auto where = [&](int r) {
-            return pairs.head[r] >= 0 ? ra::at<uint16_t>(from, batch, pairs.token[r], pairs.head[r])
-                                      : nullptr;
+            return pairs.head[r] >= 0
+                       ? ra::at<uint16_t>(from, batch(), pairs.token[r], pairs.head[r])
+                       : nullptr;
         };
         load_rows_at<D, PAIRS, THREADS>(shared, to, numbers, chunks, where);
     }
@@ -143,8 +160,9 @@ template <int PAIRS, int THREADS> struct parts_walk {
         pair_table<PAIRS> &to = table(index);
         const int head = to.head[r];
         const int64_t token = to.token[r];
-        copy_4(shared_address(&to.lse[r]), ra::at<float>(step.lse, batch, token, head), head >= 0);
-        copy_4(shared_address(&to.delta[r]), ra::at<float>(step.delta, batch, token, head),
+        copy_4(shared_address(&to.lse[r]), ra::at<float>(step.lse, batch(), token, head),
+               head >= 0);
+        copy_4(shared_address(&to.delta[r]), ra::at<float>(step.delta, batch(), token, head),
                head >= 0);
     }
 
@@ -154,7 +172,7 @@ template <int PAIRS, int THREADS> struct parts_walk {
         q.token = pairs.token[r];
         q.index = pairs.position[r];
         q.original = original(step.terms, q.index);
-        q.batch = batch;
+        q.batch = batch();
         q.head = pairs.head[r];
         return q;
     }
