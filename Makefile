@@ -7,7 +7,7 @@ JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 
 # Ninja where there is one. A build folder keeps the generator it began with.
 generator = $(if $(wildcard $(1)/CMakeCache.txt),,$(if $(shell command -v ninja),-G Ninja))
-configure = cmake --preset $(1) -B $(2) $(call generator,$(2)) -DCMAKE_INSTALL_PREFIX=$(PREFIX)
+configure = cmake --preset $(1) -B $(2) $(call generator,$(2)) -DCMAKE_INSTALL_PREFIX=$(PREFIX) $(CONFIGURE)
 compile   = cmake --build $(1) --parallel $(JOBS)
 product   = --target ringattn_product
 counted   = --target ringattn_perf
@@ -90,4 +90,4 @@ clean: ## remove the build folders
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
-	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) JOBS=$(JOBS)"
+	@echo "Variables: BUILD=$(BUILD) PREFIX=$(PREFIX) JOBS=$(JOBS) CONFIGURE=(flags for cmake)"

@@ -304,7 +304,7 @@ typedef struct ra_group_options {
     size_t pool_threshold; /* plans share larger buffers (ra_pool); 0 = 16 MiB, SIZE_MAX = none */
     int threads;  /* per rank; 0 = RINGATTN_THREADS, or the cores divided by the local ranks */
     int checksum; /* 1: of all messages, against RA_ERR_CORRUPT; the same on every rank */
-    const char *device; /* what computes: "cpu", "cuda", "cuda:1"; NULL = the default */
+    const char *device;      /* what computes: "cpu", "cuda", "cuda:1"; NULL = the default */
     int on_device, reserved; /* 1: tensors of calls are in that device's memory already; 0 */
 } ra_group_options;
 RA_DEFAULT_(ra_group_options)

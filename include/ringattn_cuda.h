@@ -15,11 +15,11 @@
  * memory is copied once per call, beside the memory of the plan. Only plain device memory is
  * allocated, never managed memory.
  *
- * STREAMS  Without a queue, a call returns when its results are complete. With one, a cudaStream_t,
- * its work starts after what is on that stream, what is put there later starts after it, and the
- * call returns when everything is issued; a stream of a group of several ranks also waits for
- * messages. An error of the device that is found after the call has returned is returned by the next
- * call of that plan. Tensors stay in use until the stream has passed. */
+ * STREAMS  Without a queue, a call returns when its results are complete. With one, a
+ * cudaStream_t, its work starts after what is on that stream, what is put there later starts after
+ * it, and the call returns when everything is issued; a stream of a group of several ranks also
+ * waits for messages. An error of the device that is found after the call has returned is returned
+ * by the next call of that plan. Tensors stay in use until the stream has passed. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

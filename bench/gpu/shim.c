@@ -85,8 +85,8 @@ void gpu_bench_close(struct bench *b)
     free(b);
 }
 
-/* Shards of the ranks follow one another in the tensors, batch 1: what they hold does not matter for
- * their speed. */
+/* Shards of the ranks follow one another in the tensors, batch 1: what they hold does not matter
+ * for their speed. */
 static int64_t queries_before(const struct bench *b, int rank)
 {
     int64_t sum = 0;

@@ -83,8 +83,8 @@ struct ra__backend {
     ra_status (*wait)(void *device, const struct ra__event *event,
                       const struct ra__heartbeat *heartbeat);
     void (*drain)(void *device);
-    /* A queue of the caller: whatever is issued next starts after what is on it now; and what is put
-     * on it next starts after everything that was issued. NULL: the device has no queues. */
+    /* A queue of the caller: whatever is issued next starts after what is on it now; and what is
+     * put on it next starts after everything that was issued. NULL: the device has no queues. */
     ra_status (*follow)(void *device, void *queue);
     ra_status (*precede)(void *device, void *queue);
     /* Query-key pairs that were folded since it was prepared. */

@@ -74,7 +74,7 @@ static struct end moved(struct end end, int64_t batch, int64_t token)
     return end;
 }
 
-/* ---- Sums that are stored in 16 bits ------------------------------------------------------------- */
+/* ---- Sums that are stored in 16 bits --------------------------------------------------------- */
 
 /* Packed rows of one batch item. */
 static struct end packed_rows(const struct ra__piece *piece, char *data, ra_dtype dtype)
@@ -143,7 +143,7 @@ static ra_status copy_memory(const struct ra__cuda_running *run, const struct ra
     return RA_OK;
 }
 
-/* ---- Rows of callbacks ------------------------------------------------------------------------- */
+/* ---- Rows of callbacks ----------------------------------------------------------------------- */
 
 static ra_status call_back(const ra_rows *rows, bool load, int64_t batch, int64_t first,
                            int64_t count, void *packed)

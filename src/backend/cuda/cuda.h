@@ -22,7 +22,7 @@ extern const struct ra__host *ra__cuda_host;
 #define RA__CUDA_TRY(call) RA__TRY(ra__cuda_check((int)(call), #call))
 ra_status ra__cuda_check(int error, const char *call);
 
-/* ---- device.c: the device, its queues and events ---------------------------------------------- */
+/* ---- device.c: the device, its queues and events --------------------------------------------- */
 
 enum ra__cuda_queue_name { RA__CUDA_COMPUTE, RA__CUDA_LOAD, RA__CUDA_STORE, RA__CUDA_QUEUES };
 
@@ -69,7 +69,7 @@ ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__l
 ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done);
 bool ra__cuda_has_passed(const struct ra__event *event);
 
-/* ---- tables.c: what kernels read of a program ------------------------------------------------- */
+/* ---- tables.c: what kernels read of a program ------------------------------------------------ */
 
 /* Of one step. */
 struct ra__cuda_step_table {
@@ -107,7 +107,7 @@ struct ra__cuda_program {
     void *own;      /* of the plan's scheduler; NULL: none */
 };
 
-/* ---- prepare.c: once per plan ------------------------------------------------------------------ */
+/* ---- prepare.c: once per plan ---------------------------------------------------------------- */
 
 /* Steps whose pairs count as soon as they are done. */
 enum { RA__CUDA_PENDING = 64 };
@@ -154,7 +154,7 @@ ra_status ra__cuda_tables_keys(struct ra__cuda_program *program, int tile_keys,
                                struct ra__cuda_tables *tables);
 ra_status ra__cuda_tables_pieces(struct ra__cuda_program *program, struct ra__cuda_tables *tables);
 
-/* ---- copy.c, issue.c ---------------------------------------------------------------------------- */
+/* ---- copy.c, issue.c ------------------------------------------------------------------------- */
 
 /* A step that is queued. */
 struct ra__cuda_running {
@@ -169,7 +169,7 @@ ra_status ra__cuda_store(const struct ra__cuda_running *run, struct ra__cuda_que
 ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *launch,
                          struct ra__event *done);
 
-/* ---- choose.c: kernels -------------------------------------------------------------------------- */
+/* ---- choose.c: kernels ----------------------------------------------------------------------- */
 
 ra_status ra__cuda_choose(const void *device, const char *name, const struct ra__shape *shape,
                           bool backward, const struct ra__kernel **out);

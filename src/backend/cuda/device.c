@@ -39,7 +39,7 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device)
     return RA_OK;
 }
 
-/* ---- Queues ------------------------------------------------------------------------------------ */
+/* ---- Queues ---------------------------------------------------------------------------------- */
 
 static ra_status open_queue(struct ra__cuda_queue *queue)
 {
@@ -132,7 +132,7 @@ void ra__cuda_drain(void *opaque)
     memset(device->report, 0, sizeof *device->report);
 }
 
-/* ---- Queues of the caller ---------------------------------------------------------------------- */
+/* ---- Queues of the caller -------------------------------------------------------------------- */
 
 ra_status ra__cuda_follow(void *opaque, void *stream)
 {
@@ -155,7 +155,7 @@ ra_status ra__cuda_precede(void *opaque, void *stream)
     return RA_OK;
 }
 
-/* ---- The device -------------------------------------------------------------------------------- */
+/* ---- The device ------------------------------------------------------------------------------ */
 
 static ra_status open_device(struct ra__cuda_device *device)
 {

@@ -4,7 +4,7 @@
 
 #include "backend/cuda/cuda.h"
 
-/* ---- Where things are -------------------------------------------------------------------------- */
+/* ---- Where things are ------------------------------------------------------------------------ */
 
 static struct ra__cuda_tensor tensor_in(const struct ra__cuda_running *run, enum ra__buffer buffer)
 {
@@ -24,7 +24,7 @@ static struct ra__cuda_tensor tensor_from(const struct ra__cuda_running *run,
     return tensor;
 }
 
-/* ---- Score terms ------------------------------------------------------------------------------- */
+/* ---- Score terms ----------------------------------------------------------------------------- */
 
 static bool is_on_device(const void *data)
 {
@@ -118,7 +118,7 @@ static ra_status set_terms(const struct ra__cuda_running *run, cudaStream_t stre
     return RA_OK;
 }
 
-/* ---- ATTEND, GRADIENT, MERGE ------------------------------------------------------------------- */
+/* ---- ATTEND, GRADIENT, MERGE ----------------------------------------------------------------- */
 
 static void set_keys(const struct ra__cuda_running *run, const struct ra__side *work,
                      struct ra__cuda_step *out)
@@ -231,7 +231,7 @@ static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_qu
     return RA_OK;
 }
 
-/* ---- Queries ----------------------------------------------------------------------------------- */
+/* ---- Queries --------------------------------------------------------------------------------- */
 
 static struct ra__cuda_queries queries_of(const struct ra__cuda_running *run)
 {
@@ -283,7 +283,7 @@ static ra_status sinks(const struct ra__cuda_running *run, struct ra__cuda_queue
     return RA_OK;
 }
 
-/* ---- GATHER ------------------------------------------------------------------------------------ */
+/* ---- GATHER ---------------------------------------------------------------------------------- */
 
 static struct ra__cuda_place place_of(const struct ra__location *location)
 {
@@ -322,7 +322,7 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
     return ra__cuda_check(ra__cuda_gather_launch(&out, queue->stream), "gather");
 }
 
-/* ---- Issuing ----------------------------------------------------------------------------------- */
+/* ---- Issuing --------------------------------------------------------------------------------- */
 
 static struct ra__cuda_queue *queue_of(struct ra__cuda_device *device, enum ra__op op)
 {

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernel.h - the contract between the CUDA backend and its kernels, in plain C for both sides.
  *
- * A kernel runs a whole ATTEND or GRADIENT step by one launch, or a few. Rows and keys of a step are
- * tables in device memory: row families as the plan wrote them, expanded by index on the device. A
- * kernel never allocates, waits for the device or knows ranks; it returns 0 or a CUDA error.
+ * A kernel runs a whole ATTEND or GRADIENT step by one launch, or a few. Rows and keys of a step
+ * are tables in device memory: row families as the plan wrote them, expanded by index on the
+ * device. A kernel never allocates, waits for the device or knows ranks; it returns 0 or a CUDA
+ * error.
  *
- * The rules of arithmetic are those of the CPU's kernels (backend/cpu/kernel/kernel.h): sums in f32,
- * scores in units of log2, -inf for "nothing folded", hidden keys without any effect, and rows whose
- * bits do not depend on other rows. Key blocks start at multiples of the kernel's block size,
- * counted in pos / pos_step. All sums have a fixed order: the same bits every time. */
+ * The rules of arithmetic are those of the CPU's kernels (backend/cpu/kernel/kernel.h): sums in
+ * f32, scores in units of log2, -inf for "nothing folded", hidden keys without any effect, and
+ * rows whose bits do not depend on other rows. Key blocks start at multiples of the kernel's block
+ * size, counted in pos / pos_step. All sums have a fixed order: the same bits every time. */
 #ifndef RA__BACKEND_CUDA_KERNEL_H
 #define RA__BACKEND_CUDA_KERNEL_H
 

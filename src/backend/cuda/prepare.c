@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prepare.c - once per plan: tables, arrays of score terms and workspace, all in one block of device
- * memory. The same walk counts the block and fills it. */
+/* prepare.c - once per plan: tables, arrays of score terms and workspace, all in one block of
+ * device memory. The same walk counts the block and fills it. */
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
 
-/* ---- The block --------------------------------------------------------------------------------- */
+/* ---- The block ------------------------------------------------------------------------------- */
 
 /* Arrays in the order in which they are placed; without memory it only counts. */
 struct place {
@@ -100,7 +100,7 @@ static ra_status fill_block(const struct ra__setup *setup, const struct ra__cuda
     return RA_OK;
 }
 
-/* ---- Pairs ------------------------------------------------------------------------------------- */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
 /* Counted on the device once, as a step does no more than its rows say. */
 static ra_status count_pairs(struct ra__cuda_plan *plan, struct ra__cuda_program *p)
@@ -143,7 +143,7 @@ int64_t ra__cuda_pairs(const void *prepared)
     return plan->pairs;
 }
 
-/* ---- Preparing --------------------------------------------------------------------------------- */
+/* ---- Preparing ------------------------------------------------------------------------------- */
 
 static ra_status take_program(struct ra__arena *arena, const struct ra__program *program,
                               struct ra__cuda_program *p)

@@ -12,7 +12,7 @@ namespace
 
 enum { THREADS = 128, WARP = 32, WARPS = THREADS / WARP };
 
-/* ---- MERGE --------------------------------------------------------------------------------------- */
+/* ---- MERGE ----------------------------------------------------------------------------------- */
 
 /* The states of one row, in memory of split keys or of the plan. */
 struct state {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(THREADS) merge_kernel(const ra__cuda_step step
         merge_row<T>(step, t, r, threadIdx.x % WARP);
 }
 
-/* ---- Pairs --------------------------------------------------------------------------------------- */
+/* ---- Pairs ----------------------------------------------------------------------------------- */
 
 /* Keys [lo, hi) of a run that the mask of an order lets a query see. */
 __device__ int64_t unmasked(const ra__cuda_terms &terms, const ra__cuda_run &run, int64_t index,
@@ -111,8 +111,8 @@ __device__ int64_t unmasked(const ra__cuda_terms &terms, const ra__cuda_run &run
     return count;
 }
 
-/* Some blocks per slot, its queries among their threads. Rows of a family may differ in their pairs:
- * their keys need not advance with their queries. */
+/* Some blocks per slot, its queries among their threads. Rows of a family may differ in their
+ * pairs: their keys need not advance with their queries. */
 __global__ void __launch_bounds__(THREADS)
     pairs_kernel(const ra__cuda_step step, unsigned long long *count)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rows.cuh - on the device: from the index of a tile to its queries, and from a row to the blocks of
- * keys that they see. The same for all kernels that take struct ra__cuda_step. */
+/* rows.cuh - on the device: from the index of a tile to its queries, and from a row to the blocks
+ * of keys that they see. The same for all kernels that take struct ra__cuda_step. */
 #ifndef RA__BACKEND_CUDA_ROWS_CUH
 #define RA__BACKEND_CUDA_ROWS_CUH
 
@@ -126,8 +126,8 @@ __device__ inline range seen_by(const ra__cuda_run &run, int64_t position)
 }
 
 /* The keys of a run that some query of a tile sees, as blocks of `size` keys: the first begins at
- * `from`, which may be below 0, and the last ends at or after keys.hi. Blocks that begin in [all.lo,
- * all.hi - size] are seen by all queries. */
+ * `from`, which may be below 0, and the last ends at or after keys.hi. Blocks that begin in
+ * [all.lo, all.hi - size] are seen by all queries. */
 struct blocks {
     range keys, all;
     int64_t from;

@@ -53,7 +53,8 @@ struct ra__cuda_narrow {
 };
 int ra__cuda_narrow_launch(const struct ra__cuda_narrow *narrow, void *stream);
 
-/* What a kernel found that ends the run: a row whose LSE is too coarse (backend/cpu/kernel/lse.h). */
+/* What a kernel found that ends the run: a row whose LSE is too coarse
+ * (backend/cpu/kernel/lse.h). */
 struct ra__cuda_report {
     int32_t coarse, head;
     int64_t query;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables.c - what kernels read of a program: its rows and key runs as the plan wrote them, the tiles
- * of each step, and pieces. Filled once per plan. */
+/* tables.c - what kernels read of a program: its rows and key runs as the plan wrote them, the
+ * tiles of each step, and pieces. Filled once per plan. */
 #include <stdlib.h>
 
 #include "backend/cuda/cuda.h"
@@ -49,7 +49,7 @@ ra_status ra__cuda_tables_rows(const struct ra__cuda_program *p, struct ra__cuda
     return RA_OK;
 }
 
-/* ---- Tiles of queries -------------------------------------------------------------------------- */
+/* ---- Tiles of queries ------------------------------------------------------------------------ */
 
 static bool computes(const struct ra__step *step)
 {
@@ -142,7 +142,7 @@ ra_status ra__cuda_tables_slots(struct ra__cuda_program *p, const struct ra__cud
     return RA_OK;
 }
 
-/* ---- Pieces ------------------------------------------------------------------------------------ */
+/* ---- Pieces ---------------------------------------------------------------------------------- */
 
 static struct ra__cuda_end end_of(const struct ra__end *end)
 {

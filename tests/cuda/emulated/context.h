@@ -27,7 +27,8 @@ struct context {
 /* Gives it a stack, on which entry() will run; entry() must not return. */
 void context_create(context *made, void (*entry)());
 void context_destroy(context *made);
-/* For the context of an OS thread: what was learnt about the thread that used it before is wrong. */
+/* For the context of an OS thread: what was learnt about the thread that used it before is
+ * wrong. */
 void context_adopt_thread(context *host);
 /* The first thing that entry() does. */
 void context_entered();

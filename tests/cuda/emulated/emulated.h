@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* emulated.h - how device code runs on the CPU: what the intrinsics of device.h, and replacements of
- * headers with inline PTX, are made of.
+/* emulated.h - how device code runs on the CPU: what the intrinsics of device.h, and replacements
+ * of headers with inline PTX, are made of.
  *
- * Every CUDA thread of a block is a fiber; one OS thread runs them, one block at a time. A fiber runs
- * until it meets a barrier or a warp collective, so code between two of those is atomic. */
+ * Every CUDA thread of a block is a fiber; one OS thread runs them, one block at a time. A fiber
+ * runs until it meets a barrier or a warp collective, so code between two of those is atomic. */
 #ifndef EMULATED_EMULATED_H
 #define EMULATED_EMULATED_H
 
@@ -39,8 +39,8 @@ uint32_t live_lanes();
 
 enum reduction { REDUCE_NONE, REDUCE_OR, REDUCE_AND, REDUCE_COUNT };
 
-/* bar.sync 0 of all threads; those that returned count as arrived. The result is that of `what` over
- * the predicates of the threads that came. */
+/* bar.sync 0 of all threads; those that returned count as arrived. The result is that of `what`
+ * over the predicates of the threads that came. */
 int block_barrier(enum reduction what, int predicate);
 
 /* bar.sync id, threads; bar.arrive id, threads. The barrier opens when `threads` have come (both
@@ -96,8 +96,8 @@ uint32_t shared_address(const void *pointer);
 /* The other way; `bytes` from there must lie in the memory that the launch asked for. */
 void *shared_pointer(uint32_t address, size_t bytes);
 
-/* cp.async: `bytes` (4, 8 or 16) at `to`, of which the first `copied` come from `from` and the others
- * are zeros; commit_group; wait_group. A copy runs as late as it may. */
+/* cp.async: `bytes` (4, 8 or 16) at `to`, of which the first `copied` come from `from` and the
+ * others are zeros; commit_group; wait_group. A copy runs as late as it may. */
 void copy_async(uint32_t to, const void *from, size_t bytes, size_t copied);
 void copies_commit();
 void copies_wait(int pending);
@@ -122,9 +122,9 @@ template <typename T> inline const T *emulated_warp_gather(const T &mine)
     return emulated::collect_values(emulated::COLLECTIVE_GATHER, 0xffffffffu, mine);
 }
 
-/* All 32 lanes deposit a value, and one of them calls compute(const T in[32], Result out[32]) for the
- * whole warp: for a matrix instruction much faster than a gather. Returns the calling lane's out.
- * Use:  D d = emulated_warp_compute<D>(mine, [](const F *in, D *out) { ... }); */
+/* All 32 lanes deposit a value, and one of them calls compute(const T in[32], Result out[32]) for
+ * the whole warp: for a matrix instruction much faster than a gather. Returns the calling lane's
+ * out. Use:  D d = emulated_warp_compute<D>(mine, [](const F *in, D *out) { ... }); */
 template <typename Result, typename T, typename Compute>
 inline Result emulated_warp_compute(const T &mine, const Compute &compute)
 {
