@@ -208,6 +208,30 @@ def run_sparse(lib, args):
                 print(f"{name}: {error}", flush=True)
 
 
+def run_rings(lib, args):
+    """A ring of 4 ranks on one GPU beside one rank, the same tokens in all; time of one over time of
+    four. Ranks are threads and return when they are done, so both sides do here."""
+    n, heads = 65536, 8
+    for dim in (64, 128):
+        name = f"ring of 4 bf16 causal n={n} d={dim}"
+        if args.only and args.only not in name:
+            continue
+        try:
+            one = Problem(lib, "causal", "bf16", n, heads, dim, kernel=args.kernel)
+            four = Problem(lib, "causal", "bf16", n, heads, dim, ranks=4, kernel=args.kernel)
+            one.stream = four.stream = None
+            one.attend()
+            four.attend()
+            compare(f"{name} forward / one rank [{four.kernel}]", four.attend, one.attend,
+                    one.flops(False), args)
+            compare(f"{name} backward / one rank", four.gradient, one.gradient, one.flops(True),
+                    args)
+            one.close()
+            four.close()
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+
+
 def run_decode(lib, args):
     name = "decode b=8 h=32 d=128 nk=131072"
     if args.only and args.only not in name:
@@ -239,7 +263,9 @@ def main():
     print(f"{'':58} {'ours':>8} {'theirs':>8}   ratio", flush=True)
     run_dense(lib, args)
     run_sparse(lib, args)
+    run_rings(lib, args)
     run_decode(lib, args)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -66,6 +66,17 @@ static ra_status make_buffers(struct ra__rank *rank, size_t threshold)
     return ra__buffers_create(threshold, source, &rank->buffers);
 }
 
+/* Lets messages be copied between devices where both sides can do that. Checksums are made by the
+ * host. */
+static void extend_link(struct ra__rank *rank, const ra_group_options *options)
+{
+    const struct ra__backend *backend = rank->backend;
+    if (backend->host || !backend->copy || !rank->transport->extend || options->checksum) return;
+    const struct ra__reach reach = { backend->copy, rank->device };
+    rank->transport->extend(rank->link, &reach);
+    rank->reaches = true;
+}
+
 /* The number of threads stays 0 if it was not given. */
 static ra_status take_options(const ra_group_options *given, ra_group_options *options)
 {
@@ -122,6 +133,7 @@ static ra_status create(const struct ra__rank *rank, const struct ra__place *pla
         ra_group_destroy(group);
         return status;
     }
+    extend_link(&group->rank, options);
     ra__log(group, RA_LOG_INFO, "rank %d of %d: %s transport, %d threads", rank->rank, rank->ranks,
             rank->transport->name, threads);
     if (place->turn == 0 && place->sharers * threads > ra__cores())

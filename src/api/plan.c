@@ -231,8 +231,8 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
     RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, options->kernel,
                                   &input.shape, input.backward, &plan->kernel));
-    input.stages = !plan->backend->host;
-    input.loads = input.stages && !(plan->group && plan->group->on_device);
+    input.stages = !plan->backend->host && !(plan->group && plan->group->rank.reaches);
+    input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));

@@ -67,6 +67,9 @@ struct ra__backend {
     int (*threads)(const void *device);
     void *(*alloc)(void *device, size_t bytes); /* aligned to 64, not cleared; NULL: no memory */
     void (*free)(void *device, void *memory, size_t bytes);
+    /* As in struct ra__reach: for messages between ranks of one process. NULL: messages of ranks go
+     * through host memory. */
+    ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     /* By name, or (NULL) the fastest one for the problem. The device may be NULL: not known. */
     ra_status (*choose)(const void *device, const char *name, const struct ra__shape *shape,
                         bool backward, const struct ra__kernel **out);

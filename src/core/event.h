@@ -22,4 +22,11 @@ struct ra__heartbeat {
     void *context;
 };
 
+/* Copies between buffers that the host cannot touch: memory of devices of one kind, in one process.
+ * Returns when the bytes are there. Any of these buffers may be host memory too. */
+struct ra__reach {
+    ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    void *device;
+};
+
 #endif

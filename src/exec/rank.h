@@ -16,6 +16,7 @@ struct ra__rank {
     const struct ra__transport *transport;
     void *link;    /* NULL: closed */
     bool retained; /* by a link that is closed */
+    bool reaches;  /* messages leave from memory of the device, and arrive there */
     ra_trace_fn trace;
     void *context;
 };

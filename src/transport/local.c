@@ -24,6 +24,7 @@ struct endpoint {
     int rank;
     int hop;                           /* of the newest round, for error sentences */
     atomic_int_least64_t heartbeat;    /* the time of the last one, in nanoseconds */
+    struct ra__reach reach;            /* copy is NULL: buffers are host memory */
     int waits_for;                     /* the rank this one waits for; -1 while it does not */
     double waits_since;                /* when the wait began, or when it last received something */
     struct ra__message *sends, *recvs; /* posted to, and by, this rank; oldest first */
@@ -70,6 +71,11 @@ static ra_status local_open(int ranks, const struct ra__link_options *options, v
         links[i] = endpoint;
     }
     return RA_OK;
+}
+
+static void local_extend(void *link, const struct ra__reach *reach)
+{
+    ((struct endpoint *)link)->reach = *reach;
 }
 
 static void local_close(void *link)
@@ -147,6 +153,15 @@ static uint64_t sum_of(const struct hub *hub, const struct ra__message *message)
     return hub->checksum ? ra__sum(RA__SUM_START, message->data, message->bytes) : 0;
 }
 
+static ra_status copy_bytes(const struct endpoint *endpoint, const struct ra__message *send,
+                            const struct ra__message *recv)
+{
+    const struct ra__reach *reach = &endpoint->reach;
+    if (reach->copy) return reach->copy(reach->device, recv->data, send->data, send->bytes);
+    memcpy(recv->data, send->data, send->bytes);
+    return RA_OK;
+}
+
 /* Under the lock, which is released while the bytes are copied. */
 static ra_status deliver(struct endpoint *endpoint, struct ra__message *send,
                          struct ra__message *recv)
@@ -162,12 +177,16 @@ static ra_status deliver(struct endpoint *endpoint, struct ra__message *send,
     }
     send->state = recv->state = COPYING;
     pthread_mutex_unlock(&hub->lock);
-    memcpy(recv->data, send->data, send->bytes);
+    const ra_status copied = copy_bytes(endpoint, send, recv);
     recv->sum = sum_of(hub, recv);
     pthread_mutex_lock(&hub->lock);
     send->state = recv->state = DONE;
     pthread_cond_broadcast(&hub->endpoints[send->from].changed);
     pthread_cond_broadcast(&hub->endpoints[recv->from].changed);
+    if (copied != RA_OK) {
+        fail_group(hub, endpoint->rank, copied, ra_last_error());
+        return copied;
+    }
     if (send->sum == recv->sum) return RA_OK;
     snprintf(reason, sizeof reason, RA__CORRUPT_TEXT, recv->hop, recv->bytes, send->from,
              recv->from, send->sum, recv->sum);
@@ -315,6 +334,7 @@ const struct ra__transport ra__transport_local = {
     .name = "local",
     .summary = "ranks are threads of this process",
     .open = local_open,
+    .extend = local_extend,
     .post = local_post,
     .wait = local_wait,
     .poll = local_poll,

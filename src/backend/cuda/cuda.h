@@ -59,6 +59,7 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);
+ra_status ra__cuda_copy(void *device, void *to, const void *from, size_t bytes);
 ra_status ra__cuda_follow(void *device, void *stream);
 ra_status ra__cuda_precede(void *device, void *stream);
 /* Whatever is queued next waits for these events. */

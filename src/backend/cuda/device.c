@@ -155,6 +155,18 @@ ra_status ra__cuda_precede(void *opaque, void *stream)
     return RA_OK;
 }
 
+/* ---- Messages ----------------------------------------------------------------------------------- */
+
+ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
+{
+    struct ra__cuda_device *device = opaque;
+    cudaStream_t stream = device->queues[RA__CUDA_LOAD].stream;
+    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
+    RA__CUDA_TRY(cudaStreamSynchronize(stream));
+    return RA_OK;
+}
+
 /* ---- The device ------------------------------------------------------------------------------ */
 
 static ra_status open_device(struct ra__cuda_device *device)

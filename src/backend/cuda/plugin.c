@@ -48,6 +48,7 @@ static const struct ra__backend backend = {
     .threads = threads,
     .alloc = ra__cuda_alloc,
     .free = ra__cuda_free,
+    .copy = ra__cuda_copy,
     .choose = ra__cuda_choose,
     .kernel_name = kernel_name,
     .kernel_at = ra__cuda_kernel_at,
