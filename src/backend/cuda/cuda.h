@@ -41,6 +41,7 @@ struct ra__cuda_device {
     struct ra__cuda_facts facts;
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
     cudaEvent_t caller;             /* on a stream of the caller */
+    bool follows;                   /* such a stream, which may be captured: nothing is asked */
     struct ra__cuda_report *report; /* pinned */
     char *rows;                     /* pinned: rows of callbacks on their way; NULL: none yet */
     char *narrow;                   /* sums in 16 bits, on their way to the host; likewise */

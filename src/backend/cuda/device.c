@@ -129,6 +129,7 @@ void ra__cuda_drain(void *opaque)
     struct ra__cuda_device *device = opaque;
     for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
     cudaGetLastError();
+    device->follows = false;
     memset(device->report, 0, sizeof *device->report);
 }
 
@@ -138,6 +139,7 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
     RA__TRY(ra__cuda_enter(device));
+    device->follows = true;
     RA__CUDA_TRY(cudaEventRecord(device->caller, (cudaStream_t)stream));
     for (int i = 0; i < RA__CUDA_QUEUES; i++)
         RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
@@ -147,6 +149,7 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
 ra_status ra__cuda_precede(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
+    device->follows = false;
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
         struct ra__event event;
         RA__TRY(ra__cuda_queue_mark(&device->queues[i], &event));
@@ -155,7 +158,7 @@ ra_status ra__cuda_precede(void *opaque, void *stream)
     return RA_OK;
 }
 
-/* ---- Messages ----------------------------------------------------------------------------------- */
+/* ---- Messages -------------------------------------------------------------------------------- */
 
 ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
 {

@@ -51,20 +51,47 @@ __device__ void narrow(int dtype, char *to, float x)
     else *(__half *)to = __float2half_rn(x);
 }
 
-/* Numbers of a head that are moved at once: 16 bytes where everything is aligned to them. */
+/* Numbers of a head that are moved at once: 16 bytes of what is read, where everything is aligned
+ * to them, and what is written to as many numbers. */
 __device__ int lanes_of(const ra__cuda_piece &piece, const end &to, const end &from)
 {
-    const int lanes = 16 / bytes_of(to.dtype);
-    const int64_t all = (int64_t)to.data | (int64_t)from.data | to.batch | to.token | to.head |
-                        from.batch | from.token | from.head;
-    return piece.add || to.dtype != from.dtype || piece.width % lanes || all % 16 ? 1 : lanes;
+    const int lanes = 16 / bytes_of(from.dtype), written = lanes * bytes_of(to.dtype);
+    const int64_t out = (int64_t)to.data | to.batch | to.token | to.head;
+    const int64_t in = (int64_t)from.data | from.batch | from.token | from.head;
+    return piece.width % lanes || out % written || in % 16 ? 1 : lanes;
+}
+
+__device__ uint32_t narrow2(int dtype, float low, float high)
+{
+    union {
+        __nv_bfloat162 bf16;
+        __half2 f16;
+        uint32_t bits;
+    } two = { __floats2bfloat162_rn(low, high) };
+    if (dtype != RA__CUDA_BF16) two.f16 = __floats2half2_rn(low, high);
+    return two.bits;
+}
+
+/* 16 bytes of what is read, or as many zeros. */
+__device__ void move_lanes(const ra__cuda_piece &piece, const end &to, const end &from, char *out,
+                           const char *in)
+{
+    if (!in) *(int4 *)out = make_int4(0, 0, 0, 0);
+    else if (piece.add) {
+        const float4 x = *(const float4 *)in;
+        float4 sum = *(const float4 *)out;
+        sum = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+        *(float4 *)out = sum;
+    } else if (to.dtype != from.dtype) {
+        const float4 x = *(const float4 *)in;
+        *(uint2 *)out = make_uint2(narrow2(to.dtype, x.x, x.y), narrow2(to.dtype, x.z, x.w));
+    } else *(int4 *)out = *(const int4 *)in;
 }
 
 __device__ void move_one(const ra__cuda_piece &piece, const end &to, const end &from, char *out,
-                         const char *in, int lanes)
+                         const char *in)
 {
-    if (lanes > 1) *(int4 *)out = in ? *(const int4 *)in : make_int4(0, 0, 0, 0);
-    else if (!in && to.dtype == RA__CUDA_F32) *(float *)out = 0.0f;
+    if (!in && to.dtype == RA__CUDA_F32) *(float *)out = 0.0f;
     else if (!in) *(uint16_t *)out = 0;
     else if (piece.add) *(float *)out += *(const float *)in;
     else if (to.dtype != from.dtype) narrow(to.dtype, out, *(const float *)in);
@@ -73,7 +100,7 @@ __device__ void move_one(const ra__cuda_piece &piece, const end &to, const end &
 }
 
 /* Tokens [first, first + tokens) of a piece, of all batch items: heads side by side, since most
- * buffers have them so. */
+ * buffers have them so. An item has few numbers, so that 32 bits count them. */
 __device__ void move(const ra__cuda_gather &gather, const ra__cuda_piece &piece, int64_t first,
                      int tokens)
 {
@@ -81,19 +108,19 @@ __device__ void move(const ra__cuda_gather &gather, const ra__cuda_piece &piece,
     const end to = find_end(gather, piece, piece.to);
     const end from = clears ? to : find_end(gather, piece, piece.from);
     if (!to.data || !from.data) return;
-    const int lanes = lanes_of(piece, to, from), per_head = piece.width / lanes;
-    const int64_t all = (int64_t)gather.batch * tokens * piece.heads * per_head;
-    for (int64_t i = threadIdx.x; i < all; i += THREADS) {
-        const int number = (int)(i % per_head) * lanes;
-        int64_t rest = i / per_head;
-        const int64_t head = rest % piece.heads;
-        rest /= piece.heads;
+    const int lanes = lanes_of(piece, to, from);
+    const unsigned per_head = (unsigned)(piece.width / lanes), heads = (unsigned)piece.heads;
+    const unsigned all = (unsigned)(gather.batch * tokens) * heads * per_head;
+    for (unsigned i = threadIdx.x; i < all; i += THREADS) {
+        const unsigned number = i % per_head * lanes, row = i / per_head;
+        const unsigned head = row % heads, rest = row / heads;
         const int64_t token = first + rest % tokens, batch = rest / tokens;
         char *out = to.data + batch * to.batch + token * to.token + head * to.head +
                     number * bytes_of(to.dtype);
         const char *in = from.data + batch * from.batch + token * from.token + head * from.head +
                          number * bytes_of(from.dtype);
-        move_one(piece, to, from, out, clears ? nullptr : in, lanes);
+        if (lanes > 1) move_lanes(piece, to, from, out, clears ? nullptr : in);
+        else move_one(piece, to, from, out, clears ? nullptr : in);
     }
 }
 

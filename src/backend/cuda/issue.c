@@ -348,12 +348,16 @@ static ra_status run_step(const struct ra__cuda_running *run, struct ra__cuda_qu
     }
 }
 
-/* Its pairs count when it is done. */
+/* Its pairs count when it is done, or at once where the caller does not wait for it. */
 static void note_pairs(const struct ra__cuda_running *run, const struct ra__event *done)
 {
     struct ra__cuda_plan *plan = run->plan;
     const int64_t pairs = run->program->pairs[run->launch->step - run->program->program->steps];
     if (pairs == 0) return;
+    if (run->device->follows) {
+        plan->pairs += pairs;
+        return;
+    }
     ra__cuda_pairs(plan);
     if (plan->pending_count == RA__CUDA_PENDING) { /* far ahead: count the oldest early */
         plan->pairs += plan->pending[plan->pending_first].pairs;

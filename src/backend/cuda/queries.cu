@@ -50,6 +50,14 @@ __device__ void check_lse(const ra__cuda_queries &q, const place &p, bool has_gr
     q.report->lse = lse;
 }
 
+/* Four numbers at once where they are aligned to it: 8 bytes of 16-bit numbers, or 16. */
+template <class T> struct __align__(4 * sizeof(T)) four { T x[4]; };
+
+template <class T> __device__ bool is_aligned(const void *a, const void *b, int count)
+{
+    return count % 4 == 0 && ((uintptr_t)a | (uintptr_t)b) % sizeof(four<T>) == 0;
+}
+
 /* A warp per row; sums in double, as on the CPU. */
 template <class T> __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q)
 {
@@ -61,11 +69,17 @@ template <class T> __global__ void __launch_bounds__(THREADS) delta_kernel(const
     const T *dout = ra::at<T>(q.dout, p.batch, p.query, p.head);
     double sum = 0.0;
     bool any = false;
-    for (int d = lane; d < q.value_dim; d += WARP) {
-        const float g = wide(dout[d]);
-        sum += (double)wide(out[d]) * g;
-        any = any || g != 0.0f;
-    }
+    const auto add = [&](T o, T g) {
+        sum += (double)wide(o) * wide(g);
+        any = any || wide(g) != 0.0f;
+    };
+    if (is_aligned<T>(out, dout, q.value_dim))
+        for (int d = 4 * lane; d < q.value_dim; d += 4 * WARP) {
+            const four<T> o = *(const four<T> *)(out + d), g = *(const four<T> *)(dout + d);
+            for (int i = 0; i < 4; i++) add(o.x[i], g.x[i]);
+        }
+    else
+        for (int d = lane; d < q.value_dim; d += WARP) add(out[d], dout[d]);
     sum = sum_of_warp(sum);
     any = __any_sync(0xffffffffu, any);
     if (lane != 0) return;
