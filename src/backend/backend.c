@@ -29,7 +29,8 @@ static bool plugged_at(int index, struct ra__backend_part *out)
     if (i < 0) return false;
     const struct ra__plugin *plugin = ra__plugin_at(i);
     const struct ra__backend *backend = plugin && plugin->backends ? plugin->backends[0] : NULL;
-    if (backend) *out = part_of(backend, ra__plugin_why(i));
+    if (backend && (!backend->present || backend->present()))
+        *out = part_of(backend, ra__plugin_why(i));
     else
         *out = (struct ra__backend_part){ ra__plugin_name(i), ra__plugin_summary(i), NULL,
                                           ra__plugin_why(i) };

@@ -32,7 +32,7 @@ expect() { # expect WHAT COMMAND...
 
 tree=$work/tree build=$work/build
 mkdir "$tree"
-(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault tests/bits) | (cd "$tree" && tar xf -)
+(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tools tests/support tests/unit tests/fault tests/bits tests/cuda) | (cd "$tree" && tar xf -)
 
 cp "$here/pattern_example.c" "$tree/src/pattern/distances.c"
 echo 'RA__PATTERN(distances)' >>"$tree/src/pattern/pattern.list"

@@ -23,7 +23,7 @@ trap 'exit 1' INT TERM
 
 tree=$work/tree build=$work/build log=$work/log
 mkdir "$tree"
-(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tests/support tests/unit tests/ring tests/fault tests/mpi tests/bits) |
+(cd "$root" && tar cf - CMakeLists.txt cmake include src harness cli bench tests/support tests/unit tests/ring tests/fault tests/mpi tests/bits tests/cuda) |
     (cd "$tree" && tar xf -)
 # The bodies of the vector kernels are shared; one instruction set is enough to see them broken. Words
 # of the other are there for kernels that build on them.

@@ -30,6 +30,14 @@ static const char *about(void)
     return text;
 }
 
+static bool present(void)
+{
+    int count = 0;
+    if (cudaGetDeviceCount(&count) == cudaSuccess) return count > 0;
+    cudaGetLastError();
+    return false;
+}
+
 /* Steps are queued by the thread that calls. */
 static int threads(const void *device)
 {
@@ -43,6 +51,7 @@ static const struct ra__backend backend = {
     .name = "cuda",
     .summary = "a GPU of NVIDIA: cuda, or cuda:N for the N-th of several",
     .host = false,
+    .present = present,
     .open = ra__cuda_open,
     .close = ra__cuda_close,
     .threads = threads,

@@ -26,7 +26,11 @@ refused "\"ulysses:2\" is not known" run --strategy ulysses:2
 refused "bias: strategy ulysses sends queries to other ranks, and a bias stays with its rank" \
     verify "causal n=64 h=4 d=8 ring=2 ulysses bias=add"
 refused "--strategy: there is no strategy" run --strategy hope
-refused "--device: the device cuda:1 is not in this version" run --device cuda:1
+refused "--device: there is no device \"gpu\"" run --device gpu
+ok info
+if ! grep -q '^  [+] cuda ' "$work/out"; then
+    refused "--device: the device cuda cannot be used here: " run --device cuda:1
+fi
 refused "--partition: there is no partition" run --partition random
 refused "--partition: \";twice\" is not understood" run --partition "zigzag;twice"
 refused "--kernel: there is no kernel" run --kernel abacus
