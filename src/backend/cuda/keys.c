@@ -2,8 +2,8 @@
 /* keys.c - backward: the keys of a step as tiles, each with the rows that see it.
  *
  * Rows name keys; for dk and dv the question is the other way round. Keys that are token_step apart
- * and equal modulo it form a lane, which is cut into tiles at multiples of the tile size. A key may
- * be in lanes of different steps, as under dilated patterns: tiles of each token_step are a wave,
+ * and equal modulo it form a column, which is cut into tiles at multiples of the tile size. A key may
+ * be in columns of different steps, as under dilated patterns: tiles of each token_step are a wave,
  * and waves run one after the other, so no two tiles that run together add to the same key.
  *
  * A buffer whose tokens are of one KV head each (storage.one_head) has keys of other heads next to
@@ -17,7 +17,7 @@
 
 /* A part, with what its tile is found by. */
 struct found {
-    int64_t token_step, lane, tile; /* tile: number of the tile in its lane */
+    int64_t token_step, column, tile; /* tile: number of the tile in its column */
     int kv_head;                    /* -1: every */
     int start;                      /* the first key of what the tile is cut to; 0: not cut */
     int order;                      /* in which it was found */
@@ -71,7 +71,7 @@ static ra_status add_run(struct search *search, int row_index, int run_index, in
     const struct ra__plan_row *row = &program->rows[row_index];
     const struct ra__key_run run = ra__key_run_at(&program->keys[run_index],
                                                   &program->advances[run_index], repeat);
-    const int64_t step = run.token_step, lane = run.token % step, start = run.token / step;
+    const int64_t step = run.token_step, column = run.token % step, start = run.token / step;
     const int64_t size = search->tile_keys;
     for (int64_t tile = start / size; tile * size < start + run.count; tile++) {
         const int64_t shift = tile * size - start; /* tile index -> run index */
@@ -79,7 +79,7 @@ static ra_status add_run(struct search *search, int row_index, int run_index, in
         const struct ra__range q = queries_of(row, repeat, &run, lo + shift, hi + shift);
         if (q.lo >= q.hi) continue;
         const struct found found = { step,
-                                     lane,
+                                     column,
                                      tile,
                                      kv_head,
                                      0,
@@ -134,8 +134,8 @@ static ra_status find_parts(struct search *search)
 static int by_tile(const void *a, const void *b)
 {
     const struct found *x = a, *y = b;
-    const int64_t left[] = { x->token_step, x->kv_head, x->lane, x->tile, x->start, x->order };
-    const int64_t right[] = { y->token_step, y->kv_head, y->lane, y->tile, y->start, y->order };
+    const int64_t left[] = { x->token_step, x->kv_head, x->column, x->tile, x->start, x->order };
+    const int64_t right[] = { y->token_step, y->kv_head, y->column, y->tile, y->start, y->order };
     for (int i = 0; i < RA__COUNT(left); i++)
         if (left[i] != right[i]) return left[i] < right[i] ? -1 : 1;
     return 0;
@@ -143,7 +143,7 @@ static int by_tile(const void *a, const void *b)
 
 static bool same_tile(const struct found *x, const struct found *y)
 {
-    return x->token_step == y->token_step && x->kv_head == y->kv_head && x->lane == y->lane &&
+    return x->token_step == y->token_step && x->kv_head == y->kv_head && x->column == y->column &&
            x->tile == y->tile && x->start == y->start;
 }
 
@@ -164,7 +164,7 @@ static void cut_tiles(struct search *search)
     for (int64_t i = 0; i < search->count; i++) {
         const bool same = i > 0 && found[i].token_step == found[i - 1].token_step &&
                           found[i].kv_head == found[i - 1].kv_head &&
-                          found[i].lane == found[i - 1].lane && found[i].tile == found[i - 1].tile;
+                          found[i].column == found[i - 1].column && found[i].tile == found[i - 1].tile;
         if (!same || found[i].part.lo > end) {
             start = found[i].part.lo;
             end = found[i].part.hi;
@@ -181,7 +181,7 @@ static void cut_tiles(struct search *search)
 static struct ra__cuda_key_tile tile_of(const struct found *found, int tile_keys)
 {
     return (struct ra__cuda_key_tile){
-        .token = found->lane + (found->tile * tile_keys + found->start) * found->token_step,
+        .token = found->column + (found->tile * tile_keys + found->start) * found->token_step,
         .token_step = found->token_step,
         .kv_head = found->kv_head,
     };
