@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* keys.c - backward: the keys of a step as tiles, each with the rows that see it.
  *
- * Rows name keys; for dk and dv the question is the other way round. Keys that are token_step apart
- * and equal modulo it form a column, which is cut into tiles at multiples of the tile size. A key may
- * be in columns of different steps, as under dilated patterns: tiles of each token_step are a wave,
- * and waves run one after the other, so no two tiles that run together add to the same key.
+ * Rows name keys; for dk and dv the question is the other way round. Keys that are token_step
+ * apart and equal modulo it form a column, which is cut into tiles at multiples of the tile size.
+ * A key may be in columns of different steps, as under dilated patterns: tiles of each token_step
+ * are a wave, and waves run one after the other, so no two tiles that run together add to the same
+ * key.
  *
  * A buffer whose tokens are of one KV head each (storage.one_head) has keys of other heads next to
  * those of a tile. There parts are cut so that a tile holds no key that none of its parts sees.
@@ -18,9 +19,9 @@
 /* A part, with what its tile is found by. */
 struct found {
     int64_t token_step, column, tile; /* tile: number of the tile in its column */
-    int kv_head;                    /* -1: every */
-    int start;                      /* the first key of what the tile is cut to; 0: not cut */
-    int order;                      /* in which it was found */
+    int kv_head;                      /* -1: every */
+    int start;                        /* the first key of what the tile is cut to; 0: not cut */
+    int order;                        /* in which it was found */
     struct ra__cuda_part part;
 };
 
@@ -164,7 +165,8 @@ static void cut_tiles(struct search *search)
     for (int64_t i = 0; i < search->count; i++) {
         const bool same = i > 0 && found[i].token_step == found[i - 1].token_step &&
                           found[i].kv_head == found[i - 1].kv_head &&
-                          found[i].column == found[i - 1].column && found[i].tile == found[i - 1].tile;
+                          found[i].column == found[i - 1].column &&
+                          found[i].tile == found[i - 1].tile;
         if (!same || found[i].part.lo > end) {
             start = found[i].part.lo;
             end = found[i].part.hi;
