@@ -77,6 +77,7 @@ __device__ inline void softmax(key_tables<S> &shared, float (&x)[S::MR][8],
         sum = sum_of_row(sum);
         const bool raised = largest > m;
         const float factor = raised ? exp2f(m - shift) : 1.0f;
+        __syncwarp(); /* all lanes of the row have read its state */
         if (lane_column() == 0) {
             shared.m[row] = largest;
             shared.l[row] = fmaf(l, factor, sum);
