@@ -240,6 +240,10 @@ static void add_lengths(struct grid_lists *lists)
              grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=1 nk=777 h=8/2 d=64 ring=4 kernel=%s",
              grid_next_kernel(lists));
+    for (int ring = 1; ring <= 2; ring++) /* so many keys are split into ranges */
+        for (int t = 0; t < GRID_DTYPES; t++)
+            grid_add(lists, "lengths", "causal n=1 nk=40000 h=4/2 d=32 %s ring=%d kernel=%s",
+                     grid_dtypes[t], ring, grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=30 nk=100 h=2 d=16 ring=4 backward kernel=%s",
              grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=100 nk=30 h=2 d=16 ring=4 backward kernel=%s",

@@ -33,15 +33,18 @@ static ra_status refuse(const struct ra__arena *arena, size_t bytes)
     return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", arena->rank, bytes);
 }
 
+/* Is there nothing to take? A counting arena only counts. */
+static bool is_counted(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes, void **out)
+{
+    *out = NULL;
+    if (arena->counting) count(arena, purpose, bytes);
+    return arena->counting || bytes == 0;
+}
+
 ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                            void **out)
 {
-    *out = NULL;
-    if (arena->counting) {
-        count(arena, purpose, bytes);
-        return RA_OK;
-    }
-    if (bytes == 0) return RA_OK;
+    if (is_counted(arena, purpose, bytes, out)) return RA_OK;
     *out = purpose == RA__FOR_WORKSPACE && arena->workspace
                ? arena->workspace
                : ra__buffers_take(arena->pool, arena->account, purpose, bytes);
@@ -51,12 +54,7 @@ ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, si
 ra_status ra__arena_kept(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                          void **out)
 {
-    *out = NULL;
-    if (arena->counting) {
-        count(arena, purpose, bytes);
-        return RA_OK;
-    }
-    if (bytes == 0) return RA_OK;
+    if (is_counted(arena, purpose, bytes, out)) return RA_OK;
     *out = ra__buffers_take_own(arena->pool, arena->account, purpose, bytes);
     return *out ? RA_OK : refuse(arena, bytes);
 }
@@ -64,12 +62,7 @@ ra_status ra__arena_kept(struct ra__arena *arena, enum ra__purpose purpose, size
 ra_status ra__arena_host(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                          void **out)
 {
-    *out = NULL;
-    if (arena->counting) {
-        count(arena, purpose, bytes);
-        return RA_OK;
-    }
-    if (bytes == 0) return RA_OK;
+    if (is_counted(arena, purpose, bytes, out)) return RA_OK;
     *out = ra__alloc(arena->account, purpose, bytes);
     return *out ? RA_OK : refuse(arena, bytes);
 }

@@ -42,14 +42,14 @@ static void merge(bench &b, const std::vector<float> &states)
         std::vector<double> o(p.value_dim, 0.0);
         for (int pass = 0; pass < 2; pass++)
             for (int range = 0; range < p.ranges; range++) {
-                const float *at = &states[(size_t)range * rows * (2 + p.value_dim)];
-                const double m = at[row];
+                const int64_t at = range * rows + row, all = p.ranges * rows;
+                const double m = states[at];
                 if (pass == 0) most = m > most ? m : most;
                 if (pass == 0 || m == -INFINITY) continue;
                 const double factor = exp2(m - most);
-                sum += factor * at[rows + row];
+                sum += factor * states[all + at];
                 for (int d = 0; d < p.value_dim; d++)
-                    o[d] += factor * at[2 * rows + row * p.value_dim + d];
+                    o[d] += factor * states[2 * all + at * p.value_dim + d];
             }
         for (int d = 0; d < p.value_dim; d++)
             b.out.row(batch, token, head)[d] = (float)(sum > 0.0 ? o[d] / sum : 0.0);

@@ -44,6 +44,8 @@ full n=60 h=4 d=32 softcap=20 alibi bias=batch sinks dropout=0.1 backward seed=3
 full n=60 h=4 d=64 bf16 softcap=20 alibi sinks dropout=0.1 backward seed=3
 causal n=1 nk=3000 h=8/2 d=64 bf16
 causal n=1 nk=777 h=8/2 d=64 ring=4
+causal n=1 nk=40000 h=4/2 d=32 bf16
+causal n=1 nk=40000 h=2 d=16 ring=2
 causal n=30 nk=100 h=2 d=16 ring=4 2d backward
 causal n=100 nk=30 h=2 d=16 ring=2 backward
 causal n=64 h=2 d=32 backward amp=200

@@ -110,7 +110,7 @@ struct ra__cuda_step {
     int32_t section; /* units (of all batch items) that are worked on together: what the L2 holds */
     int64_t tiles;
     /* Few queries and many keys: keys are split into ranges of positions, each with a state of its
-     * own; tiles of each range. States: [range][query row] m, then l, then acc. */
+     * own; tiles of each range. Their states: split_state_at() of rows.cuh. */
     int32_t ranges;     /* 1: not split */
     int64_t range_keys; /* positions of a range */
     float *split_states;

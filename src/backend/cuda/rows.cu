@@ -14,36 +14,10 @@ enum { THREADS = 128, WARP = 32, WARPS = THREADS / WARP };
 
 /* ---- MERGE ----------------------------------------------------------------------------------- */
 
-/* The states of one row, in memory of split keys or of the plan. */
-struct state {
-    float *m, *l, *acc;
-};
-
-__device__ state split_state(const ra__cuda_step &step, int range, int batch, int64_t token,
-                             int head)
-{
-    const int64_t all = step.ranges * step.split_rows;
-    const int64_t at = range * step.split_rows +
-                       (batch * step.split_queries + token) * step.q_heads + head;
-    return { step.split_states + at, step.split_states + all + at,
-             step.split_states + 2 * all + at * step.value_dim };
-}
-
-__device__ state kept_state(const ra__cuda_step &step, int batch, int64_t token, int head)
-{
-    return { ra::at<float>(step.m, batch, token, head), ra::at<float>(step.l, batch, token, head),
-             ra::at<float>(step.acc, batch, token, head) };
-}
-
 template <class T> __device__ T narrow(float x);
 template <> __device__ float narrow(float x) { return x; }
 template <> __device__ __nv_bfloat16 narrow(float x) { return __float2bfloat16_rn(x); }
 template <> __device__ __half narrow(float x) { return __float2half_rn(x); }
-
-/* What is folded so far, and the next range, in ascending order. */
-struct sums {
-    float m, l;
-};
 
 __device__ float factor(float m, float to) { return (float)exp2((double)m - to); }
 
@@ -55,12 +29,12 @@ __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, i
 {
     const int64_t token = t.token(t.query(r));
     const int head = t.head_of(r);
-    const state own = kept_state(step, t.batch, token, head);
+    const ra::state_place own = ra::state_at(step, t.batch, token, head);
     const bool starts = t.row->first, ends = t.row->last;
     const float m0 = starts ? -INFINITY : *own.m, l0 = starts ? 0.0f : *own.l;
     float m = m0, l = l0;
     for (int range = 0; range < step.ranges; range++) {
-        const state part = split_state(step, range, t.batch, token, head);
+        const ra::state_place part = ra::split_state_at(step, range, t.batch, token, head);
         const float next = larger(m, *part.m), shift = next == -INFINITY ? 0.0f : next;
         l = l * factor(m, shift) + *part.l * factor(*part.m, shift);
         m = next;
@@ -69,7 +43,7 @@ __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, i
     for (int d = lane; d < step.value_dim; d += WARP) {
         float so_far = m0, sum = starts ? 0.0f : own.acc[d];
         for (int range = 0; range < step.ranges; range++) {
-            const state part = split_state(step, range, t.batch, token, head);
+            const ra::state_place part = ra::split_state_at(step, range, t.batch, token, head);
             const float next = larger(so_far, *part.m), shift = next == -INFINITY ? 0.0f : next;
             sum = sum * factor(so_far, shift) + part.acc[d] * factor(*part.m, shift);
             so_far = next;

@@ -160,6 +160,29 @@ __device__ inline T *at(const ra__cuda_tensor &tensor, int batch, int64_t token,
     return (T *)tensor.data + batch * tensor.batch + token * tensor.token + head * tensor.head;
 }
 
+/* Where the running softmax of a row is kept from step to step. */
+struct state_place {
+    float *m, *l, *acc;
+};
+__device__ inline state_place state_at(const ra__cuda_step &step, int batch, int64_t token,
+                                       int head)
+{
+    return state_place{ at<float>(step.m, batch, token, head),
+                        at<float>(step.l, batch, token, head),
+                        at<float>(step.acc, batch, token, head) };
+}
+
+/* And that of one range of split keys: m of all ranges, then l of all, then acc. */
+__device__ inline state_place split_state_at(const ra__cuda_step &step, int range, int batch,
+                                             int64_t token, int head)
+{
+    const int64_t all = step.ranges * step.split_rows;
+    const int64_t query = batch * step.split_queries + token;
+    const int64_t row = range * step.split_rows + query * step.q_heads + head;
+    return state_place{ step.split_states + row, step.split_states + all + row,
+                        step.split_states + 2 * all + row * step.value_dim };
+}
+
 } // namespace ra
 
 #endif

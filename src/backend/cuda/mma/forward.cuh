@@ -47,21 +47,12 @@ template <class F> struct forward_tile {
     }
 
     /* Where the state of a row is, as pointers to m, l and acc. */
-    struct where {
-        float *m, *l, *acc;
-    };
-    __device__ __forceinline__ where state_of(int r) const
+    __device__ __forceinline__ state_place state_of(int r) const
     {
-        const int batch = keys.tables.t.batch, head = keys.head(r);
-        const int64_t token = keys.token(r);
-        if (step.ranges == 1)
-            return where{ at<float>(step.m, batch, token, head),
-                          at<float>(step.l, batch, token, head),
-                          at<float>(step.acc, batch, token, head) };
-        const int64_t rows = step.split_rows;
-        const int64_t row = (batch * step.split_queries + token) * step.q_heads + head;
-        float *base = step.split_states + keys.tables.t.range * rows * (2 + step.value_dim);
-        return where{ base + row, base + rows + row, base + 2 * rows + row * step.value_dim };
+        const tile &t = keys.tables.t;
+        return step.ranges == 1
+                   ? state_at(step, t.batch, keys.token(r), keys.head(r))
+                   : split_state_at(step, t.range, t.batch, keys.token(r), keys.head(r));
     }
 
     __device__ __forceinline__ void begin(State &x) const
@@ -76,7 +67,7 @@ template <class F> struct forward_tile {
                 x.m[i][half] = -INFINITY;
                 x.l[i][half] = 0.0f;
                 if (fresh || r >= keys.tables.t.rows) continue;
-                const where from = state_of(r);
+                const state_place from = state_of(r);
                 x.m[i][half] = *from.m;
                 x.l[i][half] = quad() == 0 ? *from.l : 0.0f;
 #pragma unroll
@@ -205,7 +196,7 @@ template <class F> struct forward_tile {
                 if (step.lse.data)
                     *at<float>(step.lse, keys.tables.t.batch, keys.token(mine), head) = ends.lse;
             } else {
-                const where to = state_of(mine);
+                const state_place to = state_of(mine);
                 *to.m = m;
                 *to.l = l;
             }

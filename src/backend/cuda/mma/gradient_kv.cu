@@ -9,35 +9,22 @@ namespace
 
 using namespace ra::mma;
 
-template <class T, int D, bool TERMS> int start(const ra__cuda_step &step, void *stream)
-{
-    using F = gradient_kv_shape<T, D, TERMS>;
-    const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
-    return launch(gradient_kv_kernel<F>, tiles, 1, F::THREADS, F::BYTES, step,
-                  access_of(step, true), stream);
-}
-
-template <class T, int D> int by_terms(const ra__cuda_step &step, void *stream)
-{
-    return needs_terms(step) ? start<T, D, true>(step, stream) : start<T, D, false>(step, stream);
-}
-
-template <class T> int by_dim(const ra__cuda_step &step, void *stream)
-{
-    switch (class_of(step.dim, step.value_dim)) {
-    case 64: return by_terms<T, 64>(step, stream);
-    case 128: return by_terms<T, 128>(step, stream);
-    case 256: return by_terms<T, 256>(step, stream);
-    default: return (int)cudaErrorInvalidValue;
+template <class T, int D, bool TERMS> struct gradient_kv_start {
+    static int run(const ra__cuda_step &step, void *stream)
+    {
+        using F = gradient_kv_shape<T, D, TERMS>;
+        const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
+        return launch(gradient_kv_kernel<F>, tiles, 1, F::THREADS, F::BYTES, step,
+                      access_of(step, true), stream);
     }
-}
+};
 
 } // namespace
 
 int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream)
 {
     if (step->key_tile_count == 0) return 0;
-    return step->dtype == RA__CUDA_BF16 ? by_dim<bf16>(*step, stream) : by_dim<f16>(*step, stream);
+    return start_kernel<gradient_kv_start>(*step, stream);
 }
 
 int ra__cuda_mma_gradient_keys(int dim, int value_dim)

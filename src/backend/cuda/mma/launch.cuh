@@ -59,6 +59,33 @@ inline int class_of(int dim, int value_dim)
     return largest <= 64 ? 64 : largest <= 128 ? 128 : largest <= 256 ? 256 : 0;
 }
 
+/* Start<T, D, TERMS>::run() for the dtype, the dims and the terms of a step. Every file needs a
+ * name of its own for its Start: compilers take those of unnamed namespaces for the same. */
+template <template <class, int, bool> class Start, class T, int D>
+int start_by_terms(const ra__cuda_step &step, void *stream)
+{
+    return needs_terms(step) ? Start<T, D, true>::run(step, stream)
+                             : Start<T, D, false>::run(step, stream);
+}
+
+template <template <class, int, bool> class Start, class T>
+int start_by_dim(const ra__cuda_step &step, void *stream)
+{
+    switch (class_of(step.dim, step.value_dim)) {
+    case 64: return start_by_terms<Start, T, 64>(step, stream);
+    case 128: return start_by_terms<Start, T, 128>(step, stream);
+    case 256: return start_by_terms<Start, T, 256>(step, stream);
+    default: return (int)cudaErrorInvalidValue;
+    }
+}
+
+template <template <class, int, bool> class Start>
+int start_kernel(const ra__cuda_step &step, void *stream)
+{
+    return step.dtype == RA__CUDA_BF16 ? start_by_dim<Start, bf16>(step, stream)
+                                       : start_by_dim<Start, f16>(step, stream);
+}
+
 } // namespace ra::mma
 
 #endif

@@ -159,26 +159,11 @@ __device__ inline void fold(const ra__cuda_step &step, int first_column, float (
 /* ---- The ends of a tile ---- */
 
 /* Where the state of a row is: in the step's tensors, or that of a range of split keys. */
-struct state_place {
-    float *m, *l, *acc;
-};
-__device__ inline state_place state_of(const ra__cuda_step &step, const ra::tile &tile,
-                                       const tile_row &at_row)
+__device__ inline ra::state_place state_of(const ra__cuda_step &step, const ra::tile &tile,
+                                           const tile_row &row)
 {
-    state_place at;
-    if (step.ranges == 1) {
-        at.m = ra::at<float>(step.m, tile.batch, at_row.token, at_row.head);
-        at.l = ra::at<float>(step.l, tile.batch, at_row.token, at_row.head);
-        at.acc = ra::at<float>(step.acc, tile.batch, at_row.token, at_row.head);
-        return at;
-    }
-    const int64_t all = step.ranges * step.split_rows;
-    const int64_t query = tile.batch * step.split_queries + at_row.token;
-    const int64_t row = tile.range * step.split_rows + query * step.q_heads + at_row.head;
-    at.m = step.split_states + row;
-    at.l = step.split_states + all + row;
-    at.acc = step.split_states + 2 * all + row * step.value_dim;
-    return at;
+    return step.ranges == 1 ? ra::state_at(step, tile.batch, row.token, row.head)
+                            : ra::split_state_at(step, tile.range, tile.batch, row.token, row.head);
 }
 
 template <class S>
@@ -191,7 +176,7 @@ __device__ inline void begin(const ra__cuda_step &step, key_tables<S> &shared, i
     if (threadIdx.x < S::ROWS) {
         const int row = threadIdx.x;
         const bool read = !empty && row < tile.rows;
-        const state_place at = state_of(step, tile, row_at(shared, row));
+        const ra::state_place at = state_of(step, tile, row_at(shared, row));
         shared.m[row] = read ? *at.m : -INFINITY;
         shared.l[row] = read ? *at.l : 0.0f;
     }
@@ -213,7 +198,7 @@ __device__ inline void end_row(const ra__cuda_step &step, key_tables<S> &shared,
     const float m = shared.m[row], l = shared.l[row];
     const tile_row where = row_at(shared, row);
     if (!last) {
-        const state_place at = state_of(step, tile, where);
+        const ra::state_place at = state_of(step, tile, where);
         if (write) *at.m = m;
         if (write) *at.l = l;
         return;
