@@ -435,6 +435,6 @@ int main(void)
         cmocka_unit_test(a_run_allocates_nothing),
         cmocka_unit_test(an_allocator_is_not_changed_under_a_handle),
     };
-    crew_watchdog(test_slow() ? 800 : 110);
+    crew_watchdog(test_slow() || crew_long() ? 800 : 270);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
