@@ -146,14 +146,29 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
     return RA_OK;
 }
 
+/* Queues wait for one another: the next call may use the same buffers, and nobody has waited for
+ * this one. */
+static ra_status join_queues(struct ra__cuda_device *device)
+{
+    struct ra__event ends[RA__CUDA_QUEUES];
+    for (int i = 0; i < RA__CUDA_QUEUES; i++)
+        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &ends[i]));
+    for (int i = 0; i < RA__CUDA_QUEUES; i++)
+        for (int j = 0; j < RA__CUDA_QUEUES; j++)
+            if (j != i)
+                RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[j].stream, event_of(&ends[i]), 0));
+    return RA_OK;
+}
+
 ra_status ra__cuda_precede(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
     device->follows = false;
+    RA__TRY(join_queues(device));
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        struct ra__event event;
-        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &event));
-        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&event), 0));
+        struct ra__event end;
+        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &end));
+        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&end), 0));
     }
     return RA_OK;
 }

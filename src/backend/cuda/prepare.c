@@ -231,7 +231,11 @@ void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra_
 {
     struct ra__cuda_plan *plan = prepared;
     if (!plan) return;
-    if (plan->bias && ra__cuda_enter(plan->device) == RA_OK) cudaFree(plan->bias);
+    /* A call that followed a stream may still be running. */
+    if (plan->device && ra__cuda_enter(plan->device) == RA_OK) {
+        cudaStreamSynchronize(plan->device->queues[RA__CUDA_COMPUTE].stream);
+        if (plan->bias) cudaFree(plan->bias);
+    }
     drop_kernel(plan);
     ra__cuda_host->buffers_give(pool, account, plan->scratch);
     ra__cuda_host->buffers_give(pool, account, plan->block);
