@@ -3,7 +3,7 @@
 # The high-water mark of every process, less that of an idle one of as many, against the formula of
 # docs/DESIGN.md: within 10%. Prints the tables of docs/CLUSTER.md; with RINGATTN_LONG=1 for its 262,144
 # tokens. Documents that lie on all ranks (striped) let whole blocks go all the way round, as without
-# any, for a fraction of the work; that the plan needs the bytes of one of causal attention is checked.
+# any, for a fraction of the work; that the plan needs the bytes of one of full attention is checked.
 # usage: memory.sh BUILD LAUNCHER
 set -eu
 build=$1 launcher=$2
@@ -53,8 +53,8 @@ planned()
 row()
 {
     bytes=$(planned "$1" --partition striped --pattern "$pattern")
-    causal=$(planned "$1" --partition zigzag --pattern causal)
-    near "$bytes" "$causal" 1 || fail "$1 processes: $bytes bytes, but causal needs $causal"
+    full=$(planned "$1" --pattern full)
+    near "$bytes" "$full" 1 || fail "$1 processes: $bytes bytes, but full needs $full"
     idle=$(launch "$1" "$build/tests/mpi/idle" | sort -n | head -n 1)
     # shellcheck disable=SC2086
     launch "$1" "$build/ringattn" run $problem --transport mpi --partition striped --pattern "$pattern" \
