@@ -132,7 +132,7 @@ struct ra__cuda_plan {
     double *sink_sums;                   /* [query heads] */
     float *dsinks;                       /* [query heads] */
     struct ra__cuda_report *report;
-    unsigned long long *pair_count;
+    unsigned long long *pair_counts; /* [step] */
     /* A bias in host memory is copied when a run first needs it. */
     void *bias;
     size_t bias_bytes;

@@ -92,8 +92,12 @@ static ra_status fill_block(const struct ra__setup *setup, const struct ra__cuda
     plan->sink_sums = put(place, heads, sizeof(double), NULL);
     plan->dsinks = put(place, heads, sizeof(float), NULL);
     plan->report = put(place, 1, sizeof *plan->report, NULL);
-    plan->pair_count = put(place, 1, sizeof *plan->pair_count, NULL);
     const int directions = setup->backward ? 2 : 1;
+    int steps = 0;
+    for (int i = 0; i < directions; i++)
+        if (plan->programs[i].program->step_count > steps)
+            steps = plan->programs[i].program->step_count;
+    plan->pair_counts = put(place, (size_t)steps, sizeof *plan->pair_counts, NULL);
     for (int i = 0; i < directions; i++)
         RA__TRY(put_tables(plan->kernel, &plan->programs[i], facts, place));
     for (int i = 0; i < directions; i++) RA__TRY(put_own(plan, &plan->programs[i], place));
@@ -107,7 +111,10 @@ static ra_status count_pairs(struct ra__cuda_plan *plan, struct ra__cuda_program
 {
     const struct ra__program *program = p->program;
     const struct ra__shape *s = &program->work.shape;
+    const size_t bytes = (size_t)program->step_count * sizeof *p->pairs;
     cudaStream_t stream = plan->device->queues[RA__CUDA_COMPUTE].stream;
+    if (bytes == 0) return RA_OK;
+    RA__CUDA_TRY(cudaMemsetAsync(plan->pair_counts, 0, bytes, stream));
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
         if ((step->op != RA__OP_ATTEND && step->op != RA__OP_GRADIENT) || !step->row_count)
@@ -120,14 +127,11 @@ static ra_status count_pairs(struct ra__cuda_plan *plan, struct ra__cuda_program
             .slot_count = p->steps[i].slot_count,
             .terms = { .origin = plan->origin, .see_from = plan->see_from, .see_to = plan->see_to },
         };
-        RA__CUDA_TRY(cudaMemsetAsync(plan->pair_count, 0, sizeof *plan->pair_count, stream));
-        RA__CUDA_TRY(ra__cuda_pairs_launch(&counted, plan->pair_count, stream));
-        unsigned long long count = 0;
-        RA__CUDA_TRY(cudaMemcpyAsync(&count, plan->pair_count, sizeof count, cudaMemcpyDeviceToHost,
-                                     stream));
-        RA__CUDA_TRY(cudaStreamSynchronize(stream));
-        p->pairs[i] = (int64_t)count;
+        RA__CUDA_TRY(ra__cuda_pairs_launch(&counted, &plan->pair_counts[i], stream));
     }
+    RA__CUDA_TRY(
+        cudaMemcpyAsync(p->pairs, plan->pair_counts, bytes, cudaMemcpyDeviceToHost, stream));
+    RA__CUDA_TRY(cudaStreamSynchronize(stream));
     return RA_OK;
 }
 
