@@ -16,7 +16,7 @@ quiet() { "$@" >"$dir/log" 2>&1 || { cat "$dir/log"; exit 1; }; }
 configure()
 {
     quiet "$cmake" -S "$source" -B "$dir/build" -G "Unix Makefiles" -DCMAKE_C_COMPILER="$cc" -DCMAKE_BUILD_TYPE=None -DRINGATTN_CUDA=OFF \
-        -DCMAKE_C_FLAGS=-O0 -DRINGATTN_MPI=OFF "$@"
+        -DCMAKE_C_FLAGS=-O0 -DRINGATTN_MPI=OFF -DRINGATTN_KERNELS=scalar "$@"
     "$cmake" --build "$dir/build" --target help >"$dir/targets"
 }
 has() { grep -q "^\.\.\. $1\$" "$dir/targets"; }
