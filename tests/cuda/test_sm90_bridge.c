@@ -317,9 +317,12 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
     static char memory[64] __attribute__((aligned(64)));
     struct ra__call call;
     const struct ra__shape *s = &program->work.shape;
-    const struct ra__cuda_step step = {
-        .batch = BATCH, .q_heads = s->q_heads, .kv_heads = s->kv_heads, .dim = 64, .value_dim = 64
-    };
+    const struct ra__cuda_step step = { .batch = BATCH,
+                                        .q_heads = s->q_heads,
+                                        .kv_heads = s->kv_heads,
+                                        .dim = 64,
+                                        .value_dim = 64,
+                                        .q.data = memory };
     const int *count = backward ? &launched.backward : &launched.forward;
     const int before = *count;
     const bool keys = made->works[made->steps[index].work].k_rows > 0;

@@ -11,7 +11,8 @@
  *     q.k scale log2(e), so that weights are exp2(x - m); m is kept in that unit, LSE is written as
  *     a natural logarithm. m need not be the largest x of a row, only near it: within 1 above it.
  *   - m = -inf means "nothing folded yet": such a row has l = 0, acc = 0 and must not give NaN.
- *     A NaN in q, k or v that a row sees does give NaN in that row.
+ *     A NaN in q, k or v that a row sees does give NaN in that row. Forward, a job without runs
+ *     does not read q: it may not be there.
  *   - The result of a query row depends on its own keys only: not on the other rows of the job, nor
  *     on how many there are. Key runs are folded in the order given, each split into blocks at
  *     multiples of the kernel's block size counted in pos / pos_step; a key keeps its column in its

@@ -282,6 +282,7 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
 {
     const struct ra__sm90_program *p = schedule;
     if (p->steps[index].work < 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
+    if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */
     return p->program->direction == RA__FORWARD ? attend(p, index, call, step, stream)
                                                 : gradient(p, index, call, step, stream);
 }

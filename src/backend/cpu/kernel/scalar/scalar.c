@@ -178,7 +178,7 @@ static void forward_row(struct ra__forward_job *job, struct row *row, int64_t i,
     const struct ra__view *view = &job->view;
     row->i = i;
     row->h = h;
-    load_query(view, i, h, row->q);
+    if (view->run_count > 0) load_query(view, i, h, row->q);
     begin(row, job, i, h);
     for (int n = 0; n < view->run_count; n++) {
         int64_t lo, hi;

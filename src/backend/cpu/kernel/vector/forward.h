@@ -427,7 +427,7 @@ static void forward(struct ra__forward_job *job, void *workspace)
     f.rows = (int)view->q_count * view->heads;
     f.group_rows = view->smt ? GEMM_ROWS_SMT : GEMM_ROWS;
     terms_begin(&f.terms, view);
-    pack_rows(view, &view->q, shape->dim, GEMM_PAD, f.q);
+    if (view->run_count > 0) pack_rows(view, &view->q, shape->dim, GEMM_PAD, f.q);
     for (int row = 0; row < f.rows; row++)
         load_state(&f, row, row / view->heads, row % view->heads);
     for (int n = 0; n < view->run_count; n++) fold_run(&f, &view->runs[n]);
