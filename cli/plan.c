@@ -111,6 +111,13 @@ static struct text share(double density)
     return text;
 }
 
+static void print_alone(const struct forecast *f)
+{
+    printf("\nthis run     %s pairs, density %.4g, %s; full attention would have more pairs than "
+           "63 bits count\n\n",
+           text_count(f->pairs).s, f->density, giga(f->flops).s);
+}
+
 static void print_against_full(const struct trial *t, const struct forecast *f,
                                const struct forecast *full)
 {
@@ -146,7 +153,7 @@ static void print_against_full(const struct trial *t, const struct forecast *f,
 /* Everything that is known of a run. */
 struct answers {
     const struct trial *trial;
-    const struct forecast *run, *full;   /* and the same with every key seen */
+    const struct forecast *run, *full;   /* and the same with every key seen; NULL: too many */
     const struct known_machine *machine; /* NULL: this one */
     const struct fit_answer *fit;        /* NULL: not asked */
 };
@@ -210,7 +217,8 @@ static void print_people(const struct answers *answers)
            t->partition, t->transport, f->threads, f->threads == 1 ? "" : "s", f->kernel,
            half_name((ra_dtype)t->dtype));
     if (!strcmp(t->strategy, "auto")) report_strategy("strategy     ", f->strategy, f->why);
-    print_against_full(t, f, answers->full);
+    if (answers->full) print_against_full(t, f, answers->full);
+    else print_alone(f);
     report_prediction("predicted    ", f);
     report_streamed("streamed     ", f, &f->rank[0].forward, &f->rank[0].backward);
     print_sources(answers);
@@ -261,7 +269,7 @@ static void print_json(const struct answers *answers)
         json_whole(&json, purposes[i].name, (int64_t)most);
     }
     json_close(&json, '}');
-    print_full_json(&json, answers->full);
+    if (answers->full) print_full_json(&json, answers->full);
     json_whole(&json, "ranks_asked", f->asked);
     json_text(&json, "machine", answers->machine ? answers->machine->name : NULL);
     json_text(&json, "machine_source",
@@ -316,15 +324,15 @@ static int check_options(const struct options *o)
 static int show(const struct options *o, struct answers *answers)
 {
     struct forecast other;
-    bool same = is_full(&o->trial);
-    answers->full = same ? answers->run : &other;
-    int status = same ? EXIT_PASS : forecast_full(&o->trial, &other);
+    const bool compared = !is_full(&o->trial) && trial_pairs_fit(&o->trial);
+    answers->full = compared ? &other : is_full(&o->trial) ? answers->run : NULL;
+    int status = compared ? forecast_full(&o->trial, &other) : EXIT_PASS;
     if (status) return status;
     if (o->mask) status = maskfile_write(o);
     if (!status && o->json) print_json(answers);
     if (!status && !o->json) print_people(answers);
     if (!status && o->explain) status = explain(o);
-    if (!same) forecast_close(&other);
+    if (compared) forecast_close(&other);
     return status;
 }
 

@@ -144,7 +144,7 @@ static int worker_open(struct worker *worker, struct checker *checker, int64_t k
     const struct trial *t = checker->engine->trial;
     int64_t dim = t->dim > t->value_dim ? t->dim : t->value_dim;
     *worker = (struct worker){ .checker = checker, .found = tallies_start(t) };
-    int status = oracle_row_open(&worker->row, t);
+    int status = oracle_row_open(&worker->row, &checker->oracle);
     if (!status) status = triple_open(&worker->dk, (size_t)(keys * t->dim));
     if (!status) status = triple_open(&worker->dv, (size_t)(keys * t->value_dim));
     worker->got = malloc((size_t)dim * sizeof *worker->got);
@@ -329,7 +329,7 @@ static int sum_sinks(const struct checker *checker, struct number *sums)
     const struct trial *t = engine->trial;
     struct oracle_row row;
     int64_t local;
-    int status = oracle_row_open(&row, t);
+    int status = oracle_row_open(&row, &checker->oracle);
     for (int64_t query = 0; query < t->q_len && !status; query++) {
         world_poll();
         if (!engine_find(engine, TENSOR_OUT, query, &local)) continue; /* another process's */

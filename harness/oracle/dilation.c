@@ -64,3 +64,22 @@ int dilation_count(const struct dilation *d, int64_t heads, int64_t head, int64_
                              key);
     return d->dedup && count > 1 ? 1 : count;
 }
+
+void dilation_range(const struct dilation *d, int64_t query, int64_t *first, int64_t *end)
+{
+    *first = *end = query;
+    for (int i = 0; i < d->count; i++) {
+        int64_t segment = d->branches[i].segment, start = query - query % segment;
+        if (start < *first) *first = start;
+        if (start + segment > *end) *end = start + segment;
+    }
+}
+
+/* Segments of the same query overlap: less than twice the longest. */
+int64_t dilation_most(const struct dilation *d)
+{
+    int64_t longest = 1;
+    for (int i = 0; i < d->count; i++)
+        if (d->branches[i].segment > longest) longest = d->branches[i].segment;
+    return 2 * longest;
+}

@@ -23,4 +23,9 @@ void dilation_close(struct dilation *dilation);
 int dilation_count(const struct dilation *dilation, int64_t heads, int64_t head, int64_t query,
                    int64_t key);
 
+/* All keys that a query may see, in any head, are in [*first, *end), which is no longer than
+ * dilation_most(). */
+void dilation_range(const struct dilation *dilation, int64_t query, int64_t *first, int64_t *end);
+int64_t dilation_most(const struct dilation *dilation);
+
 #endif

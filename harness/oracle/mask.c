@@ -36,6 +36,14 @@ static int count_window(const struct mask *mask, const struct pair *p)
            p->key_index <= p->query_index + mask->args[1];
 }
 
+static void range_window(const struct mask *mask, int64_t query, int64_t *first, int64_t *end)
+{
+    *first = query - mask->args[0];
+    *end = query + mask->args[1] + 1;
+}
+
+static int64_t most_window(const struct mask *mask) { return mask->args[0] + mask->args[1] + 1; }
+
 static int count_prefix(const struct mask *mask, const struct pair *p)
 {
     return p->key < mask->args[0] || p->key <= p->query;
@@ -51,6 +59,13 @@ static int count_dilated(const struct mask *mask, const struct pair *p)
     return dilation_count(&mask->dilation, mask->heads, p->head, p->query_index, p->key_index);
 }
 
+static void range_dilated(const struct mask *mask, int64_t query, int64_t *first, int64_t *end)
+{
+    dilation_range(&mask->dilation, query, first, end);
+}
+
+static int64_t most_dilated(const struct mask *mask) { return dilation_most(&mask->dilation); }
+
 static int read_blocks(struct mask *mask, const char **at)
 {
     return blocks_open(&mask->blocks, at);
@@ -62,18 +77,29 @@ static int count_blocks(const struct mask *mask, const struct pair *p)
 }
 
 /* What a pattern starts with, how many numbers follow (or what reads the rest), and how often a
- * query sees a key. */
+ * query sees a key. Where a long sequence has few keys for a query: the range they are in, by
+ * index, and the most that such a range has. */
 static const struct mask_rule {
     const char *word;
     int args;
     int (*read)(struct mask *mask, const char **at);
     int (*count)(const struct mask *mask, const struct pair *pair);
+    void (*range)(const struct mask *mask, int64_t query, int64_t *first, int64_t *end);
+    int64_t (*most)(const struct mask *mask);
 } rules[] = {
     { .word = "full", .count = count_full },
     { .word = "causal", .count = count_causal },
-    { .word = "window:", .args = 2, .count = count_window },
+    { .word = "window:",
+      .args = 2,
+      .count = count_window,
+      .range = range_window,
+      .most = most_window },
     { .word = "prefix:", .args = 1, .count = count_prefix },
-    { .word = "dilated:", .read = read_dilated, .count = count_dilated },
+    { .word = "dilated:",
+      .read = read_dilated,
+      .count = count_dilated,
+      .range = range_dilated,
+      .most = most_dilated },
     { .word = "blocks:", .read = read_blocks, .count = count_blocks },
 };
 
@@ -166,7 +192,8 @@ void mask_close(struct mask *mask)
 
 /* ---- Asking ---------------------------------------------------------------------------------- */
 
-void mask_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end)
+/* The document of a position, as [*first, *end); everything where there are no documents. */
+static void find_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end)
 {
     *first = -SCAN_FAR;
     *end = SCAN_FAR;
@@ -185,8 +212,25 @@ static bool same_document(const struct mask *mask, int64_t position, int64_t key
 {
     int64_t first, end;
     if (!mask->bounds) return true;
-    mask_document(mask, position, &first, &end);
+    find_document(mask, position, &first, &end);
     return key >= first && key < end;
+}
+
+void mask_range(const struct mask *mask, int64_t position, int64_t *first, int64_t *end)
+{
+    int64_t from, to;
+    find_document(mask, position, first, end);
+    if (!mask->rule->range || mask->indices) return; /* keys of an order are anywhere */
+    mask->rule->range(mask, position, &from, &to);
+    if (from > *first) *first = from;
+    if (to < *end) *end = to;
+}
+
+int64_t mask_most(const struct mask *mask, int64_t length)
+{
+    if (!mask->rule->most || mask->indices) return length;
+    const int64_t most = mask->rule->most(mask);
+    return most < length ? most : length;
 }
 
 int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key)

@@ -36,7 +36,9 @@ void mask_close(struct mask *mask);
 /* How often the query of `head` at `position` sees this key. */
 int mask_count(const struct mask *mask, int64_t head, int64_t position, int64_t key);
 
-/* The document of a position, as [*first, *end); everything where there are no documents. */
-void mask_document(const struct mask *mask, int64_t position, int64_t *first, int64_t *end);
+/* All keys that a query may see are in [*first, *end), which may reach beyond the sequence; no such
+ * range has more than mask_most() keys of a sequence. */
+void mask_range(const struct mask *mask, int64_t position, int64_t *first, int64_t *end);
+int64_t mask_most(const struct mask *mask, int64_t length);
 
 #endif

@@ -80,9 +80,11 @@ static void row_parts(const struct oracle_row *row, void *parts[ROW_PARTS])
     for (int i = 0; i < ROW_PARTS; i++) parts[i] = all[i];
 }
 
-int oracle_row_open(struct oracle_row *row, const struct trial *t)
+int oracle_row_open(struct oracle_row *row, const struct oracle *oracle)
 {
-    size_t keys = (size_t)t->k_len, dim = (size_t)t->dim, value_dim = (size_t)t->value_dim;
+    const struct trial *t = oracle->trial;
+    size_t keys = (size_t)mask_most(&oracle->mask, t->k_len);
+    size_t dim = (size_t)t->dim, value_dim = (size_t)t->value_dim;
     *row = (struct oracle_row){
         .keys = calloc(keys, sizeof *row->keys),
         .count = calloc(keys, sizeof *row->count),
@@ -248,7 +250,7 @@ static void row_scores(const struct oracle *o, struct place at, struct oracle_ro
 {
     const struct trial *t = o->trial;
     int64_t position = at.query + t->k_len - t->q_len, first, end;
-    mask_document(&o->mask, position, &first, &end);
+    mask_range(&o->mask, position, &first, &end);
     if (first < 0) first = 0;
     if (end > t->k_len) end = t->k_len;
     row->seen = row->pairs = 0;

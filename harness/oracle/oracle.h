@@ -68,7 +68,7 @@ struct oracle_row {
     float *q, *k, *v, *dout; /* scratch rows */
     const float *q_row, *dout_row;
 };
-int oracle_row_open(struct oracle_row *row, const struct trial *trial);
+int oracle_row_open(struct oracle_row *row, const struct oracle *oracle);
 void oracle_row_close(struct oracle_row *row);
 
 /* Computes a row: out and LSE, and dQ for a backward trial. */

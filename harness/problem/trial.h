@@ -73,12 +73,13 @@ const char *trial_stride_name(enum trial_strides strides);
 /* Reads a problem string, resolved. The trial needs trial_clear() also after a failure. */
 int trial_parse(struct trial *trial, const char *text);
 
-/* Are there fewer than 2^63 pairs of a query and a key, over heads and batch? The library, and
- * everything here, counts them in an int64_t. */
+/* Are there fewer than 2^63 pairs of a query and a key, over heads and batch, whatever the pattern
+ * is? The library, and everything here, counts them in an int64_t. */
 bool trial_pairs_fit(const struct trial *trial);
 
-/* Fills in what was not given; more pairs than can be counted are refused, and slopes that do not
- * fit the heads. */
+/* Fills in what was not given; more pairs of one head than can be counted are refused, and slopes
+ * that do not fit the heads. Pairs of all heads are for the library to refuse: it knows how many
+ * keys a query of the pattern sees. */
 int trial_resolve(struct trial *trial);
 
 /* The problem string; only what differs from the defaults. NULL if memory ran out; to be freed. */

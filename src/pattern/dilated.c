@@ -266,6 +266,16 @@ static void destroy(void *state)
     ra__ratios_free(&dilated->branches);
 }
 
+static int64_t most_keys(const ra_pattern *pattern)
+{
+    const struct ra__ratios *branches = &of(pattern)->branches;
+    int64_t most = 0;
+    for (int i = 0; i < branches->count; i++)
+        most = ra__min(most, RA__UNBOUNDED / 4) +
+               ra__min(ra__ceil_div(branches->at[i].a, branches->at[i].b), RA__UNBOUNDED / 4);
+    return most;
+}
+
 const struct ra__pattern_kind ra__pattern_dilated = {
     .name = "dilated",
     .syntax = "dilated:W/R[,W/R...][;dedup][;groups][;offsets=cyclic|block]",
@@ -285,5 +295,6 @@ const struct ra__pattern_kind ra__pattern_dilated = {
     .head_class = head_class,
     .next_boundary = next_boundary,
     .period = period,
+    .most_keys = most_keys,
     .see = see,
 };

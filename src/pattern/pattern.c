@@ -164,6 +164,20 @@ static ra_status check_order(const ra_order *order, const struct ra__shape *shap
                     shape->k_len);
 }
 
+/* Pairs over heads and batch are counted in an int64_t. */
+static ra_status check_pairs(const ra_pattern *pattern, const struct ra__shape *s)
+{
+    int64_t pairs = s->k_len;
+    if (pattern->kind->most_keys) pairs = ra__min(pairs, pattern->kind->most_keys(pattern));
+    if (!__builtin_mul_overflow(pairs, s->q_len, &pairs) &&
+        !__builtin_mul_overflow(pairs, s->q_heads, &pairs) &&
+        !__builtin_mul_overflow(pairs, s->batch, &pairs))
+        return RA_OK;
+    return ra__fail(RA_ERR_ARGUMENT,
+                    "pattern %s: batch x heads x queries x the keys that each may see exceeds 2^63",
+                    pattern->kind->name);
+}
+
 ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
                             const ra_order *order)
 {
@@ -173,6 +187,7 @@ ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *s
                         ") make sense only with full, causal and window",
                         pattern->kind->name, shape->q_len, shape->k_len);
     if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern, shape));
+    RA__TRY(check_pairs(pattern, shape));
     if (pattern->bounds) RA__TRY(ra__pattern_check_documents(pattern, shape->q_len, shape->k_len));
     return order ? check_order(order, shape) : RA_OK;
 }

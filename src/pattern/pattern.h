@@ -104,6 +104,8 @@ struct ra__pattern_kind {
     void (*write)(const ra_pattern *pattern, struct ra__writer *writer);
     /* Refuses what is incomplete or does not fit these lengths; NULL: nothing to refuse. */
     ra_status (*check)(const ra_pattern *pattern, const struct ra__shape *shape);
+    /* No query sees more keys than this; NULL: it may see all. */
+    int64_t (*most_keys)(const ra_pattern *pattern);
 
     /* Heads that see the same keys, as runs; NULL: all of them do. Empty runs are skipped. */
     int (*head_classes)(const ra_pattern *pattern, int q_heads);

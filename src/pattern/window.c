@@ -10,6 +10,12 @@ static ra_status see(const struct ra__pattern_input *input, ra_run q, struct ra_
     return ra__row_writer_put(writer, q);
 }
 
+static int64_t most_keys(const ra_pattern *pattern)
+{
+    return ra__min(pattern->args[0], RA__UNBOUNDED / 4) +
+           ra__min(pattern->args[1], RA__UNBOUNDED / 4) + 1;
+}
+
 const struct ra__pattern_kind ra__pattern_window = {
     .name = "window",
     .syntax = "window:L[,R]",
@@ -19,5 +25,6 @@ const struct ra__pattern_kind ra__pattern_window = {
     .max_args = 2,
     .more_queries = true,
     .sparse = true,
+    .most_keys = most_keys,
     .see = see,
 };

@@ -125,7 +125,7 @@ void expect_open(struct expect *expect, const struct fixture *fixture)
         assert_non_null(expect->exact[i]);
     }
     assert_int_equal(oracle_open(&e.oracle, t, source), 0);
-    assert_int_equal(oracle_row_open(&e.row, t), 0);
+    assert_int_equal(oracle_row_open(&e.row, &e.oracle), 0);
     assert_int_equal(triple_open(&e.dk, (size_t)(t->k_len * t->dim)), 0);
     assert_int_equal(triple_open(&e.dv, (size_t)(t->k_len * t->value_dim)), 0);
     for (int64_t batch = 0; batch < t->batch; batch++)
@@ -190,7 +190,7 @@ static void match_sinks(const struct fixture *fixture)
     struct oracle_row row;
     if (!fixture->dsinks) return;
     assert_int_equal(oracle_open(&oracle, &fixture->trial, source), 0);
-    assert_int_equal(oracle_row_open(&row, &fixture->trial), 0);
+    assert_int_equal(oracle_row_open(&row, &oracle), 0);
     for (int64_t h = 0; h < fixture->trial.q_heads; h++) {
         struct number want = { .exact = 0.0 };
         for (int64_t i = 0; i < fixture->trial.batch * fixture->trial.q_len; i++)

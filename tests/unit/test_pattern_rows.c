@@ -11,6 +11,22 @@ enum { MOST_N = 64, MOST_HEADS = 8 };
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
+/* No query sees more keys than its pattern says, nor keys outside the range that the oracle looks
+ * at. */
+static void check_limits(const ra_pattern *pattern, const struct mask *mask, int64_t position,
+                         int64_t k_len, const uint8_t *seen)
+{
+    int64_t first, end, count = 0, range = 0;
+    mask_range(mask, position, &first, &end);
+    for (int64_t key = 0; key < k_len; key++) {
+        assert_true(!seen[key] || (key >= first && key < end));
+        count += seen[key];
+        range += key >= first && key < end;
+    }
+    assert_true(range <= mask_most(mask, k_len));
+    if (pattern->kind->most_keys) assert_true(count <= pattern->kind->most_keys(pattern));
+}
+
 /* The oracle's formulas, pair by pair. */
 static void check_rows(const char *text, struct pattern_size size)
 {
@@ -32,6 +48,7 @@ static void check_rows(const char *text, struct pattern_size size)
             if (seen[key] != mask_count(&mask, head, position, key))
                 fail_msg("%s n=%d nk=%d h=%d: head %d, query %d, key %d: %d", text, (int)size.q_len,
                          (int)size.k_len, size.heads, head, (int)query, (int)key, seen[key]);
+        check_limits(pattern, &mask, position, size.k_len, seen);
     }
     mask_close(&mask);
     ra_pattern_destroy(pattern);

@@ -2,11 +2,16 @@
 # Sizes that overflow, budgets, documents.
 
 refused "2^63" run --tokens 1099511627776 --heads 65536
-refused "1099511627776 queries x 1099511627776 keys x 1 heads x batch 1 are more than 2^63 pairs" run \
+refused "1099511627776 queries x 1099511627776 keys are more than 2^63 pairs" run \
     --tokens 1099511627776 --heads 1
 refused "are more than 2^63 pairs" plan --tokens 3037000500 --heads 1
 refused "are more than 2^63 pairs" plan --tokens 4294967296 --heads 1 --mask m.png
 refused "are more than 2^63 pairs" verify "full n=4294967296 h=1 d=8"
+refused "heads x queries x the keys that each may see exceeds 2^63" plan --tokens 1073741824 --heads 8
+# Of patterns whose queries see few keys, the pairs there are count.
+ok plan --tokens 1073741824 --heads 8 --dim 64 --dtype bf16 --pattern dilated:2048/1,4096/2 --latency 1e-6 --bandwidth 1e10 --flops 1e12
+says '26,388,279,066,624 pairs'
+ok plan --tokens 1073741824 --heads 8 --dim 64 --dtype bf16 --pattern window:99 --latency 1e-6 --bandwidth 1e10 --flops 1e12
 # Just below: more FLOPs than 63 bits hold are printed as they are.
 ok plan --tokens 3037000499 --heads 1 --dim 64 --latency 1e-6 --bandwidth 1e10 --flops 1e12 --json
 says '"pairs": 9223372030926249001,'
