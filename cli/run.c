@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "harness/check/check.h"
+#include "harness/check/digest.h"
 #include "harness/run/engine.h"
 #include "harness/base/half.h"
 #include "harness/text/json.h"
@@ -103,6 +104,10 @@ static void print_json(const struct options *options, const struct engine *engin
     json_real(&json, "tokens_per_second", report->tokens_per_second);
     json_real(&json, "gflops", report->gflops);
     json_whole(&json, "peak_rss_bytes", (int64_t)report->peak_rss);
+    if (options->digest) {
+        json_text(&json, "digest_out", digest_text(report->digests.of[TENSOR_OUT]).s);
+        json_text(&json, "digest_lse", digest_text(report->digests.of[TENSOR_LSE]).s);
+    }
     print_check_json(&json, report);
     json_close(&json, '}');
 }
@@ -161,6 +166,12 @@ static void print_people(const struct options *options, const struct engine *eng
     if (engine->streaming && streaming_resumed(engine->streaming) > 0)
         printf("resumed    %s blocks were done before\n",
                text_count(streaming_resumed(engine->streaming)).s);
+    if (engine->streaming && streaming_on_device(engine->streaming))
+        printf("data       made on the device, where the results stay: the rows that are verified "
+               "came back\n");
+    if (options->digest)
+        printf("digest     out %s, lse %s\n", digest_text(report->digests.of[TENSOR_OUT]).s,
+               digest_text(report->digests.of[TENSOR_LSE]).s);
     print_check(engine, report);
 }
 
@@ -182,6 +193,8 @@ static int run_and_check(const struct options *options, struct engine *engine,
     int status = run_passes(engine, options->warmup + 1);
     if (status) return status;
     report_fill(engine, report);
+    if (options->digest) status = digest_forward(engine, &report->digests);
+    if (status) return status;
     report->warmup = options->warmup;
     report->checked = options->verify || !engine->setup.inputs;
     if (report->checked) status = check_engine(engine, &report->check);
@@ -197,6 +210,24 @@ static bool may_stream(const struct options *options)
                                          (options->memory > 0 && !strcmp(strategy, "auto")));
 }
 
+/* --data, which the caller has checked. */
+static enum data_place data_place_of(const struct options *o)
+{
+    if (!o->data) return DATA_ANYWHERE;
+    return strcmp(o->data, "host") ? DATA_ON_DEVICE : DATA_ON_HOST;
+}
+
+static int check_data(const struct options *o)
+{
+    if (o->data && strcmp(o->data, "host") && strcmp(o->data, "device"))
+        return refuse("--data %s: host or device", o->data);
+    if (o->data && !may_stream(o))
+        return refuse("--data is for runs that stream: --strategy stream does");
+    if (o->digest && o->resume)
+        return refuse("--digest: a resumed run writes only a part of the output; hash the files");
+    return EXIT_PASS;
+}
+
 static struct stream_files list_stream_files(const struct options *o)
 {
     return (struct stream_files){ .paths = { [TENSOR_OUT] = o->out,
@@ -204,7 +235,9 @@ static struct stream_files list_stream_files(const struct options *o)
                                              [TENSOR_DQ] = o->dq,
                                              [TENSOR_DK] = o->dk,
                                              [TENSOR_DV] = o->dv },
-                                  .resume = o->resume };
+                                  .resume = o->resume,
+                                  .digests = o->digest,
+                                  .data = data_place_of(o) };
 }
 
 static int run_engine(const struct options *options, struct inputs *inputs)
@@ -263,6 +296,7 @@ int verb_run(struct options *options)
     ra_machine machine;
     bool files = load_wanted(options);
     int status = store_check(options);
+    if (!status) status = check_data(options);
     if (!status) status = prepare(options, files, &inputs);
     if (!status) {
         status = trial_resolve(&options->trial);

@@ -56,6 +56,16 @@ else()
     ringattn_report(FALSE "CUDA: the device cuda is NOT BUILT (nvcc of a CUDA toolkit builds it)")
 endif()
 
+# Synthetic data for the command, made on the GPU.
+if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_CLI)
+    add_library(ringattn_cuda_maker MODULE harness/device/cuda/maker.cu)
+    target_include_directories(ringattn_cuda_maker PRIVATE ${PROJECT_SOURCE_DIR})
+    target_link_libraries(ringattn_cuda_maker PRIVATE CUDA::cudart_static Threads::Threads)
+    set_target_properties(ringattn_cuda_maker PROPERTIES
+        CUDA_ARCHITECTURES "${RINGATTN_CUDA_SIMT}" CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON
+        CUDA_VISIBILITY_PRESET hidden CUDA_RUNTIME_LIBRARY Static)
+endif()
+
 # What bench/gpu/table.py calls.
 if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_BENCH)
     add_library(ringattn_gpu_bench SHARED EXCLUDE_FROM_ALL bench/gpu/shim.c)

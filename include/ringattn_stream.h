@@ -12,7 +12,12 @@
  *
  * RESUMING  A run is divided into units, whose results are final as soon as they are written:
  * blocks of queries forward, blocks of keys backward. `done` is called when all results of a unit
- * have been written. A later run with an equal plan may skip the units that `finished` names. */
+ * have been written. A later run with an equal plan may skip the units that `finished` names.
+ *
+ * ON A DEVICE  With `queue`, rows are in memory of the device, and callbacks queue what they do:
+ * before each of them the library sets *queue to a queue of the device (a cudaStream_t). Work that
+ * is put there starts when the rows may be used, and what the library does next waits for it. So
+ * data can be made, or results reduced, where they are computed. */
 #ifndef RINGATTN_STREAM_H
 #define RINGATTN_STREAM_H
 
@@ -47,6 +52,7 @@ typedef struct ra_stream {
     int (*finished)(void *context, int backward, int64_t unit);
     ra_status (*done)(void *context, int backward, int64_t unit); /* may be NULL */
     void *context;                                                /* of these two */
+    void **queue; /* NULL: rows are in host memory */
 } ra_stream;
 RA_DEFAULT_(ra_stream)
 

@@ -30,7 +30,8 @@ harness/data     problem files text base
 harness/oracle   data problem files text base
 harness/options  problem text base
 harness/world    options problem text base
-harness/run      world options data problem files text base
+harness/device   data problem files text base
+harness/run      device world options data problem files text base
 harness/check    run world oracle data problem text base
 harness/grid     base
 harness/report   check run world options data problem files text base

@@ -34,6 +34,7 @@ static const struct {
 const char *tensor_name(enum tensor tensor) { return tensors[tensor].name; }
 bool tensor_is_backward(enum tensor tensor) { return tensors[tensor].backward; }
 bool tensor_of_keys(enum tensor tensor) { return tensors[tensor].side == OF_KEYS; }
+bool tensor_is_result(enum tensor tensor) { return tensor >= TENSOR_OUT; }
 
 int64_t tensor_heads(const struct trial *trial, enum tensor tensor)
 {
@@ -109,76 +110,62 @@ ra_const_tensor view_input(const struct view *view) { return ra_tensor_read(view
 
 /* ---- Synthetic values ------------------------------------------------------------------------ */
 
-#define GOLDEN 0x9e3779b97f4a7c15u /* 2^64 times the fraction of the golden ratio, odd */
-#define ROOT_2 0xb504f333f9de6485u /* 2^63 times the square root of 2, odd */
-
-/* Scrambles 64 bits one to one: multiply by odd constants, fold the upper half down. */
-static uint64_t scramble(uint64_t x)
+struct recipe data_recipe(const struct trial *trial, enum tensor tensor)
 {
-    x ^= x >> 31;
-    x *= GOLDEN;
-    x ^= x >> 29;
-    x *= ROOT_2;
-    return x ^ x >> 32;
+    const double root = sqrt((double)trial->dim);
+    const double plain = trial->scale > 0.0 ? trial->scale * root : 1.0;
+    const double one_over_scale = 1.0 / (trial->scale > 0.0 ? trial->scale : 1.0 / root);
+    struct recipe recipe = { .seed = recipe_scramble((uint64_t)trial->seed + GOLDEN),
+                             .tensor = (uint64_t)tensor,
+                             .heads = tensor_heads(trial, tensor),
+                             .dim = tensor_dim(trial, tensor),
+                             .length = tensor_length(trial, tensor),
+                             .factor = 1.0f,
+                             .ones = trial->ones && tensor == TENSOR_V };
+    /* Q times this gives scores q.k scale of about +-amp, for q.k scale would reach 3 or so. */
+    if (tensor == TENSOR_Q && trial->amp > 0.0)
+        recipe.factor = (float)(trial->amp / (3.0 * plain));
+    /* q is 1/scale there, k +gap/2 in even quarters of the keys and -gap/2 in odd ones (the other
+     * way round in odd heads). */
+    recipe.gaps = trial->gap > 0.0 && (tensor == TENSOR_Q || tensor == TENSOR_K);
+    recipe.gap_even = (float)(tensor == TENSOR_Q ? one_over_scale : 0.5 * trial->gap);
+    recipe.gap_odd = (float)(tensor == TENSOR_Q ? one_over_scale : -0.5 * trial->gap);
+    return recipe;
 }
 
-/* Four 16-bit numbers added up, moved and scaled to mean 0 and variance 1: nearly normal,
- * +-3.46. */
-static float normal(uint64_t bits)
+void data_make(const struct recipe *recipe, ra_dtype dtype, int64_t batch, int64_t position,
+               int64_t head, float *to)
 {
-    const float variance_of_sum = 4.0f * 65536.0f * 65536.0f / 12.0f;
-    int sum = (int)(bits & 0xffff) + (int)(bits >> 16 & 0xffff) + (int)(bits >> 32 & 0xffff) +
-              (int)(bits >> 48);
-    return ((float)sum - 2.0f * 65535.0f) * (1.0f / sqrtf(variance_of_sum));
-}
-
-static uint64_t row_key(const struct trial *trial, enum tensor tensor, int64_t batch,
-                        int64_t position, int64_t head)
-{
-    uint64_t key = scramble((uint64_t)trial->seed + GOLDEN);
-    key = scramble(key ^ ((uint64_t)tensor << 56 | (uint64_t)head << 32 | (uint64_t)batch));
-    return scramble(key + (uint64_t)position);
-}
-
-/* Q times this gives scores q.k scale of about +-amp, for q.k scale would reach 3 or so. */
-static float amp_factor(const struct trial *trial)
-{
-    double plain = trial->scale > 0.0 ? trial->scale * sqrt((double)trial->dim) : 1.0;
-    return trial->amp > 0.0 ? (float)(trial->amp / (3.0 * plain)) : 1.0f;
-}
-
-/* Dimension 0 carries the gap: q 1/scale, k +gap/2 in even quarters of the keys and -gap/2 in
- * odd ones (the other way round in odd heads). */
-static float gap_value(const struct trial *trial, enum tensor tensor, int64_t position,
-                       int64_t head)
-{
-    double scale = trial->scale > 0.0 ? trial->scale : 1.0 / sqrt((double)trial->dim);
-    if (tensor == TENSOR_Q) return (float)(1.0 / scale);
-    int64_t quarter = position * 4 / trial->k_len;
-    return (float)((quarter + head) % 2 ? -0.5 * trial->gap : 0.5 * trial->gap);
+    const uint64_t row = recipe_row(recipe, batch, position, head);
+    for (int64_t i = 0; i < recipe->dim; i++)
+        to[i] = recipe_value(recipe, row, position, head, i);
+    for (int64_t i = 0; dtype != RA_F32 && i < recipe->dim; i++) to[i] = half_round(dtype, to[i]);
 }
 
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
               int64_t head, float *to)
 {
-    int64_t dim = tensor_dim(trial, tensor);
-    ra_dtype dtype = tensor_dtype(trial, tensor);
-    uint64_t key = row_key(trial, tensor, batch, position, head);
-    float factor = tensor == TENSOR_Q ? amp_factor(trial) : 1.0f;
-    for (int64_t i = 0; i < dim; i++) to[i] = factor * normal(scramble(key + (uint64_t)i * ROOT_2));
-    if (trial->gap > 0.0 && (tensor == TENSOR_Q || tensor == TENSOR_K))
-        to[0] = gap_value(trial, tensor, position, head);
-    if (trial->ones && tensor == TENSOR_V)
-        for (int64_t i = 0; i < dim; i++) to[i] = 1.0f;
-    if (dtype != RA_F32)
-        for (int64_t i = 0; i < dim; i++) to[i] = half_round(dtype, to[i]);
+    const struct recipe recipe = data_recipe(trial, tensor);
+    data_make(&recipe, tensor_dtype(trial, tensor), batch, position, head, to);
+}
+
+uint64_t data_digest(ra_dtype dtype, const void *from, int64_t index, int64_t count)
+{
+    const uint32_t *words = from;
+    const uint16_t *halves = from;
+    uint64_t sum = 0;
+    for (int64_t i = 0; i < count; i++)
+        sum += recipe_digest(index + i, dtype == RA_F32 ? words[i] : halves[i]);
+    return sum;
 }
 
 float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,
                  int64_t key)
 {
-    uint64_t place = row_key(trial, TENSOR_COUNT, batch, position, head);
-    return normal(scramble(place + (uint64_t)key * ROOT_2));
+    const struct recipe recipe = { .seed = recipe_scramble((uint64_t)trial->seed + GOLDEN),
+                                   .tensor = TENSOR_COUNT };
+    const uint64_t row = recipe_row(&recipe, batch, position, head);
+    return recipe_normal(recipe_scramble(row + (uint64_t)key * ROOT_2));
 }
 
 int data_sample_count(enum tensor tensor)
@@ -195,12 +182,12 @@ int64_t data_sample(int i, int count, int64_t length)
     return (int64_t)place < length ? (int64_t)place : length - 1;
 }
 
-static void fill_position(const struct trial *trial, enum tensor tensor, int64_t position,
+static void fill_position(const struct recipe *recipe, int64_t batch, int64_t position,
                           int64_t local, const struct view *view, float *row)
 {
-    for (int64_t b = 0; b < trial->batch; b++)
-        for (int64_t h = 0; h < tensor_heads(trial, tensor); h++) {
-            data_row(trial, tensor, b, position, h, row);
+    for (int64_t b = 0; b < batch; b++)
+        for (int64_t h = 0; h < recipe->heads; h++) {
+            data_make(recipe, view->dtype, b, position, h, row);
             half_from_float(view->dtype, row, view->dim, view_row(view, b, local, h));
         }
 }
@@ -208,6 +195,7 @@ static void fill_position(const struct trial *trial, enum tensor tensor, int64_t
 int data_fill(const struct trial *trial, enum tensor tensor, const struct shard *shard,
               const struct view *view)
 {
+    const struct recipe recipe = data_recipe(trial, tensor);
     float *row = malloc((size_t)view->dim * sizeof *row);
     if (!row) return EXIT_FAULT;
     int64_t local = 0;
@@ -215,7 +203,7 @@ int data_fill(const struct trial *trial, enum tensor tensor, const struct shard 
         for (int64_t i = 0; i < shard->runs[r].count; i++) {
             int64_t index = shard->runs[r].start + i * shard->runs[r].step;
             int64_t position = shard->origin ? shard->origin[index] : index;
-            fill_position(trial, tensor, position, local++, view, row);
+            fill_position(&recipe, trial->batch, position, local++, view, row);
         }
     free(row);
     return EXIT_PASS;

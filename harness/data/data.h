@@ -7,6 +7,7 @@
 #define HARNESS_DATA_H
 
 #include "harness/base/complain.h"
+#include "harness/data/recipe.h"
 #include "harness/problem/trial.h"
 
 enum tensor {
@@ -26,6 +27,7 @@ enum tensor {
 const char *tensor_name(enum tensor tensor); /* "q", ..., "lse" */
 bool tensor_is_backward(enum tensor tensor); /* only a backward run has it */
 bool tensor_of_keys(enum tensor tensor);     /* as long as the keys, not the queries */
+bool tensor_is_result(enum tensor tensor);   /* a run writes it */
 int64_t tensor_heads(const struct trial *trial, enum tensor tensor);
 int64_t tensor_dim(const struct trial *trial, enum tensor tensor);
 ra_dtype tensor_dtype(const struct trial *trial, enum tensor tensor); /* LSE is always f32 */
@@ -48,9 +50,17 @@ void view_read(const struct view *view, int64_t batch, int64_t position, int64_t
 ra_tensor view_tensor(const struct view *view);
 ra_const_tensor view_input(const struct view *view);
 
-/* One row of synthetic values, rounded to the trial's dtype. */
+/* How the values of a tensor are made. */
+struct recipe data_recipe(const struct trial *trial, enum tensor tensor);
+
+/* One row of synthetic values, rounded to a dtype; and to the trial's. */
+void data_make(const struct recipe *recipe, ra_dtype dtype, int64_t batch, int64_t position,
+               int64_t head, float *to);
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
               int64_t head, float *to);
+
+/* What `count` numbers of a tensor add to its digest, the first of them number `index` of it. */
+uint64_t data_digest(ra_dtype dtype, const void *from, int64_t index, int64_t count);
 
 /* One nearly normal number of a place in a bias, or of a sink (position -1). */
 float data_noise(const struct trial *trial, int64_t batch, int64_t position, int64_t head,

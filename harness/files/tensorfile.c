@@ -35,6 +35,16 @@ void tensorfile_free(struct tensorfile *to)
     *to = (struct tensorfile){ .path = NULL };
 }
 
+char *tensorfile_path_with(const char *path, const char *after)
+{
+    char *alone = safetensors_path(path);
+    size_t room = alone ? strlen(alone) + strlen(after) + 1 : 0;
+    char *whole = alone ? malloc(room) : NULL;
+    if (whole) snprintf(whole, room, "%s%s", alone, after);
+    free(alone);
+    return whole;
+}
+
 ra_dtype tensorfile_dtype(const struct tensorfile *to, const struct npy_output *output)
 {
     return safetensors_is(to->path) ? output->dtype : RA_F32;

@@ -18,6 +18,9 @@ struct tensorfile {
 int tensorfile_name(struct tensorfile *to, const char *path); /* NULL: no file */
 void tensorfile_free(struct tensorfile *to);
 
+/* The file of a path, with something after its name; to be freed. NULL if memory ran out. */
+char *tensorfile_path_with(const char *path, const char *after);
+
 /* The dtype of values in the file. What comes before them, to be freed; NULL if memory ran out. */
 ra_dtype tensorfile_dtype(const struct tensorfile *to, const struct npy_output *output);
 char *tensorfile_header(const struct tensorfile *to, const struct npy_output *output,

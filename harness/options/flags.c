@@ -108,6 +108,9 @@ static const struct flag {
     TRIAL(SIZED, SCORES, "--dropout", "RATE", "dropout",
           "fraction of the weights that is dropped, chosen by --seed"),
     TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
+    SET(VERB_RUN, DATA, "--data", "WHERE", SETS_TEXT, data,
+        "where a stream's synthetic data is made: host or device (on the device, if it is a GPU, "
+        "the run is forward and no file is named)"),
     SET(VERB_RUN, DATA, "--q", "FILE", SETS_TEXT, q,
         "queries, .npy of f32 or f16, or FILE.safetensors:NAME of F32, BF16 or F16, [batch, "
         "position, head, dim]; 3-D means batch 1"),
@@ -195,6 +198,9 @@ static const struct flag {
         "the same strategy each time"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
+    SET(VERB_RUN, OUTPUT, "--digest", NULL, SETS_SWITCH, digest,
+        "print a hash of all bits of the output and of the LSE; it is the same for all ranks, "
+        "blocks and devices that write the same bits"),
     SET(VERB_RUN, OUTPUT, "--predict", NULL, SETS_SWITCH, predict,
         "measure machine and links first, and print the predicted time beside the measured one"),
     SET(VERB_RUN, OUTPUT, "--trace", "FILE", SETS_TEXT, trace,

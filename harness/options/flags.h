@@ -26,6 +26,7 @@ struct options {
     struct trial trial;
     const char *q, *k, *v, *dout, *dlse;           /* files to read */
     const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
+    const char *data; /* host or device: where rows of a stream are made; NULL: either */
     const char *trace, *mask, *rings, *match;
     const char *machine, *machines;               /* by name; the file of the table */
     const char *head;                             /* of the mask: a number, or "all" */
@@ -37,7 +38,7 @@ struct options {
     double seconds, limit; /* of all runs of a benchmark, and of one */
     struct wire wire;
     bool resume, json, quiet, verify, predict, list, quick, explain, systems, deterministic;
-    bool standard, replan, list_machines, blocking;
+    bool standard, replan, list_machines, blocking, digest;
     double link;  /* bytes per second between ranks that are threads; 0 = as fast as they are */
     char **words; /* arguments that are not flags, in order; borrowed */
     int word_count;

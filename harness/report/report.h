@@ -5,6 +5,7 @@
 #define HARNESS_REPORT_H
 
 #include "harness/check/check.h"
+#include "harness/check/digest.h"
 #include "harness/base/complain.h"
 #include "harness/run/engine.h"
 #include "harness/text/json.h"
@@ -14,6 +15,7 @@ struct run_report {
     double flops, density;
     int64_t pairs, hops, bytes_most, warmup;
     size_t memory_most, peak_rss;
+    struct digests digests; /* where they were asked for */
     bool checked;
     struct check check;
 };

@@ -166,7 +166,10 @@ static ra_status body_forward(ra_group *group, void *context)
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
     args.sinks = engine->terms.sinks;
     args.dropout_seed = (uint64_t)engine->trial->seed;
-    if (engine->streaming) args.stream = streaming_callbacks(engine->streaming);
+    if (engine->streaming) {
+        streaming_begin(engine->streaming);
+        args.stream = streaming_callbacks(engine->streaming);
+    }
     ra_status status = ra_attend(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
 }

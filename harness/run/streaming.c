@@ -14,10 +14,11 @@
 #include "harness/base/half.h"
 #include "harness/base/interrupt.h"
 #include "harness/files/outfile.h"
-#include "harness/files/safetensors.h"
 #include "harness/files/tensorfile.h"
 #include "identity.h"
 #include "journal.h"
+#include "ondevice.h"
+#include "sample.h"
 
 /* Results, and the two partial sums of dQ. */
 enum { PARTIAL = TENSOR_COUNT, CHANNELS = TENSOR_COUNT + 2 };
@@ -29,22 +30,22 @@ struct channel {
     int64_t width, length; /* values of a position; positions */
     ra_dtype dtype;        /* of the library */
     struct npy_file *input;
+    struct recipe recipe; /* of an input without a file */
+    uint64_t digest;    /* of what was written in this run */
     /* A result in a file, in the dtype `stored`, from `offset` on. */
     int descriptor; /* -1: none */
     ra_dtype stored;
     off_t offset;
     struct outfile file; /* its name; a temporary file has none */
     bool named;          /* the user gave it */
-    /* A result of which some rows are kept: [position of the sample][batch][width]. */
-    int64_t *kept; /* indices */
-    int kept_count;
-    char *rows;
+    struct sample sample; /* a result of which only some rows are kept */
 };
 
 struct streaming {
     struct streaming_setup setup;
     const struct trial *trial;
     struct channel channels[CHANNELS];
+    struct ondevice *device; /* has the rows instead of the channels; NULL: they are on the host */
     struct journal journal;
     bool journaled; /* the journal is written */
     bool keeps;     /* files belong to a journal, whatever becomes of this run */
@@ -134,7 +135,7 @@ static void generate(struct streaming *s, const struct channel *c, int64_t batch
 {
     const int64_t heads = tensor_heads(s->trial, c->tensor), dim = tensor_dim(s->trial, c->tensor);
     for (int64_t h = 0; h < heads; h++, to += (size_t)dim * half_bytes(c->dtype)) {
-        data_row(s->trial, c->tensor, batch, origin_of(s, index), h, s->row);
+        data_make(&c->recipe, c->dtype, batch, origin_of(s, index), h, s->row);
         half_from_float(c->dtype, s->row, dim, to);
     }
 }
@@ -175,12 +176,21 @@ static ra_status read_result(void *context, int64_t batch, int64_t first, int64_
 static void keep_rows(const struct channel *c, int64_t batch, int64_t first, int64_t count,
                       const char *from)
 {
-    const size_t bytes = (size_t)c->width * half_bytes(c->dtype);
-    for (int i = 0; i < c->kept_count; i++) {
-        const int64_t row = c->kept[i] - first;
+    const size_t bytes = sample_bytes(&c->sample);
+    for (int i = 0; i < c->sample.count; i++) {
+        const int64_t row = c->sample.indices[i] - first;
         if (row >= 0 && row < count)
-            memcpy(c->rows + (size_t)(i * c->owner->trial->batch + batch) * bytes,
-                   from + (size_t)row * bytes, bytes);
+            memcpy(sample_at(&c->sample, i, batch), from + (size_t)row * bytes, bytes);
+    }
+}
+
+static void add_digest(struct channel *c, int64_t batch, int64_t first, int64_t count,
+                         const char *from)
+{
+    const size_t bytes = (size_t)c->width * half_bytes(c->dtype);
+    for (int64_t row = 0; row < count; row++, from += bytes) {
+        const int64_t position = batch * c->length + origin_of(c->owner, first + row);
+        c->digest += data_digest(c->dtype, from, position * c->width, c->width);
     }
 }
 
@@ -190,6 +200,7 @@ static ra_status write_result(void *context, int64_t batch, int64_t first, int64
     struct channel *c = context;
     struct streaming *s = c->owner;
     const char *at = from;
+    if (s->setup.files->digests) add_digest(c, batch, first, count, from);
     if (c->descriptor < 0) {
         keep_rows(c, batch, first, count, from);
         return RA_OK;
@@ -243,6 +254,7 @@ static void describe(struct streaming *s, int index)
     c->dtype = index < PARTIAL ? tensor_dtype(t, c->tensor) : RA_F32;
     c->stored = c->dtype;
     c->descriptor = -1;
+    if (index <= TENSOR_DLSE) c->recipe = data_recipe(t, c->tensor);
     if (s->setup.inputs && index <= TENSOR_DLSE) c->input = s->setup.inputs[index];
 }
 
@@ -259,17 +271,6 @@ static off_t bytes_of(const struct streaming *s, const struct channel *c)
 {
     return c->offset +
            (off_t)(s->trial->batch * c->length * c->width) * (off_t)half_bytes(c->stored);
-}
-
-/* PATH without the name of a tensor, and with something after it; to be freed. */
-static char *path_with(const char *path, const char *after)
-{
-    char *alone = safetensors_path(path);
-    size_t room = alone ? strlen(alone) + strlen(after) + 1 : 0;
-    char *whole = alone ? malloc(room) : NULL;
-    if (whole) snprintf(whole, room, "%s%s", alone, after);
-    free(alone);
-    return whole;
 }
 
 /* The header of a result file, and so where its values start. */
@@ -319,12 +320,13 @@ static int open_file(struct streaming *s, struct channel *c, const char *header,
 static int open_named(struct streaming *s, struct channel *c, const char *path, bool resumed)
 {
     char *header = NULL;
-    char *alone = path_with(path, "");
+    char *alone = tensorfile_path_with(path, "");
     int status = alone ? EXIT_PASS : fault("out of memory");
     if (!status && c->named) status = make_header(s, c, path, &header);
     if (!status && !s->setup.files->resume) status = outfile_name(&c->file, alone, (long)getpid());
     else if (!status) {
-        c->file = (struct outfile){ .path = alone, .temporary = path_with(alone, ".part") };
+        c->file = (struct outfile){ .path = alone,
+                                    .temporary = tensorfile_path_with(alone, ".part") };
         if (!c->file.temporary) status = fault("out of memory");
     }
     c->file.path = alone; /* ours from here on */
@@ -343,21 +345,6 @@ static int open_scratch(struct channel *c)
     return fault("no temporary file for %s: %s", tensor_name(c->tensor), strerror(errno));
 }
 
-/* A result that only the oracle looks at: the rows of its sample. */
-static int open_sample(struct streaming *s, struct channel *c)
-{
-    const int count = data_sample_count(c->tensor);
-    c->kept = calloc((size_t)count, sizeof *c->kept);
-    c->rows = calloc((size_t)(count * s->trial->batch * c->width), half_bytes(c->dtype));
-    if (!c->kept || !c->rows) return fault("out of memory: %d rows", count);
-    for (int i = 0; i < count; i++) {
-        const int64_t position = data_sample(i, count, c->length);
-        c->kept[i] = s->setup.indices ? s->setup.indices[position] : position;
-    }
-    c->kept_count = count;
-    return EXIT_PASS;
-}
-
 static int open_result(struct streaming *s, int index, bool resumed)
 {
     enum { SMALL = 64 << 20 };
@@ -374,14 +361,14 @@ static int open_result(struct streaming *s, int index, bool resumed)
     c->named = path != NULL;
     if (path) return open_named(s, c, path, resumed);
     if (files->resume) {
-        char *beside = path_with(files->paths[TENSOR_OUT], endings[index]);
+        char *beside = tensorfile_path_with(files->paths[TENSOR_OUT], endings[index]);
         int status = beside ? open_named(s, c, beside, resumed) : fault("out of memory");
         free(beside);
         return status;
     }
     if (read_again || bytes_of(s, c) <= SMALL) return open_scratch(c);
     s->sampled = true;
-    return open_sample(s, c);
+    return sample_open(&c->sample, s->trial, c->tensor, s->setup.indices);
 }
 
 static int open_results(struct streaming *s)
@@ -390,7 +377,8 @@ static int open_results(struct streaming *s)
     const bool resume = s->setup.files->resume;
     bool resumed = false;
     char *header = resume ? identity_of(&s->setup) : NULL;
-    char *path = resume ? path_with(s->setup.files->paths[TENSOR_OUT], ".journal") : NULL;
+    char *path = resume ? tensorfile_path_with(s->setup.files->paths[TENSOR_OUT], ".journal")
+                        : NULL;
     int status = resume && !(header && path) ? fault("out of memory") : EXIT_PASS;
     if (!status && resume) status = journal_open(&s->journal, path, header, units, &resumed);
     for (int i = TENSOR_OUT; i < CHANNELS && !status; i++) status = open_result(s, i, resumed);
@@ -437,6 +425,37 @@ static void set_callbacks(struct streaming *s)
     all->context = s;
 }
 
+/* Why rows cannot be made on the device; NULL: they can, as far as is known here. */
+static const char *why_on_host(const struct streaming_setup *setup)
+{
+    const struct stream_files *files = setup->files;
+    if (setup->inputs) return "the inputs are files";
+    if (setup->trial->backward) return "a backward run reads results again";
+    if (setup->origin) return "the run has an order";
+    for (int i = 0; i < TENSOR_COUNT; i++)
+        if (files->paths[i]) return "results go to files";
+    return NULL;
+}
+
+/* Rows on the device where that is possible and wanted. */
+static int open_device(struct streaming *s)
+{
+    const struct stream_files *files = s->setup.files;
+    const char *why = why_on_host(&s->setup);
+    int status = EXIT_PASS;
+    if (files->data == DATA_ON_HOST) return EXIT_PASS;
+    if (!why) status = ondevice_open(&s->device, s->trial, files->digests);
+    if (!why && !s->device) why = "this device cannot make rows";
+    if (!status && why && files->data == DATA_ON_DEVICE)
+        return refuse("--data device: %s; leave it out", why);
+    if (!s->device) return status;
+    ondevice_set(s->device, &s->callbacks);
+    s->callbacks.finished = NULL;
+    s->callbacks.done = NULL;
+    s->sampled = true;
+    return status;
+}
+
 int streaming_open(struct streaming **out, const struct streaming_setup *setup)
 {
     enum { WORK_VALUES = 1 << 16 };
@@ -452,12 +471,20 @@ int streaming_open(struct streaming **out, const struct streaming_setup *setup)
     s->row = malloc((size_t)(t->dim > t->value_dim ? t->dim : t->value_dim) * sizeof *s->row);
     if (!s->work || !s->row) return fault("out of memory");
     set_callbacks(s);
-    return open_results(s);
+    const int status = open_device(s);
+    return status || s->device ? status : open_results(s);
+}
+
+void streaming_begin(struct streaming *s)
+{
+    for (int i = 0; i < CHANNELS; i++) s->channels[i].digest = 0;
+    if (s->device) ondevice_begin(s->device);
 }
 
 /* ---- Afterwards ------------------------------------------------------------------------------ */
 
 const ra_stream *streaming_callbacks(const struct streaming *s) { return &s->callbacks; }
+bool streaming_on_device(const struct streaming *s) { return s->device != NULL; }
 bool streaming_is_sampled(const struct streaming *s) { return s->sampled; }
 int64_t streaming_resumed(const struct streaming *s) { return s->journal.found; }
 
@@ -466,6 +493,10 @@ void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch
 {
     const struct channel *c = &s->channels[tensor];
     const int64_t dim = tensor_dim(s->trial, tensor);
+    if (s->device) {
+        ondevice_read(s->device, tensor, batch, position, head, to);
+        return;
+    }
     char raw[4096]; /* a row has at most 576 numbers */
     const size_t bytes = (size_t)dim * half_bytes(c->descriptor >= 0 ? c->stored : c->dtype);
     to[0] = NAN;
@@ -476,12 +507,15 @@ void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch
         if (move_bytes(c, false, raw, bytes, at)) half_to_float(c->stored, raw, dim, to);
         return;
     }
-    const int64_t index = s->setup.indices ? s->setup.indices[position] : position;
-    for (int i = 0; i < c->kept_count; i++)
-        if (c->kept[i] == index) {
-            const size_t row = (size_t)((i * s->trial->batch + batch) * c->width + head * dim);
-            half_to_float(c->dtype, c->rows + row * half_bytes(c->dtype), dim, to);
-        }
+    sample_read(&c->sample, batch, s->setup.indices ? s->setup.indices[position] : position, head,
+                to);
+}
+
+int streaming_digest(const struct streaming *s, enum tensor tensor, uint64_t *sum)
+{
+    if (s->device) return ondevice_digest(s->device, tensor, sum);
+    *sum = s->channels[tensor].digest;
+    return EXIT_PASS;
 }
 
 static int sync_all(const struct streaming *s)
@@ -551,8 +585,7 @@ static void close_channel(struct streaming *s, struct channel *c)
         free(c->file.old);
     } else if (path) outfile_discard(&c->file);
     free(path);
-    free(c->kept);
-    free(c->rows);
+    sample_close(&c->sample);
 }
 
 void streaming_close(struct streaming *s)
@@ -560,6 +593,7 @@ void streaming_close(struct streaming *s)
     if (!s) return;
     for (int i = 0; i < CHANNELS; i++) close_channel(s, &s->channels[i]);
     journal_close(&s->journal);
+    ondevice_close(s->device);
     free(s->row);
     free(s->work);
     free(s);

@@ -13,10 +13,16 @@
 #include "harness/data/data.h"
 #include "ringattn_stream.h"
 
+/* Where synthetic rows are made: on the device if that is possible, or in host memory, or on the
+ * device or not at all. */
+enum data_place { DATA_ANYWHERE, DATA_ON_HOST, DATA_ON_DEVICE };
+
 /* What a run may stream to: paths by tensor, NULL where none is wanted. */
 struct stream_files {
     const char *paths[TENSOR_COUNT];
     bool resume;
+    bool digests; /* of results, as they are written */
+    enum data_place data;
 };
 
 struct streaming;
@@ -31,6 +37,14 @@ struct streaming_setup {
 
 int streaming_open(struct streaming **out, const struct streaming_setup *setup);
 const ra_stream *streaming_callbacks(const struct streaming *streaming);
+
+/* Are rows made, and results reduced, on the device? */
+bool streaming_on_device(const struct streaming *streaming);
+
+void streaming_begin(struct streaming *streaming); /* before each run */
+
+/* The digest of a result, as the last run wrote it: harness/data/recipe.h. */
+int streaming_digest(const struct streaming *streaming, enum tensor tensor, uint64_t *sum);
 
 /* Are only some rows of the results kept? */
 bool streaming_is_sampled(const struct streaming *streaming);

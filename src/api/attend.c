@@ -140,6 +140,11 @@ static ra_status take_stream(const ra_plan *plan, const ra_stream *given, bool b
     for (int i = 0; i < RA__COUNT(needed); i++)
         if (needed[i].missing)
             return ra__fail(RA_ERR_ARGUMENT, "stream: a callback of %s is missing", needed[i].name);
+    if (stream->queue && plan->backend->host)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "stream: queue is for rows in memory of a device; %s computes in host "
+                        "memory: leave it NULL",
+                        plan->backend->name);
     io->stream = stream;
     return RA_OK;
 }

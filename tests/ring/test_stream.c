@@ -62,6 +62,9 @@ static void few_queries_and_other_lengths(void **state)
         "full n=7 nk=1 h=2 d=8",
         "causal n=1 h=2 d=8",
         "dilated:8/1,32/4 n=9 nk=100 h=8 d=8",
+        /* one of the two windows never sees a key, so its queries are not loaded */
+        "dilated:61/61 n=61 h=4 d=16 kernel=scalar",
+        "dilated:61/61 n=61 h=4 d=16",
     };
     for (int i = 0; i < TEST_COUNT(problems); i++)
         for (int b = 0; b < TEST_COUNT(blocks); b += 2) {
@@ -90,6 +93,7 @@ struct shelf {
     bool finished[2][256];
     int calls_left; /* until one fails; -1: none does */
     int resumed;    /* units that were skipped */
+    void **queue;   /* of ra_stream */
 };
 
 static ra_status count_call(struct shelf *shelf)
@@ -180,6 +184,7 @@ static ra_stream stream_of(struct shelf *shelf)
     stream.finished = was_finished;
     stream.done = unit_done;
     stream.context = shelf;
+    stream.queue = shelf->queue;
     return stream;
 }
 
@@ -244,6 +249,23 @@ static void callbacks_give_the_bits_of_memory(void **state)
         shelf_close(&shelf);
         fixture_close(&fixture);
     }
+}
+
+/* A CPU has no queues. */
+static void rows_on_a_device_need_one(void **state)
+{
+    (void)state;
+    struct fixture fixture;
+    struct shelf shelf;
+    void *queue = NULL;
+    fixture_open(&fixture, "%s", problems[0]);
+    fixture_run(&fixture);
+    shelf_open(&shelf, &fixture);
+    shelf.queue = &queue;
+    assert_int_equal(run_shelf(&shelf), RA_ERR_ARGUMENT);
+    assert_non_null(strstr(ra_last_error(), "queue is for rows in memory of a device"));
+    shelf_close(&shelf);
+    fixture_close(&fixture);
 }
 
 /* The n-th call of a callback fails, for every n, again and again until the run is done. */
@@ -359,6 +381,7 @@ int main(void)
         cmocka_unit_test(every_pattern_and_term),
         cmocka_unit_test(few_queries_and_other_lengths),
         cmocka_unit_test(callbacks_give_the_bits_of_memory),
+        cmocka_unit_test(rows_on_a_device_need_one),
         cmocka_unit_test(broken_off_anywhere_and_resumed),
         cmocka_unit_test(a_budget_is_kept),
         cmocka_unit_test(auto_takes_it_only_if_nothing_else_fits),

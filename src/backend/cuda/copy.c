@@ -90,6 +90,14 @@ static int64_t rows_at_once(const struct ra__piece *piece, ra_dtype dtype)
     return ra__max(RA__CUDA_ROWS_BYTES / row.token, 1);
 }
 
+static ra_status check_row(const struct ra__piece *piece, ra_dtype dtype)
+{
+    const struct end row = packed_rows(piece, NULL, dtype);
+    if (row.token <= RA__CUDA_ROWS_BYTES) return RA_OK;
+    return ra__cuda_fail(RA_ERR_UNSUPPORTED, "cuda: rows of %lld bytes; at most %d",
+                         (long long)row.token, RA__CUDA_ROWS_BYTES);
+}
+
 /* Tokens of f32 sums, rounded to another dtype: into memory of the device, from where they can be
  * copied. */
 static ra_status narrow_tokens(const struct ra__cuda_running *run, const struct ra__piece *piece,
@@ -97,10 +105,7 @@ static ra_status narrow_tokens(const struct ra__cuda_running *run, const struct 
                                cudaStream_t stream)
 {
     struct ra__cuda_device *device = run->device;
-    const struct end row = packed_rows(piece, NULL, dtype);
-    if (row.token > RA__CUDA_ROWS_BYTES)
-        return ra__cuda_fail(RA_ERR_UNSUPPORTED, "cuda: rows of %lld bytes; at most %d",
-                             (long long)row.token, RA__CUDA_ROWS_BYTES);
+    RA__TRY(check_row(piece, dtype));
     if (!device->narrow) RA__CUDA_TRY(cudaMalloc((void **)&device->narrow, RA__CUDA_ROWS_BYTES));
     const struct ra__cuda_narrow narrow = { (const float *)from->data,
                                             from->token / (int64_t)sizeof(float),
@@ -154,48 +159,93 @@ static ra_status call_back(const ra_rows *rows, bool load, int64_t batch, int64_
     return ra__cuda_fail(status, "a callback for rows failed");
 }
 
-/* Pinned memory that rows pass through, a part at a time. */
-static ra_status make_rows(struct ra__cuda_device *device, const struct ra__piece *piece,
-                           ra_dtype dtype)
-{
-    const struct end row = packed_rows(piece, NULL, dtype);
-    if (row.token > RA__CUDA_ROWS_BYTES)
-        return ra__cuda_fail(RA_ERR_UNSUPPORTED, "cuda: rows of %lld bytes; at most %d",
-                             (long long)row.token, RA__CUDA_ROWS_BYTES);
-    if (device->rows) return RA_OK;
-    RA__CUDA_TRY(cudaMallocHost((void **)&device->rows, RA__CUDA_ROWS_BYTES));
-    return RA_OK;
-}
+/* A piece of one batch item between callbacks and a buffer. */
+struct called {
+    const struct ra__cuda_running *run;
+    const struct ra__piece *piece;
+    const ra_rows *rows;
+    ra_dtype dtype; /* of the caller's tensor */
+    bool load;
+    int64_t batch, first; /* the first position of the tensor */
+    struct end inside;
+};
 
-static ra_status copy_called(const struct ra__cuda_running *run, const struct ra__piece *piece,
-                             int64_t batch, cudaStream_t stream)
+static struct called called_of(const struct ra__cuda_running *run, const struct ra__piece *piece,
+                               int64_t batch)
 {
-    struct ra__cuda_device *device = run->device;
     const bool load = run->launch->step->op == RA__OP_LOAD;
     const struct ra__end *outside = load ? &piece->from : &piece->to;
-    const struct end inside = find_end(run, piece, load ? &piece->to : &piece->from);
     const struct ra__location *tensor = &run->launch->call->at[outside->buffer];
-    RA__TRY(make_rows(device, piece, tensor->storage.dtype));
-    const struct end packed = packed_rows(piece, device->rows, tensor->storage.dtype);
-    const int64_t most = rows_at_once(piece, tensor->storage.dtype);
-    for (int64_t first = 0; first < piece->tokens; first += most) {
-        const int64_t count = ra__min(most, piece->tokens - first);
-        const struct end there = moved(inside, batch, first);
-        if (load)
-            RA__TRY(
-                call_back(tensor->rows, true, batch, outside->token + first, count, device->rows));
-        RA__TRY(copy_converted(run, piece, load ? &there : &packed, load ? &packed : &there, count,
-                               stream));
+    const struct end inside = find_end(run, piece, load ? &piece->to : &piece->from);
+    return (struct called){
+        run, piece, tensor->rows, tensor->storage.dtype, load, batch, outside->token,
+        moved(inside, batch, 0)
+    };
+}
+
+/* Copies between memory that rows pass through and the buffer. */
+static ra_status copy_passing(const struct called *c, char *passing, int64_t first, int64_t count,
+                              cudaStream_t stream)
+{
+    const struct end packed = packed_rows(c->piece, passing, c->dtype);
+    const struct end there = moved(c->inside, 0, first);
+    return copy_converted(c->run, c->piece, c->load ? &there : &packed, c->load ? &packed : &there,
+                          count, stream);
+}
+
+/* Rows in host memory go through pinned memory, a part at a time. */
+static ra_status copy_called(const struct called *c, cudaStream_t stream)
+{
+    struct ra__cuda_device *device = c->run->device;
+    const int64_t most = rows_at_once(c->piece, c->dtype);
+    RA__TRY(check_row(c->piece, c->dtype));
+    if (!device->rows) RA__CUDA_TRY(cudaMallocHost((void **)&device->rows, RA__CUDA_ROWS_BYTES));
+    for (int64_t first = 0; first < c->piece->tokens; first += most) {
+        const int64_t count = ra__min(most, c->piece->tokens - first);
+        if (c->load)
+            RA__TRY(call_back(c->rows, true, c->batch, c->first + first, count, device->rows));
+        RA__TRY(copy_passing(c, device->rows, first, count, stream));
         RA__CUDA_TRY(cudaStreamSynchronize(stream));
-        if (!load)
-            RA__TRY(
-                call_back(tensor->rows, false, batch, outside->token + first, count, device->rows));
+        if (!c->load)
+            RA__TRY(call_back(c->rows, false, c->batch, c->first + first, count, device->rows));
     }
     return RA_OK;
 }
 
+static bool is_packed(const struct called *c)
+{
+    const struct end row = packed_rows(c->piece, NULL, c->dtype);
+    return c->inside.dtype == c->dtype && c->inside.token == row.token &&
+           (c->inside.head == row.head || c->piece->heads == 1);
+}
+
+/* Rows in memory of the device: in the buffer itself where that is packed, otherwise through memory
+ * of this queue, a part at a time. Nothing waits on the host. */
+static ra_status copy_queued(const struct called *c, struct ra__cuda_queue *queue)
+{
+    const bool packed = is_packed(c);
+    const int64_t most = packed ? c->piece->tokens : rows_at_once(c->piece, c->dtype);
+    if (!packed) RA__TRY(check_row(c->piece, c->dtype));
+    if (!packed && !queue->rows)
+        RA__CUDA_TRY(cudaMalloc((void **)&queue->rows, RA__CUDA_ROWS_BYTES));
+    for (int64_t first = 0; first < c->piece->tokens; first += most) {
+        const int64_t count = ra__min(most, c->piece->tokens - first);
+        char *rows = packed ? c->inside.data : queue->rows;
+        if (!packed && !c->load) RA__TRY(copy_passing(c, rows, first, count, queue->stream));
+        *c->run->launch->call->stream->queue = queue->stream;
+        RA__TRY(call_back(c->rows, c->load, c->batch, c->first + first, count, rows));
+        if (!packed && c->load) RA__TRY(copy_passing(c, rows, first, count, queue->stream));
+    }
+    return RA_OK;
+}
+
+static bool is_queued(const struct ra__launch *launch)
+{
+    return launch->call->stream && launch->call->stream->queue;
+}
+
 static ra_status copy_piece(const struct ra__cuda_running *run, const struct ra__piece *piece,
-                            cudaStream_t stream)
+                            struct ra__cuda_queue *queue)
 {
     const bool load = run->launch->step->op == RA__OP_LOAD;
     const struct ra__location *at = run->launch->call->at;
@@ -204,12 +254,15 @@ static ra_status copy_piece(const struct ra__cuda_running *run, const struct ra_
     if (piece->width == 0) { /* bytes of a message */
         const char *from = at[piece->from.buffer].data + piece->from.token;
         RA__CUDA_TRY(cudaMemcpyAsync(at[piece->to.buffer].data + piece->to.token, from,
-                                     (size_t)piece->tokens, cudaMemcpyDefault, stream));
+                                     (size_t)piece->tokens, cudaMemcpyDefault, queue->stream));
         return RA_OK;
     }
-    if (!tensor->rows || !buffer->data) return copy_memory(run, piece, stream);
-    for (int64_t batch = 0; batch < run->program->program->work.shape.batch; batch++)
-        RA__TRY(copy_called(run, piece, batch, stream));
+    if (!tensor->rows || !buffer->data) return copy_memory(run, piece, queue->stream);
+    for (int64_t batch = 0; batch < run->program->program->work.shape.batch; batch++) {
+        const struct called called = called_of(run, piece, batch);
+        RA__TRY(is_queued(run->launch) ? copy_queued(&called, queue)
+                                       : copy_called(&called, queue->stream));
+    }
     return RA_OK;
 }
 
@@ -217,8 +270,7 @@ static ra_status copy_pieces(const struct ra__cuda_running *run, struct ra__cuda
 {
     const struct ra__step *step = run->launch->step;
     for (int i = 0; i < step->piece_count; i++)
-        RA__TRY(
-            copy_piece(run, &run->program->program->pieces[step->first_piece + i], queue->stream));
+        RA__TRY(copy_piece(run, &run->program->program->pieces[step->first_piece + i], queue));
     return RA_OK;
 }
 
@@ -229,12 +281,13 @@ ra_status ra__cuda_load(const struct ra__cuda_running *run, struct ra__cuda_queu
 }
 
 /* A copy to pageable memory blocks the caller until it is done, so the host waits for the steps
- * before it first, with a heartbeat. */
+ * before it first, with a heartbeat. Rows that stay on the device need no host. */
 ra_status ra__cuda_store(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__step *step = run->launch->step;
     const ra_stream *stream = run->launch->call->stream;
-    RA__TRY(ra__cuda_host_after(run->device, run->launch));
+    RA__TRY(is_queued(run->launch) ? ra__cuda_queue_after(queue, run->launch)
+                                   : ra__cuda_host_after(run->device, run->launch));
     RA__TRY(copy_pieces(run, queue));
     if (!step->ends_unit || !stream || !stream->done) return RA_OK;
     RA__CUDA_TRY(cudaStreamSynchronize(queue->stream));

@@ -33,6 +33,7 @@ struct ra__cuda_queue {
     cudaStream_t stream;
     cudaEvent_t ring[RA__CUDA_RING];
     uint64_t issued;
+    char *rows; /* device memory: rows of callbacks on their way; NULL: none yet */
 };
 
 /* What kernels found, in pinned memory of the host; copied after the steps that may write it. */
@@ -43,8 +44,8 @@ struct ra__cuda_device {
     cudaEvent_t caller;             /* on a stream of the caller */
     bool follows;                   /* such a stream, which may be captured: nothing is asked */
     struct ra__cuda_report *report; /* pinned */
-    char *rows;                     /* pinned: rows of callbacks on their way; NULL: none yet */
-    char *narrow;                   /* sums in 16 bits, on their way to the host; likewise */
+    char *rows;                     /* the same in pinned memory */
+    char *narrow;                   /* sums in 16 bits, on their way to the host; NULL: none yet */
 };
 
 /* Enough for one copy to be long against its start. */

@@ -214,7 +214,10 @@ void ra__cuda_close(void *opaque)
     struct ra__cuda_device *device = opaque;
     if (!device) return;
     cudaSetDevice(device->number);
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
+        close_queue(&device->queues[i]);
+        cudaFree(device->queues[i].rows);
+    }
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
     cudaFreeHost(device->rows);

@@ -24,6 +24,25 @@ ok run --tokens 500 --heads 2 --dim 16 --order hilbert --pattern window:50 --str
 ok run --tokens 40000 --heads 2 --dim 16 --pattern window:50 --strategy auto --memory 8M --quiet
 says "stream:"
 
+# A digest says whether bits are the same, whatever wrote them.
+same="run --tokens 512 --heads 4 --dim 16 --pattern dilated:64/1,128/2 --quiet --digest"
+ok $same
+whole=$(grep '^digest' "$work/out")
+for how in '--strategy stream:128' '--ring 4' '--data host --strategy stream:256'; do
+    ok $same $how
+    [ "$(grep '^digest' "$work/out")" = "$whole" ] && pass || fail "digest: other bits with $how"
+done
+ok $same --seed 1
+[ "$(grep '^digest' "$work/out")" != "$whole" ] && pass || fail "digest: other data, the same bits"
+ok $same --json
+json digest_out digest_lse
+refused "--data somewhere: host or device" run --tokens 512 --strategy stream --data somewhere
+refused "--data is for runs that stream" run --tokens 512 --data host
+refused "this device cannot make rows" run --tokens 512 --strategy stream --data device
+refused "results go to files" run --tokens 512 --strategy stream --data device --out x.npy
+refused "a backward run reads results again" run --tokens 512 --strategy stream --data device --backward
+refused "a resumed run writes only a part" run --tokens 512 --strategy stream --resume --out x.npy --digest
+
 # .safetensors, bf16 from end to end.
 ok run --tokens 300 --heads 2 --dim 16 --dtype bf16 --quiet --out q.safetensors:query
 ok run --tokens 300 --heads 2 --dim 16 --dtype bf16 --seed 1 --quiet --strategy stream:64 --out k.safetensors

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* maker.h - synthetic rows made and digests taken in memory of a device: the table that a module
+ * exports, libringattn_cuda_maker.so for the device cuda. It lies beside the plug-in of the device
+ * and is found by it. */
+#ifndef HARNESS_MAKER_H
+#define HARNESS_MAKER_H
+
+#include <stddef.h>
+
+#include "harness/data/recipe.h"
+
+#define MAKER_SYMBOL "ringattn_maker"
+
+enum { MAKER_VERSION = 1 };
+
+/* A value's type; the numbers are those of ra_dtype. */
+enum maker_dtype { MAKER_F32, MAKER_BF16, MAKER_F16 };
+
+/* Functions return NULL, or why they failed. Those with a queue return when their work is on it. */
+struct maker {
+    int version;
+    /* The rows of positions first to first + count - 1 of a batch item, packed. */
+    const char *(*make)(const struct recipe *recipe, enum maker_dtype dtype, int64_t batch,
+                        int64_t first, int64_t count, void *to, void *queue);
+    /* Adds the digest of `count` numbers, the first of them number `index` of their tensor. */
+    const char *(*add_digest)(enum maker_dtype dtype, const void *from, int64_t index,
+                                int64_t count, uint64_t *sum, void *queue);
+    /* To the host, when everything on the queue is done. A NULL queue: no work is left. */
+    const char *(*fetch)(void *to, const void *from, size_t bytes, void *queue);
+    const char *(*alloc)(size_t bytes, void **memory); /* on this thread's device; cleared */
+    void (*free)(void *memory);                        /* accepts NULL */
+};
+
+/* The maker of a device, e.g. "cuda:0", whose plug-in is open; NULL if it has none. */
+const struct maker *maker_open(const char *device);
+
+#endif
