@@ -127,7 +127,7 @@ static void begin_program(struct ra__builder *b, enum ra__direction direction)
     b->program->caller = make_side(&b->plan->caller);
     b->program->work = make_side(&b->plan->input);
     if (b->plan->team.size > 1) use_slices(&b->program->work);
-    b->program->split = ra__key_split_for(&b->input->shape);
+    b->program->split = ra__key_split_for(&b->input->shape, b->input->many_jobs);
     b->program->storage = b->plan->storage;
     b->hops_before = 0;
 }

@@ -37,11 +37,12 @@ struct ra__plan_input {
     int team; /* how many neighbouring ranks exchange heads; 1: no rank does */
     int ranks, rank;
     bool backward;
-    bool loads;    /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
-    bool stages;   /* messages cannot reach the device: they are staged in host memory */
-    bool sourced;  /* the caller gives tensors by callbacks */
-    int64_t block; /* of a stream: positions; 0: not chosen yet */
-    size_t limit;  /* of a stream: bytes that its programs may take; 0: any */
+    bool loads;     /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
+    bool many_jobs; /* the device is a GPU, which wants many small jobs */
+    bool stages;    /* messages cannot reach the device: they are staged in host memory */
+    bool sourced;   /* the caller gives tensors by callbacks */
+    int64_t block;  /* of a stream: positions; 0: not chosen yet */
+    size_t limit;   /* of a stream: bytes that its programs may take; 0: any */
 };
 
 struct ra__plan {
