@@ -70,7 +70,6 @@ static void describe_problem(struct row *row, const struct bench_case *c)
     copy(row->order, sizeof row->order, t->order ? t->order : "sequential");
     copy(row->partition, sizeof row->partition, t->partition);
     copy(row->transport, sizeof row->transport, t->transport);
-    copy(row->device, sizeof row->device, *t->device ? t->device : "cpu");
     row->batch = t->batch;
     row->queries = t->q_len;
     row->keys = t->k_len;
@@ -141,7 +140,7 @@ static void count_work(struct row *row, const struct bench_case *c, bool backwar
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
 /* Reading is sampled over as many bytes as the keys and values have, for these may be in a
- * cache. */
+ * cache. Only CPUs have ceilings. */
 static int open_sampler(struct bench_case *c)
 {
     const struct row *row = &c->series[0]->row;
@@ -151,7 +150,7 @@ static int open_sampler(struct bench_case *c)
     size_t bytes = (size_t)(c->trial->batch * c->trial->k_len * c->trial->kv_heads *
                             (c->trial->dim + c->trial->value_dim)) *
                    half_bytes((ra_dtype)c->trial->dtype);
-    if (!ceiling || !world_first()) return EXIT_PASS;
+    if (!ceiling || !world_first() || strcmp(row->device, "cpu")) return EXIT_PASS;
     return sampler_open(&c->sampler, ceiling, (int)(threads < cores ? threads : cores), bytes);
 }
 
@@ -262,7 +261,7 @@ static int open_series(struct bench_case *c)
         c->series[pass] = calloc(1, sizeof *c->series[pass]);
         if (!c->series[pass]) return fault("out of memory: %d runs", CASE_RUNS_MOST);
         row_default(&c->series[pass]->row);
-        row_machine(&c->series[pass]->row);
+        row_machine(&c->series[pass]->row, c->trial->device);
         describe_problem(&c->series[pass]->row, c);
         copy(c->series[pass]->row.pass, sizeof c->series[pass]->row.pass,
              pass ? "backward" : "forward");
@@ -296,6 +295,12 @@ static int check_limit(struct bench_case *c, ra_machine *machine)
                   text_seconds(limit).s);
 }
 
+/* Tensors stay on a device, if it has memory of its own: a run is attention, not copies. */
+static bool is_resident(const struct trial *t)
+{
+    return *t->device && strcmp(t->device, "cpu") && strncmp(t->strategy, "stream", 6);
+}
+
 static int run_trial(const struct options *options, struct trial *trial)
 {
     struct bench_case c = { .options = options,
@@ -308,7 +313,8 @@ static int run_trial(const struct options *options, struct trial *trial)
                                   .wire = options->wire,
                                   .pool = options->pool,
                                   .link = { options->link, LINK_LATENCY, options->blocking },
-                                  .quiet = true };
+                                  .quiet = true,
+                                  .resident = is_resident(trial) };
     ra_machine machine;
     int status = check_limit(&c, &machine);
     if (!status) status = open_series(&c);
@@ -366,9 +372,8 @@ static int run_ceiling(const struct options *options, const char *name)
     if (!ceiling) return refuse("bench: there is no ceiling \"%.40s\"", name);
     if (ceiling_absent(ceiling)) return refuse("%s", ceiling_absent(ceiling));
     row_default(&row);
-    row_machine(&row);
+    row_machine(&row, "");
     copy(row.kind, sizeof row.kind, "ceiling");
-    copy(row.device, sizeof row.device, "cpu");
     copy(row.unit, sizeof row.unit, ceiling->unit);
     snprintf(row.problem, sizeof row.problem, CASE_CEILING "%s", name);
     int status = sample_ceiling(options, ceiling, &row);

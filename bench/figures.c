@@ -29,13 +29,21 @@ void figures_list(struct configurations *list, const char *suite)
     }
 }
 
+/* The problem of a row, on whatever device it ran. */
+static bool is_problem(const struct row *row, const char *problem)
+{
+    const size_t length = strlen(problem);
+    return !strncmp(row->problem, problem, length) &&
+           (!row->problem[length] || !strncmp(row->problem + length, " device=", 8));
+}
+
 static const struct row *find(const struct rows *rows, const char *problem, const char *options)
 {
     if (!options) options = "";
     for (int i = 0; i < rows->count && problem; i++) {
         const struct row *row = &rows->at[i];
         if (!*row->absent && !strcmp(row->section, FIGURE_SECTION) &&
-            !strcmp(row->problem, problem) && !strcmp(row->options, options))
+            is_problem(row, problem) && !strcmp(row->options, options))
             return row;
     }
     return NULL;

@@ -89,13 +89,13 @@ static bool is_ours(const struct row *row, const struct row *mine, bool quick)
            row->quick == (int64_t)quick;
 }
 
-static void drop_stale(struct results *results, bool quick)
+static void drop_stale(struct results *results, const struct options *options)
 {
     struct row mine;
     int kept = 0;
-    row_machine(&mine);
+    row_machine(&mine, options->trial.device);
     for (int i = 0; i < results->rows.count; i++)
-        if (is_ours(&results->rows.at[i], &mine, quick))
+        if (is_ours(&results->rows.at[i], &mine, options->quick))
             results->rows.at[kept++] = results->rows.at[i];
     results->stale = results->rows.count - kept;
     results->rows.count = kept;
@@ -120,15 +120,16 @@ static int write_file(const struct results *results, const char *ending,
     return status;
 }
 
-int results_open(struct results *results, const char *folder, const char *suite, bool quick)
+int results_open(struct results *results, const char *suite, const struct options *options)
 {
+    const char *folder = options->out;
     char path[PATH_MOST];
     *results = (struct results){ .folder = folder, .suite = suite };
     if (!folder) return EXIT_PASS;
     int status = make_path(path, folder, suite, "jsonl");
     if (!status) status = read_rows(path, true, &results->rows);
     if (status) return status;
-    drop_stale(results, quick);
+    drop_stale(results, options);
     status = write_file(results, "jsonl", write_json); /* whole lines of this program */
     if (status) return status;
     results->stream = fopen(path, "a");

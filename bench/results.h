@@ -4,6 +4,7 @@
 #ifndef BENCH_RESULTS_H
 #define BENCH_RESULTS_H
 
+#include "harness/options/flags.h"
 #include "row.h"
 
 struct results {
@@ -20,8 +21,9 @@ int results_check(const char *folder, const char *suite);
 /* Makes the folder, unless it is there. */
 int results_make_folder(const char *folder);
 
-/* Reads the rows of that suite that this program on this machine measured, and drops others. */
-int results_open(struct results *results, const char *folder, const char *suite, bool quick);
+/* Reads the rows of that suite that this program on this machine and device measured, and drops
+ * others. */
+int results_open(struct results *results, const char *suite, const struct options *options);
 
 /* On disk when this returns. */
 int results_add(struct results *results, const struct row *row);

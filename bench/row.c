@@ -68,12 +68,30 @@ void row_default(struct row *row)
     row->schema = ROW_SCHEMA;
 }
 
-void row_machine(struct row *row)
+/* The first of the words a device says about itself: its name. */
+static bool name_device(struct row *row, const char *device)
+{
+    ra_part part = ra_part_default();
+    const size_t letters = strcspn(device, ":");
+    for (int i = 0; ra_part_at("device", i, &part) == RA_OK; i++)
+        if (strlen(part.name) == letters && !strncmp(part.name, device, letters) && part.why) {
+            snprintf(row->device_name, sizeof row->device_name, "%.*s",
+                     (int)strcspn(part.why, ",;"), part.why);
+            return true;
+        }
+    return false;
+}
+
+void row_machine(struct row *row, const char *device)
 {
     struct utsname system;
     time_t now = time(NULL);
     struct tm utc;
-    snprintf(row->device_name, sizeof row->device_name, "%s", machine_cpu());
+    if (!*device || !strcmp(device, "cpu") || !name_device(row, device)) {
+        device = "cpu";
+        snprintf(row->device_name, sizeof row->device_name, "%s", machine_cpu());
+    }
+    snprintf(row->device, sizeof row->device, "%s", device);
     row->cores = machine_cores();
     row->memory_bytes = (double)machine_memory();
     if (uname(&system) == 0)
@@ -81,6 +99,17 @@ void row_machine(struct row *row)
     snprintf(row->version, sizeof row->version, "%s", ra_version());
     snprintf(row->commit, sizeof row->commit, "%s", bench_commit);
     if (gmtime_r(&now, &utc)) strftime(row->started, sizeof row->started, "%FT%TZ", &utc);
+}
+
+bool row_is_cpu(const struct row *row) { return !*row->device || !strcmp(row->device, "cpu"); }
+
+struct device_text row_device_text(const struct row *row)
+{
+    struct device_text text;
+    if (row_is_cpu(row))
+        snprintf(text.s, sizeof text.s, "%s, %lld cores", row->device_name, (long long)row->cores);
+    else snprintf(text.s, sizeof text.s, "%s", row->device_name);
+    return text;
 }
 
 void row_seconds(struct row *row, struct spread spread)

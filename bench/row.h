@@ -29,7 +29,12 @@ struct rows {
 void row_default(struct row *row);
 
 /* Who measures: device, cores, memory, system, version, commit, time. */
-void row_machine(struct row *row);
+void row_machine(struct row *row, const char *device); /* by name; "": cpu */
+bool row_is_cpu(const struct row *row);
+struct device_text {
+    char s[128]; /* "AMD EPYC, 2 cores"; "NVIDIA H200" */
+};
+struct device_text row_device_text(const struct row *row);
 
 int rows_add(struct rows *rows, const struct row *row);
 void rows_free(struct rows *rows);

@@ -64,7 +64,8 @@ static double guess_seconds(const struct runner *runner, const struct suite *sui
 {
     double threads = number_of(c->problem, "threads", 0.0) * number_of(c->problem, "ring", 1.0);
     double cores = machine_cores(), busy = threads > 0.0 ? fmin(threads, cores) : cores;
-    const double start = 0.3, speed = 7e10 * busy;
+    const bool gpu = strstr(c->problem, " device=") != NULL;
+    const double start = gpu ? 1.5 : 0.3, speed = gpu ? 1e14 : 7e10 * busy;
     double limit = runner->options->quick ? suite->quick_seconds : suite->seconds;
     double once = 4.0 * guess_pairs(c->problem) * number_of(c->problem, "d", 64.0) / speed;
     if (strstr(c->problem, " backward")) once *= 3.5;
@@ -216,7 +217,7 @@ static int keep_absence(struct runner *runner, const struct configuration *c,
         return EXIT_PASS;
     }
     row_default(&row);
-    row_machine(&row);
+    row_machine(&row, runner->options->trial.device);
     snprintf(row.absent, sizeof row.absent, "%s", end->last);
     return keep_row(runner, c, &row);
 }
@@ -318,8 +319,7 @@ static int run_work(struct runner *runner, const struct work *work)
     if (!work->list.count) return EXIT_PASS; /* --match may leave nothing of a suite */
     runner->suite = work->suite;
     runner->shown = NULL;
-    int status = results_open(&runner->results, runner->options->out, work->suite->name,
-                              runner->options->quick);
+    int status = results_open(&runner->results, work->suite->name, runner->options);
     if (!status && runner->results.stale)
         printf("  (%d rows of another version, machine or mode are measured again)\n",
                runner->results.stale);
@@ -357,9 +357,11 @@ static int run_works(struct runner *runner, const char *name)
 {
     const struct options *options = runner->options;
     int status = EXIT_PASS;
-    printf("ringattn %s, %s, %d cores; medians of up to %d runs, a process for each row, "
+    struct row machine;
+    row_machine(&machine, options->trial.device);
+    printf("ringattn %s, %s; medians of up to %d runs, a process for each row, "
            "roughly %s%s\n",
-           ra_version(), machine_cpu(), machine_cores(), options->quick ? QUICK_RUNS : CASE_RUNS,
+           ra_version(), row_device_text(&machine).s, options->quick ? QUICK_RUNS : CASE_RUNS,
            text_seconds(runner->todo).s,
            options->quick ? " (--quick: a glance, not a figure)" : "");
     progress_begin(name, options->quiet);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "case.h"
 #include "harness/run/forecast.h"
 
 #define SUITE(name) extern const struct suite suite_##name;
@@ -30,13 +31,46 @@ const struct suite *suite_find(const char *name)
     return NULL;
 }
 
-bool suite_serves(const char *problem)
+bool suite_serves(const struct configurations *list, const char *device, const char *problem)
 {
+    const char *wanted = suite_device(list);
     struct trial trial;
     bool serves = false;
-    if (!trial_parse(&trial, problem)) forecast_serves(&trial, &serves);
+    if (!wanted) wanted = "cpu";
+    if (device && (strlen(device) != strcspn(wanted, ":") ||
+                   strncmp(wanted, device, strlen(device))))
+        return false;
+    if (!trial_parse(&trial, problem) && !trial_set(&trial, "device", "--device", wanted))
+        forecast_serves(&trial, &serves);
     trial_clear(&trial);
     return serves;
+}
+
+const char *suite_device(const struct configurations *list)
+{
+    const char *device = list->wishes->trial.device;
+    return *device && strcmp(device, "cpu") ? device : NULL;
+}
+
+const char *suite_dtype(const struct configurations *list)
+{
+    return suite_device(list) ? "bf16" : "f32";
+}
+
+int suite_tokens(const struct configurations *list, int tokens)
+{
+    enum { TIMES = 8 };
+    return suite_device(list) ? TIMES * tokens : tokens;
+}
+
+/* Is it for CPUs only? */
+static bool is_for_cpus(const struct configuration *c)
+{
+    static const char *const options[] = { "--standard", "--limit", "--link" };
+    for (int i = 0; i < COUNT(options); i++)
+        if (strstr(c->options, options[i])) return true;
+    return strstr(c->problem, " mpi") || strstr(c->problem, "system=Standard") ||
+           !strncmp(c->problem, CASE_CEILING, strlen(CASE_CEILING));
 }
 
 static bool put(char *to, size_t bytes, const char *from)
@@ -76,10 +110,15 @@ void suite_add(struct configurations *list, const char *section, const char *nam
     va_start(values, problem);
     int length = vsnprintf(c.problem, sizeof c.problem, problem, values);
     va_end(values);
+    const char *device = suite_device(list);
+    if (device && length < (int)sizeof c.problem)
+        length += snprintf(c.problem + length, sizeof c.problem - (size_t)length, " device=%s",
+                           device);
     if (length >= (int)sizeof c.problem || !put(c.section, sizeof c.section, section) ||
         !put(c.name, sizeof c.name, name) || !put(c.options, sizeof c.options, options)) {
         list->lost = true;
         return;
     }
+    if (device && is_for_cpus(&c)) return;
     if (!is_listed(list, &c)) append(list, &c);
 }

@@ -228,8 +228,9 @@ static void write_choose(struct page *page, const struct rows *rows)
         page,
         "Rows whose times overlap within their spread are both named; a star: some have too "
         "few runs to tell. `standard` holds the score matrix in memory; the others never make "
-        "one. Memory is that of the rank that needs most; a ring of 4 here shares the cores "
-        "of one machine, so it saves memory, not time.");
+        "one. Memory is that of the rank that needs most; a ring of 4 here shares %s, so it saves "
+        "memory, not time.",
+        row_is_cpu(&rows->at[0]) ? "the cores of one machine" : "one GPU");
     put_advice(page, rows, false);
     put_advice(page, rows, true);
     put_feature_table(page, rows);

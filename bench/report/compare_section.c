@@ -37,6 +37,14 @@ static void put_table(struct page *page, const struct rows *rows, const char *se
     page_table(page, &table);
 }
 
+/* Of the rows by length: one for all of them. */
+static const char *dtype_of(const struct rows *rows)
+{
+    for (int i = 0; i < rows->count; i++)
+        if (row_in(&rows->at[i], "compare", "length")) return rows->at[i].dtype;
+    return "f32";
+}
+
 static void write_compare(struct page *page, const struct rows *rows)
 {
     static const struct {
@@ -47,15 +55,21 @@ static void write_compare(struct page *page, const struct rows *rows)
         { "heads", "Head shapes" },
         { "systems", "Every system of the reports" },
     };
+    char titles[2][96];
+    const char *dtype = dtype_of(rows);
+    snprintf(titles[0], sizeof titles[0],
+             "Time of a run by length, %s, 8 heads, dim 64, not causal", dtype);
+    snprintf(titles[1], sizeof titles[1], "Throughput by length, %s, 8 heads, dim 64, not causal",
+             dtype);
     struct plot time = { .id = "compare-time",
-                         .title = "Time of a run by length, f32, 8 heads, dim 64, not causal",
+                         .title = titles[0],
                          .x_label = "tokens",
                          .y_label = "seconds",
                          .x_axis = AXIS_TOKENS,
                          .y_axis = AXIS_LOG };
     struct plot rate = time;
     rate.id = "compare-throughput";
-    rate.title = "Throughput by length, f32, 8 heads, dim 64, not causal";
+    rate.title = titles[1];
     rate.y_label = "tokens per second";
     struct plot_rows what = { .suite = "compare",
                               .table = "length",

@@ -27,7 +27,7 @@ static double speed_up(const struct rows *rows, const struct row *row)
 static void plot_speed(struct page *page, const struct rows *rows)
 {
     struct plot plot = { .id = "scaling",
-                         .title = "Work per second against one rank, one thread per rank",
+                         .title = "Work per second against one rank",
                          .x_label = "ranks",
                          .y_label = "times as much",
                          .x_axis = AXIS_TOKENS };
@@ -36,15 +36,16 @@ static void plot_speed(struct page *page, const struct rows *rows)
         char name[40];
         if (!row_in(row, "scaling", "strong") && !row_in(row, "scaling", "weak")) continue;
         snprintf(name, sizeof name, "%.8s, %.20s", row->section, row->name);
+        const char *bound = row_is_cpu(row) ? "cores" : "one GPU";
         double speed = speed_up(rows, row);
         plot_point(&plot, name, (double)row->ranks, speed, speed, speed);
-        struct plot_series *ideal = plot_line(&plot, "cores");
+        struct plot_series *ideal = plot_line(&plot, bound);
         if (!ideal) continue;
         ideal->is_bound = true;
-        double cores = fmin((double)row->ranks, (double)row->cores);
+        double cores = row_is_cpu(row) ? fmin((double)row->ranks, (double)row->cores) : 1.0;
         bool there = false;
         for (int k = 0; k < ideal->count; k++) there |= ideal->x[k] == (double)row->ranks;
-        if (!there) plot_point(&plot, "cores", (double)row->ranks, cores, cores, cores);
+        if (!there) plot_point(&plot, bound, (double)row->ranks, cores, cores, cores);
     }
     page_plot(page, &plot);
 }
@@ -101,8 +102,11 @@ static void put_errors(struct page *page, const struct rows *rows)
 
 static void write_scaling(struct page *page, const struct rows *rows)
 {
-    page_text(page, "One thread per rank. Beyond the cores of the machine, ranks share them: no "
-                    "gain is possible there, and the dashed line says so.");
+    page_text(page, row_is_cpu(&rows->at[0])
+                        ? "One thread per rank. Beyond the cores of the machine, ranks share them: "
+                          "no gain is possible there, and the dashed line says so."
+                        : "All ranks share one GPU: no gain is possible, and what is below the "
+                          "dashed line is what a ring costs.");
     plot_speed(page, rows);
     page_heading(page, "Strong: one causal problem over more ranks");
     put_scaling(page, rows, "strong");

@@ -14,14 +14,15 @@ static void add_plans(struct configurations *list)
         { "dilated", DILATED },
         { "causal", "causal ring=4 zigzag" },
     };
+    const int tokens = suite_tokens(list, list->quick ? 1024 : 4096);
     for (int i = 0; i < COUNT(problems); i++) {
         char name[40];
         snprintf(name, sizeof name, "%s, kept", problems[i][0]);
-        suite_add(list, "plan", name, "", "%s n=%d h=8 d=64 f32", problems[i][1],
-                  list->quick ? 1024 : 4096);
+        suite_add(list, "plan", name, "", "%s n=%d h=8 d=64 %s", problems[i][1], tokens,
+                  suite_dtype(list));
         snprintf(name, sizeof name, "%s, made anew", problems[i][0]);
-        suite_add(list, "plan", name, "--replan", "%s n=%d h=8 d=64 f32", problems[i][1],
-                  list->quick ? 1024 : 4096);
+        suite_add(list, "plan", name, "--replan", "%s n=%d h=8 d=64 %s", problems[i][1], tokens,
+                  suite_dtype(list));
     }
 }
 
@@ -35,7 +36,8 @@ static void add_pool(struct configurations *list)
     };
     for (int i = 0; i < COUNT(pools); i++)
         suite_add(list, "pool", pools[i][0], pools[i][1],
-                  "window:512 n=%d h=8 d=64 f32 ring=2 backward", list->quick ? 4096 : 65536);
+                  "window:512 n=%d h=8 d=64 %s ring=2 backward", list->quick ? 4096 : 65536,
+                  suite_dtype(list));
 }
 
 static void add_dtypes(struct configurations *list)
@@ -43,7 +45,7 @@ static void add_dtypes(struct configurations *list)
     static const char *const dtypes[] = { "f32", "bf16", "f16" };
     for (int i = 0; i < COUNT(dtypes); i++)
         suite_add(list, "dtype", dtypes[i], "", "full n=%d h=8 d=64 %s backward",
-                  list->quick ? 1024 : 8192, dtypes[i]);
+                  suite_tokens(list, list->quick ? 1024 : 8192), dtypes[i]);
 }
 
 static void add_kernels(struct configurations *list)
@@ -55,8 +57,8 @@ static void add_kernels(struct configurations *list)
             char name[40], problem[96];
             snprintf(name, sizeof name, "%s, %s", part.name, dtypes[d]);
             snprintf(problem, sizeof problem, "full n=%d h=8 d=64 %s kernel=%s",
-                     list->quick ? 256 : 1024, dtypes[d], part.name);
-            if (part.usable && suite_serves(problem))
+                     suite_tokens(list, list->quick ? 256 : 1024), dtypes[d], part.name);
+            if (part.usable && suite_serves(list, part.device, problem))
                 suite_add(list, "kernel", name, "", "%s", problem);
         }
 }
@@ -66,8 +68,8 @@ static void add_partitions(struct configurations *list)
     static const char *const partitions[] = { "contiguous", "zigzag", "striped" };
     for (int i = 0; i < COUNT(partitions); i++)
         suite_add(list, "partition", partitions[i], "",
-                  "causal n=%d h=8 d=64 f32 ring=2 %s threads=1", list->quick ? 1024 : 8192,
-                  partitions[i]);
+                  "causal n=%d h=8 d=64 %s ring=2 %s threads=1",
+                  suite_tokens(list, list->quick ? 1024 : 8192), suite_dtype(list), partitions[i]);
 }
 
 /* A link as slow as the work of a hop: with overlap it costs nothing, without it all of its

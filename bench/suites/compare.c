@@ -41,7 +41,7 @@ static void add_lengths(struct configurations *list)
     int last = list->quick ? 1 << 11 : 1 << 16;
     for (int n = 1 << 10; n <= last; n *= 2) {
         char shape[64];
-        snprintf(shape, sizeof shape, "n=%d h=8 d=64 f32", n);
+        snprintf(shape, sizeof shape, "n=%d h=8 d=64 %s", suite_tokens(list, n), suite_dtype(list));
         add_all(list, "length", shape);
     }
 }
@@ -50,7 +50,8 @@ static void add_batches(struct configurations *list)
 {
     for (int b = list->quick ? 4 : 1; b <= 4; b *= 2) {
         char shape[64];
-        snprintf(shape, sizeof shape, "n=%d h=8 d=64 b=%d f32", list->quick ? 512 : 2048, b);
+        snprintf(shape, sizeof shape, "n=%d h=8 d=64 b=%d %s",
+                 suite_tokens(list, list->quick ? 512 : 2048), b, suite_dtype(list));
         add_all(list, "batch", shape);
     }
 }
@@ -60,7 +61,8 @@ static void add_heads(struct configurations *list)
     static const char *const shapes[] = { "h=1 d=64", "h=8 d=128", "h=16 d=64", "h=32/8 d=128" };
     for (int i = list->quick ? COUNT(shapes) - 1 : 0; i < COUNT(shapes); i++) {
         char shape[64];
-        snprintf(shape, sizeof shape, "n=%d %s bf16", list->quick ? 512 : 2048, shapes[i]);
+        snprintf(shape, sizeof shape, "n=%d %s bf16", suite_tokens(list, list->quick ? 512 : 2048),
+                 shapes[i]);
         add_all(list, "heads", shape);
     }
 }
@@ -71,8 +73,9 @@ static void add_systems(struct configurations *list)
     for (int i = 0; system_at(i); i++) {
         const struct system *system = system_at(i);
         bool alone = system == system_find("StandardAttention");
-        suite_add(list, "systems", system->name, "", "system=%s n=%d h=8 d=64 f32 ring=%d",
-                  system->name, list->quick ? 1024 : 4096, alone ? 1 : 2);
+        suite_add(list, "systems", system->name, "", "system=%s n=%d h=8 d=64 %s ring=%d",
+                  system->name, suite_tokens(list, list->quick ? 1024 : 4096), suite_dtype(list),
+                  alone ? 1 : 2);
     }
 }
 

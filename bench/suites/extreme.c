@@ -11,11 +11,14 @@ static void add_long(struct configurations *list)
     static const int lengths[] = { 100000, 250000, 500000, 1000000 };
     for (int i = 0; i < (list->quick ? 1 : COUNT(lengths)); i++) {
         suite_add(list, "long", "dilated", "", DILATED " n=%d h=8 d=64 bf16",
-                  list->quick ? 65536 : lengths[i]);
+                  list->quick ? suite_tokens(list, 65536) : lengths[i]);
         suite_add(list, "long", "window", "", "window:4096 n=%d h=8 d=64 bf16",
-                  list->quick ? 16384 : lengths[i]);
+                  list->quick ? suite_tokens(list, 16384) : lengths[i]);
     }
-    suite_add(list, "long", "full", "", "full n=%d h=8 d=64 bf16", list->quick ? 8192 : 100000);
+    suite_add(list, "long", "full", "", "full n=%d h=8 d=64 bf16",
+              list->quick ? suite_tokens(list, 8192) : 100000);
+    if (suite_device(list) && !list->quick)
+        suite_add(list, "long", "causal", "", "causal n=1048576 h=8 d=128 bf16");
 }
 
 /* Doubled until a run would take too long or too much; the rows that are refused say which. */

@@ -18,24 +18,27 @@ static const char *const patterns[] = { "full", "causal" };
 enum { DECODE_DTYPES = 2 /* the first of them */ };
 
 /* With gradients, or perhaps without. */
-static void add(struct configurations *list, const char *name, const char *problem)
+static void add(struct configurations *list, const ra_part *kernel, const char *problem)
 {
     char backward[160];
     snprintf(backward, sizeof backward, "%s backward", problem);
-    if (!strstr(problem, " nk=") && suite_serves(backward))
-        suite_add(list, "kernels", name, "", "%s", backward);
-    else if (suite_serves(problem)) suite_add(list, "kernels", name, "", "%s", problem);
+    if (!strstr(problem, " nk=") && suite_serves(list, kernel->device, backward))
+        suite_add(list, "kernels", kernel->name, "", "%s", backward);
+    else if (suite_serves(list, kernel->device, problem))
+        suite_add(list, "kernels", kernel->name, "", "%s", problem);
 }
 
 static long long tokens_of(const struct configurations *list, const char *kernel)
 {
-    int64_t wish = list->wishes->trial.q_len, tokens = list->quick ? QUICK_TOKENS : TOKENS;
+    int64_t wish = list->wishes->trial.q_len;
+    int64_t tokens = suite_tokens(list, list->quick ? QUICK_TOKENS : TOKENS);
     if (wish) return (long long)wish;
     return (long long)(strcmp(kernel, "scalar") ? tokens : tokens / SLOW);
 }
 
-static void add_kernel(struct configurations *list, const char *kernel, int threads)
+static void add_kernel(struct configurations *list, const ra_part *part, int threads)
 {
+    const char *kernel = part->name;
     long long tokens = tokens_of(list, kernel);
     long long heads = list->wishes->trial.q_heads ? (long long)list->wishes->trial.q_heads : HEADS;
     char problem[128];
@@ -44,13 +47,13 @@ static void add_kernel(struct configurations *list, const char *kernel, int thre
                  patterns[i % COUNT(patterns)], tokens, heads,
                  dims[i / COUNT(patterns) % COUNT(dims)],
                  dtypes[i / (COUNT(dims) * COUNT(patterns))], kernel, threads);
-        add(list, kernel, problem);
+        add(list, part, problem);
     }
     for (int i = 0; i < DECODE_DTYPES * COUNT(dims); i++) {
         snprintf(problem, sizeof problem, "full n=1 nk=%lld h=%lld d=%d %s kernel=%s threads=%d",
                  tokens * DECODE_KEYS, heads, dims[i % COUNT(dims)], dtypes[i / COUNT(dims)],
                  kernel, threads);
-        add(list, kernel, problem);
+        add(list, part, problem);
     }
 }
 
@@ -69,13 +72,13 @@ static void list_kernels(struct configurations *list)
     const struct trial *wish = &list->wishes->trial;
     int one = list->quick ? machine_cores() : 1; /* and all, in a full run */
     int counts[2] = { wish->threads ? (int)wish->threads : one, machine_cores() };
-    int ways = wish->threads || counts[0] == counts[1] ? 1 : 2;
+    int ways = wish->threads || counts[0] == counts[1] || suite_device(list) ? 1 : 2;
     ra_part part = ra_part_default();
     for (int t = 0; t < ways; t++) add_ceilings(list, counts[t]);
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
         for (int t = 0; t < ways && part.usable; t++)
             if (!*wish->kernel || !strcmp(wish->kernel, part.name))
-                add_kernel(list, part.name, counts[t]);
+                add_kernel(list, &part, counts[t]);
 }
 
 const struct suite suite_kernels = {

@@ -35,8 +35,8 @@ static void add_lengths(struct configurations *list)
     int last = list->quick ? 1 << 11 : 1 << 14;
     for (int i = 0; i < COUNT(lines); i++)
         for (int n = 1 << 9; n <= last; n *= 2)
-            suite_add(list, "length", lines[i].name, lines[i].options, "%s n=%d h=8 d=64 f32",
-                      lines[i].pattern, n);
+            suite_add(list, "length", lines[i].name, lines[i].options, "%s n=%d h=8 d=64 %s",
+                      lines[i].pattern, suite_tokens(list, n), suite_dtype(list));
 }
 
 /* Ranks as processes, so that the operating system counts each one's memory. */

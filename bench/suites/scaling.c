@@ -7,16 +7,17 @@
 static void add_strong(struct configurations *list, int ranks, const char *transport)
 {
     suite_add(list, "strong", *transport ? "processes" : "threads", "",
-              "causal n=%d h=8 d=64 f32 ring=%d zigzag threads=1%s", list->quick ? 2048 : 8192,
-              ranks, transport);
+              "causal n=%d h=8 d=64 %s ring=%d zigzag threads=1%s",
+              suite_tokens(list, list->quick ? 2048 : 8192), suite_dtype(list), ranks, transport);
 }
 
 /* Segments keep the work of each token the same, so each rank has as much. */
 static void add_weak(struct configurations *list, int ranks, const char *transport)
 {
     suite_add(list, "weak", *transport ? "processes" : "threads", "",
-              "dilated:2048/1,4096/2,8192/4 n=%d h=8 d=64 f32 ring=%d threads=1%s",
-              (list->quick ? 1024 : 8192) * ranks, ranks, transport);
+              "dilated:2048/1,4096/2,8192/4 n=%d h=8 d=64 %s ring=%d threads=1%s",
+              suite_tokens(list, list->quick ? 1024 : 8192) * ranks, suite_dtype(list), ranks,
+              transport);
 }
 
 static void add_strategies(struct configurations *list)
@@ -24,8 +25,8 @@ static void add_strategies(struct configurations *list)
     static const char *const ways[] = { "ring", "allgather", "ulysses", "2d:2x2" };
     for (int i = 0; i < COUNT(ways); i++)
         suite_add(list, "strategy", ways[i], "",
-                  "causal n=%d h=8 d=64 f32 ring=4 zigzag %s threads=1 backward",
-                  list->quick ? 1024 : 8192, ways[i]);
+                  "causal n=%d h=8 d=64 %s ring=4 zigzag %s threads=1 backward",
+                  suite_tokens(list, list->quick ? 1024 : 8192), suite_dtype(list), ways[i]);
 }
 
 static void add_errors(struct configurations *list)

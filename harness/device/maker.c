@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <link.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The plug-in of a device among the modules of this process, and the maker beside it. */
@@ -35,4 +36,10 @@ const struct maker *maker_open(const char *device)
     void *module = dlopen(search.path, RTLD_NOW | RTLD_LOCAL); /* stays open */
     const struct maker *maker = module ? dlsym(module, MAKER_SYMBOL) : NULL;
     return maker && maker->version == MAKER_VERSION ? maker : NULL;
+}
+
+int maker_number(const char *device)
+{
+    const char *colon = strchr(device, ':');
+    return colon ? atoi(colon + 1) : 0;
 }

@@ -27,11 +27,15 @@ struct maker {
                                 int64_t count, uint64_t *sum, void *queue);
     /* To the host, when everything on the queue is done. A NULL queue: no work is left. */
     const char *(*fetch)(void *to, const void *from, size_t bytes, void *queue);
-    const char *(*alloc)(size_t bytes, void **memory); /* on this thread's device; cleared */
+    const char *(*put)(void *to, const void *from, size_t bytes); /* from the host */
+    const char *(*use)(int number); /* makes a device that of this thread */
+    const char *(*alloc)(size_t bytes, void **memory); /* on it; cleared */
     void (*free)(void *memory);                        /* accepts NULL */
 };
 
-/* The maker of a device, e.g. "cuda:0", whose plug-in is open; NULL if it has none. */
+/* The maker of a device, e.g. "cuda:0", whose plug-in is open; NULL if it has none. And the number
+ * of that device. */
 const struct maker *maker_open(const char *device);
+int maker_number(const char *device);
 
 #endif

@@ -161,6 +161,9 @@ static const struct flag {
           "the kernel to use; `ringattn info` lists them (the fastest usable one)"),
     TRIAL(SIZED | VERB_VERIFY | VERB_DEMO, MACHINE, "--threads", "N", "threads",
           "threads of each rank (the cores divided among the ranks)"),
+    TRIAL(VERB_BENCH, MACHINE, "--device", "NAME", "device",
+          "what computes: cpu, or cuda, a GPU, on which tensors stay between runs; its problems "
+          "are larger, in 16 bits, and have no baseline (cpu)"),
     TRIAL(VERB_BENCH, MACHINE, "--kernel", "NAME", "kernel",
           "kernels: only this kernel (all usable ones)"),
     TRIAL(VERB_BENCH, MACHINE, "--threads", "N", "threads",

@@ -10,6 +10,7 @@
 #include "harness/base/machine.h"
 #include "harness/problem/places.h"
 #include "harness/text/progress.h"
+#include "resident.h"
 #include "shards.h"
 #include "harness/text/text.h"
 #include "harness/world/world.h"
@@ -88,6 +89,7 @@ static int open_groups(struct engine *engine)
     options.threads = (int)engine->trial->threads;
     options.device = *engine->trial->device ? engine->trial->device : NULL;
     options.context = engine;
+    options.on_device = engine->setup.resident;
     options.pool_threshold = engine->setup.pool < 0 ? SIZE_MAX : (size_t)engine->setup.pool;
     if (engine->setup.trace) options.trace = on_trace;
     const char *transport = engine->trial->transport;
@@ -113,7 +115,7 @@ static ra_status body_fill(ra_group *group, void *context)
         if (interrupt_seen()) return ra_transport_error(RA_ERR_ABORTED, interrupt_name());
         status = shards_fill(engine, rank, i);
     }
-    return status;
+    return status == RA_OK && engine->maker ? resident_fill(engine, rank) : status;
 }
 
 /* A rank's progress; its context. */
@@ -149,6 +151,18 @@ static int on_progress(void *context, double done)
     return 1;
 }
 
+static ra_const_tensor input_of(const struct engine_rank *r, enum tensor tensor)
+{
+    const struct view view = resident_view(r, tensor);
+    return view_input(&view);
+}
+
+static ra_tensor output_of(const struct engine_rank *r, enum tensor tensor)
+{
+    const struct view view = resident_view(r, tensor);
+    return view_tensor(&view);
+}
+
 static ra_status body_forward(ra_group *group, void *context)
 {
     struct engine *engine = context;
@@ -156,11 +170,11 @@ static ra_status body_forward(ra_group *group, void *context)
     struct engine_rank *r = &engine->rank[rank];
     struct reporter reporter = { engine, rank };
     ra_attend_args args = ra_attend_args_default();
-    args.q = view_input(&r->views[TENSOR_Q]);
-    args.k = view_input(&r->views[TENSOR_K]);
-    args.v = view_input(&r->views[TENSOR_V]);
-    args.out = view_tensor(&r->views[TENSOR_OUT]);
-    args.lse = (float *)(void *)r->views[TENSOR_LSE].data;
+    args.q = input_of(r, TENSOR_Q);
+    args.k = input_of(r, TENSOR_K);
+    args.v = input_of(r, TENSOR_V);
+    args.out = output_of(r, TENSOR_OUT);
+    args.lse = (float *)output_of(r, TENSOR_LSE).data;
     args.progress = on_progress;
     args.context = &reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
@@ -181,16 +195,16 @@ static ra_status body_backward(ra_group *group, void *context)
     struct engine_rank *r = &engine->rank[rank];
     struct reporter reporter = { engine, rank };
     ra_gradient_args args = ra_gradient_args_default();
-    args.q = view_input(&r->views[TENSOR_Q]);
-    args.k = view_input(&r->views[TENSOR_K]);
-    args.v = view_input(&r->views[TENSOR_V]);
-    args.out = view_input(&r->views[TENSOR_OUT]);
-    args.lse = (const float *)(void *)r->views[TENSOR_LSE].data;
-    args.dout = view_input(&r->views[TENSOR_DOUT]);
-    args.dlse = (const float *)(void *)r->views[TENSOR_DLSE].data;
-    args.dq = view_tensor(&r->views[TENSOR_DQ]);
-    args.dk = view_tensor(&r->views[TENSOR_DK]);
-    args.dv = view_tensor(&r->views[TENSOR_DV]);
+    args.q = input_of(r, TENSOR_Q);
+    args.k = input_of(r, TENSOR_K);
+    args.v = input_of(r, TENSOR_V);
+    args.out = input_of(r, TENSOR_OUT);
+    args.lse = (const float *)input_of(r, TENSOR_LSE).data;
+    args.dout = input_of(r, TENSOR_DOUT);
+    args.dlse = (const float *)input_of(r, TENSOR_DLSE).data;
+    args.dq = output_of(r, TENSOR_DQ);
+    args.dk = output_of(r, TENSOR_DK);
+    args.dv = output_of(r, TENSOR_DV);
     args.progress = on_progress;
     args.context = &reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
@@ -296,6 +310,7 @@ static int open_tensors(struct engine *engine)
     if (!status) status = open_layouts(engine);
     for (int rank = engine->first; rank < engine->first + engine->count && !status; rank++)
         status = open_shards(engine, rank);
+    if (!status && engine->setup.resident) status = resident_open(engine);
     return status ? status : open_dsinks(engine);
 }
 
@@ -366,6 +381,7 @@ int engine_forward(struct engine *engine)
     progress_begin("attention", engine->setup.quiet);
     int status = run_body(engine, body_forward, &engine->forward_seconds);
     if (!engine->setup.quiet) progress_end();
+    if (!status && engine->maker) status = resident_fetch(engine, false);
     return status ? status : share_figures(engine, &engine->forward_seconds);
 }
 
@@ -405,6 +421,7 @@ int engine_backward(struct engine *engine)
     progress_begin("gradient ", engine->setup.quiet);
     int status = run_body(engine, body_backward, &engine->backward_seconds);
     if (!engine->setup.quiet) progress_end();
+    if (!status && engine->maker) status = resident_fetch(engine, true);
     if (!status) status = add_dsinks(engine);
     return status ? status : share_figures(engine, &engine->backward_seconds);
 }
@@ -421,6 +438,7 @@ static void close_rank(struct engine_rank *r)
 void engine_close(struct engine *engine)
 {
     streaming_close(engine->streaming);
+    resident_close(engine);
     for (int rank = 0; engine->rank && rank < engine->ranks; rank++)
         close_rank(&engine->rank[rank]);
     for (int rank = 0; engine->groups && rank < engine->ranks; rank++)

@@ -40,6 +40,7 @@ struct engine_setup {
     struct trace *trace;    /* NULL = none */
     int64_t pool;           /* least bytes of shared buffers; -1 = none, 0 = the default */
     bool quiet;             /* no progress line */
+    bool resident;          /* tensors stay in memory of the device: resident.h */
     /* Where results go if the plan streams; NULL: tensors are in memory in any case. */
     const struct stream_files *stream;
 };
@@ -47,6 +48,7 @@ struct engine_setup {
 struct engine_rank {
     struct view views[TENSOR_COUNT]; /* this rank's shards */
     void *owned[TENSOR_COUNT];       /* their memory, unless borrowed from the inputs */
+    void *twins[TENSOR_COUNT];       /* the same on the device; NULL: none */
     int64_t counts[2];               /* positions: queries, keys */
     ra_run *runs[2];
     int64_t run_counts[2];
@@ -77,6 +79,7 @@ struct engine {
     bool joined;      /* the latter */
     int threads;
     struct streaming *streaming; /* NULL: tensors are in memory */
+    const struct maker *maker;   /* of the device, if tensors are resident */
     bool in_backward;
     double forward_seconds, backward_seconds; /* of the last pass, over all ranks */
 };

@@ -110,7 +110,7 @@ static void rows_survive_a_file(void **state)
     char *line = NULL;
     size_t bytes;
     row_default(&row);
-    row_machine(&row);
+    row_machine(&row, "");
     strcpy(row.problem, "blocks:64;local=\"4\\\" n=16");
     row.ranks = 4;
     row.seconds = 0.125;

@@ -108,6 +108,13 @@ const char *fetch(void *to, const void *from, size_t bytes, void *queue)
     return said(error == cudaSuccess ? cudaStreamSynchronize((cudaStream_t)queue) : error);
 }
 
+const char *put(void *to, const void *from, size_t bytes)
+{
+    return said(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+}
+
+const char *use(int number) { return said(cudaSetDevice(number)); }
+
 const char *alloc(size_t bytes, void **memory)
 {
     const cudaError_t error = cudaMalloc(memory, bytes);
@@ -123,5 +130,5 @@ void release(void *memory)
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const struct maker ringattn_maker;
-extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make,  add_digest,
-                                                 fetch,         alloc, release };
+extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make,  add_digest, fetch, put,
+                                                 use,           alloc, release };
