@@ -100,20 +100,33 @@ static ra_status check_report(struct ra__cuda_device *device)
                          (double)0x1p20f);
 }
 
+/* Waking up takes 0.1 ms and more: a core is left to others only after a time that makes this
+ * little. */
+#define SPIN_SECONDS 5e-3
+
+static double now(void)
+{
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
 ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat)
 {
-    enum { SPINS = 200 }; /* about a millisecond; then the core is left to others */
+    enum { QUERIES = 256 }; /* between two heartbeats, less than a millisecond */
     struct ra__cuda_device *device = opaque;
-    const struct timespec moment = { 0, 100000 };
+    const struct timespec moment = { 0, 50000 };
     if (!event->source) return RA_OK;
-    for (int64_t i = 0;; i++) {
+    const double start = now();
+    for (int64_t i = 1;; i++) {
         const cudaError_t error = cudaEventQuery(event_of(event));
         if (error == cudaSuccess) return check_report(device);
         if (error != cudaErrorNotReady) return ra__cuda_check((int)error, "cudaEventQuery");
         cudaGetLastError();
-        if (i % SPINS == SPINS - 1 || i > SPINS) RA__TRY(heartbeat->beat(heartbeat->context));
-        if (i > SPINS) nanosleep(&moment, NULL);
+        const bool sleeps = now() - start > SPIN_SECONDS;
+        if (sleeps || i % QUERIES == 0) RA__TRY(heartbeat->beat(heartbeat->context));
+        if (sleeps) nanosleep(&moment, NULL);
     }
 }
 
