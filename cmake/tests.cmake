@@ -182,3 +182,15 @@ if(NOT RINGATTN_SANITIZE)
     ringattn_test_script(mutants/run 5400 sh ${tests}/mutants/run.sh)
     set_tests_properties(mutants/run PROPERTIES LABELS "mutants;long" RUN_SERIAL TRUE)
 endif()
+
+# The longest ones first, so that no core is idle at the end; seconds, roughly. Tests of tests/cuda are
+# of another folder, and say it there.
+foreach(test unit/thin:90 unit/numbers:50 adding/run:80 unit/plan:20 unit/exchange:20 unit/terms_shapes:20
+        ring/truth:30 ring/grid:25 ring/decode:20 cli/verify:25 cli/bench:20 fault/stall:20)
+    string(REPLACE ":" ";" parts ${test})
+    list(GET parts 0 name)
+    list(GET parts 1 seconds)
+    if(TEST ${name})
+        set_tests_properties(${name} PROPERTIES COST ${seconds})
+    endif()
+endforeach()
