@@ -75,6 +75,7 @@ static struct block find_block(const struct ra__running *run, const struct ra__j
     const enum ra__buffer from = run->launch->step->from;
     const bool own = from == RA__OWN_KV;
     const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
+    if (from == RA__NO_BUFFER) return (struct block){ .k.data = NULL }; /* rows without a key */
     const bool one_head = run->launch->call->at[k].storage.one_head;
     const int kv_head = one_head ? 0 : job->heads.kv_head;
     struct block block = { ra__matrix_in(run, k, job->heads.batch, 0, kv_head),

@@ -126,6 +126,7 @@ static void set_keys(const struct ra__cuda_running *run, const struct ra__side *
     const enum ra__buffer from = run->launch->step->from;
     const bool own = from == RA__OWN_KV;
     const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
+    if (from == RA__NO_BUFFER) return; /* rows without a key */
     out->k = tensor_in(run, k);
     out->v = tensor_from(run, v, k == v ? work->shape.dim : 0);
 }
