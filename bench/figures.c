@@ -42,8 +42,8 @@ static const struct row *find(const struct rows *rows, const char *problem, cons
     if (!options) options = "";
     for (int i = 0; i < rows->count && problem; i++) {
         const struct row *row = &rows->at[i];
-        if (!*row->absent && !strcmp(row->section, FIGURE_SECTION) &&
-            is_problem(row, problem) && !strcmp(row->options, options))
+        if (!*row->absent && !strcmp(row->section, FIGURE_SECTION) && is_problem(row, problem) &&
+            !strcmp(row->options, options))
             return row;
     }
     return NULL;

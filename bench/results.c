@@ -85,8 +85,20 @@ int results_read(const char *what, const char *path, struct rows *rows)
 static bool is_ours(const struct row *row, const struct row *mine, bool quick)
 {
     return !strcmp(row->version, mine->version) && !strcmp(row->commit, mine->commit) &&
-           !strcmp(row->device_name, mine->device_name) && row->cores == mine->cores &&
-           row->quick == (int64_t)quick;
+           !strcmp(row->device, mine->device) && !strcmp(row->device_name, mine->device_name) &&
+           row->cores == mine->cores && row->quick == (int64_t)quick;
+}
+
+/* Rows of a device stay with those of the same: they would be lost otherwise. */
+static int check_device(const struct results *results, const struct options *options)
+{
+    struct row mine;
+    row_machine(&mine, options->trial.device);
+    for (int i = 0; i < results->rows.count; i++)
+        if (strcmp(results->rows.at[i].device, mine.device) && *results->rows.at[i].device)
+            return refuse("--out: %s has rows of the device %s; choose another folder for %s",
+                          options->out, results->rows.at[i].device, mine.device);
+    return EXIT_PASS;
 }
 
 static void drop_stale(struct results *results, const struct options *options)
@@ -128,6 +140,7 @@ int results_open(struct results *results, const char *suite, const struct option
     if (!folder) return EXIT_PASS;
     int status = make_path(path, folder, suite, "jsonl");
     if (!status) status = read_rows(path, true, &results->rows);
+    if (!status) status = check_device(results, options);
     if (status) return status;
     drop_stale(results, options);
     status = write_file(results, "jsonl", write_json); /* whole lines of this program */

@@ -68,18 +68,31 @@ void row_default(struct row *row)
     row->schema = ROW_SCHEMA;
 }
 
+/* The library's entry for a device by name; false: there is none. */
+static bool find_device(const char *device, ra_part *part)
+{
+    const size_t letters = strcspn(device, ":");
+    *part = ra_part_default();
+    for (int i = 0; ra_part_at("device", i, part) == RA_OK; i++)
+        if (strlen(part->name) == letters && !strncmp(part->name, device, letters)) return true;
+    return false;
+}
+
+int row_check_device(const char *device)
+{
+    ra_part part;
+    if (!*device || !find_device(device, &part) || part.usable) return EXIT_PASS;
+    return refuse("--device %s: %s", device, part.why);
+}
+
 /* The first of the words a device says about itself: its name. */
 static bool name_device(struct row *row, const char *device)
 {
-    ra_part part = ra_part_default();
-    const size_t letters = strcspn(device, ":");
-    for (int i = 0; ra_part_at("device", i, &part) == RA_OK; i++)
-        if (strlen(part.name) == letters && !strncmp(part.name, device, letters) && part.why) {
-            snprintf(row->device_name, sizeof row->device_name, "%.*s",
-                     (int)strcspn(part.why, ",;"), part.why);
-            return true;
-        }
-    return false;
+    ra_part part;
+    if (!find_device(device, &part) || !part.why) return false;
+    snprintf(row->device_name, sizeof row->device_name, "%.*s", (int)strcspn(part.why, ",;"),
+             part.why);
+    return true;
 }
 
 void row_machine(struct row *row, const char *device)

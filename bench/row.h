@@ -30,6 +30,7 @@ void row_default(struct row *row);
 
 /* Who measures: device, cores, memory, system, version, commit, time. */
 void row_machine(struct row *row, const char *device); /* by name; "": cpu */
+int row_check_device(const char *device);              /* refuses one that cannot be used here */
 bool row_is_cpu(const struct row *row);
 struct device_text {
     char s[128]; /* "AMD EPYC, 2 cores"; "NVIDIA H200" */

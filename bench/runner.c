@@ -342,6 +342,8 @@ static int prepare(struct runner *runner, const struct suite *only)
     ssize_t length = readlink("/proc/self/exe", runner->self, sizeof runner->self - 1);
     if (length <= 0) return fault("this program's own file cannot be found in /proc");
     runner->self[length] = 0;
+    status = row_check_device(runner->options->trial.device);
+    if (status) return status;
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are no fault */
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     if (only) status = prepare_suite(runner, only);

@@ -37,8 +37,8 @@ bool suite_serves(const struct configurations *list, const char *device, const c
     struct trial trial;
     bool serves = false;
     if (!wanted) wanted = "cpu";
-    if (device && (strlen(device) != strcspn(wanted, ":") ||
-                   strncmp(wanted, device, strlen(device))))
+    if (device &&
+        (strlen(device) != strcspn(wanted, ":") || strncmp(wanted, device, strlen(device))))
         return false;
     if (!trial_parse(&trial, problem) && !trial_set(&trial, "device", "--device", wanted))
         forecast_serves(&trial, &serves);

@@ -260,6 +260,11 @@ static int run_engine(const struct options *options, struct inputs *inputs)
         return refuse(
             "--resume is for runs that stream; this one would not: --strategy stream does");
     }
+    if (data_place_of(options) == DATA_ON_DEVICE && !engine.streaming) {
+        engine_close(&engine);
+        return refuse("--data device is for runs that stream; this one would not: --strategy "
+                      "stream does");
+    }
     if (inputs && !engine.streaming && (engine.ranks > 1 || engine.origin) && !options->verify)
         load_free(inputs); /* the shards hold it now */
     status = run_and_check(options, &engine, &report);

@@ -7,8 +7,9 @@
  *     ra_gradient_args  likewise
  *
  * One rank. The budget limits what the plan allocates; what the callbacks use does not count.
- * Blocks are read ahead and written back while others are computed, by a thread of the library: at
- * most one callback runs at a time, and none after the call has returned.
+ * Blocks are read ahead and written back while others are computed, on a CPU by a thread of the
+ * library, on a GPU by the thread that calls: at most one callback runs at a time, and none after
+ * the call has returned.
  *
  * RESUMING  A run is divided into units, whose results are final as soon as they are written:
  * blocks of queries forward, blocks of keys backward. `done` is called when all results of a unit
@@ -16,8 +17,9 @@
  *
  * ON A DEVICE  With `queue`, rows are in memory of the device, and callbacks queue what they do:
  * before each of them the library sets *queue to a queue of the device (a cudaStream_t). Work that
- * is put there starts when the rows may be used, and what the library does next waits for it. So
- * data can be made, or results reduced, where they are computed. */
+ * is put there starts when the rows may be used, and what the library does next waits for it; rows
+ * are not to be used later. The device is that of the thread, and `done` is called when the work of
+ * its unit is complete. So data can be made, or results reduced, where they are computed. */
 #ifndef RINGATTN_STREAM_H
 #define RINGATTN_STREAM_H
 

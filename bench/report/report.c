@@ -37,8 +37,7 @@ static int write_page(struct page *page, const struct rows *rows)
     char about[240];
     const struct row *first = &rows->at[0];
     snprintf(about, sizeof about, "Exact attention on %s: %d configurations%s.",
-             row_device_text(first).s, rows->count,
-             first->quick ? ", a quick look" : "");
+             row_device_text(first).s, rows->count, first->quick ? ", a quick look" : "");
     page_begin(page, "ringattn: benchmark report", about);
     for (int i = 0; section_at(i); i++) {
         const struct section *section = section_at(i);

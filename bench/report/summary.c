@@ -100,8 +100,8 @@ static void write_summary(struct page *page, const struct rows *rows)
     page_text(page,
               "Measured on %s, with %s of host memory, by ringattn %s%s%s, on %.10s. Figures are "
               "medians; a difference is called one only beyond the spread of both sides.",
-              row_device_text(first).s, text_bytes(first->memory_bytes).s,
-              first->version, *first->commit ? ", commit " : "", first->commit, first->started);
+              row_device_text(first).s, text_bytes(first->memory_bytes).s, first->version,
+              *first->commit ? ", commit " : "", first->commit, first->started);
     if (quick)
         page_note(page, "%d of %d rows are of a `--quick` run: a glance, not a figure.", quick,
                   rows->count);

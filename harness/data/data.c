@@ -123,8 +123,7 @@ struct recipe data_recipe(const struct trial *trial, enum tensor tensor)
                              .factor = 1.0f,
                              .ones = trial->ones && tensor == TENSOR_V };
     /* Q times this gives scores q.k scale of about +-amp, for q.k scale would reach 3 or so. */
-    if (tensor == TENSOR_Q && trial->amp > 0.0)
-        recipe.factor = (float)(trial->amp / (3.0 * plain));
+    if (tensor == TENSOR_Q && trial->amp > 0.0) recipe.factor = (float)(trial->amp / (3.0 * plain));
     /* q is 1/scale there, k +gap/2 in even quarters of the keys and -gap/2 in odd ones (the other
      * way round in odd heads). */
     recipe.gaps = trial->gap > 0.0 && (tensor == TENSOR_Q || tensor == TENSOR_K);
@@ -137,8 +136,7 @@ void data_make(const struct recipe *recipe, ra_dtype dtype, int64_t batch, int64
                int64_t head, float *to)
 {
     const uint64_t row = recipe_row(recipe, batch, position, head);
-    for (int64_t i = 0; i < recipe->dim; i++)
-        to[i] = recipe_value(recipe, row, position, head, i);
+    for (int64_t i = 0; i < recipe->dim; i++) to[i] = recipe_value(recipe, row, position, head, i);
     for (int64_t i = 0; dtype != RA_F32 && i < recipe->dim; i++) to[i] = half_round(dtype, to[i]);
 }
 

@@ -20,10 +20,10 @@ struct recipe {
     uint64_t seed;   /* scrambled */
     uint64_t tensor; /* enum tensor */
     int64_t heads, dim;
-    int64_t length;        /* positions, for the gaps of K */
-    float factor;          /* of every value */
-    int32_t ones;          /* all values are 1 */
-    int32_t gaps;          /* dimension 0 holds the next two: */
+    int64_t length;          /* positions, for the gaps of K */
+    float factor;            /* of every value */
+    int32_t ones;            /* all values are 1 */
+    int32_t gaps;            /* dimension 0 holds the next two: */
     float gap_even, gap_odd; /* by the quarter of the positions plus the head */
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* maker.h - synthetic rows made and digests taken in memory of a device: the table that a module
- * exports, libringattn_cuda_maker.so for the device cuda. It lies beside the plug-in of the device
+ * exports, libringattn_cuda_maker.so for the device cuda. It is beside the plug-in of the device
  * and is found by it. */
 #ifndef HARNESS_MAKER_H
 #define HARNESS_MAKER_H
@@ -13,10 +13,11 @@
 
 enum { MAKER_VERSION = 1 };
 
-/* A value's type; the numbers are those of ra_dtype. */
+/* A value's type; the numbers are those of ra_dtype, which ondevice.c checks. */
 enum maker_dtype { MAKER_F32, MAKER_BF16, MAKER_F16 };
 
-/* Functions return NULL, or why they failed. Those with a queue return when their work is on it. */
+/* Functions return NULL, or why they failed. Those with a queue return when their work is on it,
+ * the others when it is complete. */
 struct maker {
     int version;
     /* The rows of positions first to first + count - 1 of a batch item, packed. */
@@ -24,11 +25,11 @@ struct maker {
                         int64_t first, int64_t count, void *to, void *queue);
     /* Adds the digest of `count` numbers, the first of them number `index` of their tensor. */
     const char *(*add_digest)(enum maker_dtype dtype, const void *from, int64_t index,
-                                int64_t count, uint64_t *sum, void *queue);
+                              int64_t count, uint64_t *sum, void *queue);
     /* To the host, when everything on the queue is done. A NULL queue: no work is left. */
     const char *(*fetch)(void *to, const void *from, size_t bytes, void *queue);
     const char *(*put)(void *to, const void *from, size_t bytes); /* from the host */
-    const char *(*use)(int number); /* makes a device that of this thread */
+    const char *(*use)(int number);                    /* makes a device that of this thread */
     const char *(*alloc)(size_t bytes, void **memory); /* on it; cleared */
     void (*free)(void *memory);                        /* accepts NULL */
 };

@@ -110,7 +110,7 @@ static const struct flag {
     TRIAL(VERB_RUN, DATA, "--seed", "N", "seed", "of synthetic data, and of dropout (0)"),
     SET(VERB_RUN, DATA, "--data", "WHERE", SETS_TEXT, data,
         "where a stream's synthetic data is made: host or device (on the device, if it is a GPU, "
-        "the run is forward and no file is named)"),
+        "the run is forward, in sequential order, and no file is named)"),
     SET(VERB_RUN, DATA, "--q", "FILE", SETS_TEXT, q,
         "queries, .npy of f32 or f16, or FILE.safetensors:NAME of F32, BF16 or F16, [batch, "
         "position, head, dim]; 3-D means batch 1"),

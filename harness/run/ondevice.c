@@ -17,6 +17,10 @@ struct face {
     struct sample sample;  /* of a result */
 };
 
+_Static_assert((int)MAKER_F32 == (int)RA_F32 && (int)MAKER_BF16 == (int)RA_BF16 &&
+                   (int)MAKER_F16 == (int)RA_F16,
+               "dtypes are given to the maker as they are");
+
 struct ondevice {
     const struct trial *trial;
     const struct maker *maker;
@@ -37,8 +41,8 @@ static ra_status make_rows(void *context, int64_t batch, int64_t first, int64_t 
 {
     const struct face *f = context;
     const struct ondevice *d = f->owner;
-    return failed(d->maker->make(&f->recipe, (enum maker_dtype)f->dtype, batch, first, count, to,
-                                 d->queue));
+    return failed(
+        d->maker->make(&f->recipe, (enum maker_dtype)f->dtype, batch, first, count, to, d->queue));
 }
 
 /* The library's thread has chosen the device; no other one may have. */
@@ -76,7 +80,7 @@ static ra_status take_rows(void *context, int64_t batch, int64_t first, int64_t 
     const char *why = begin_sums(d);
     if (!why && d->sums)
         why = d->maker->add_digest((enum maker_dtype)f->dtype, from, index, count * f->width,
-                                     &d->sums[f->tensor], d->queue);
+                                   &d->sums[f->tensor], d->queue);
     if (!why) why = keep_rows(f, batch, first, count, from);
     return failed(why);
 }
@@ -128,6 +132,7 @@ void ondevice_close(struct ondevice *d)
 {
     if (!d) return;
     for (int i = 0; i < TENSOR_COUNT; i++) sample_close(&d->faces[i].sample);
+    d->maker->use(maker_number(d->trial->device));
     d->maker->free(d->sums);
     free(d);
 }
@@ -143,6 +148,7 @@ void ondevice_read(const struct ondevice *d, enum tensor tensor, int64_t batch, 
 int ondevice_digest(const struct ondevice *d, enum tensor tensor, uint64_t *sum)
 {
     if (!d->sums) return fault("no result was written");
-    const char *why = d->maker->fetch(sum, &d->sums[tensor], sizeof *sum, NULL);
+    const char *why = d->maker->use(maker_number(d->trial->device));
+    if (!why) why = d->maker->fetch(sum, &d->sums[tensor], sizeof *sum, NULL);
     return why ? fault("the digest: %s", why) : EXIT_PASS;
 }

@@ -18,7 +18,9 @@ int resident_open(struct engine *engine)
     const char *device = engine->trial->device, *why = NULL;
     engine->maker = maker_open(device);
     if (!engine->maker)
-        return refuse("the device %s has no memory that tensors could stay in", device);
+        return refuse("%s: no module that puts tensors there is beside the plug-in of the device "
+                      "(libringattn_cuda_maker.so for cuda)",
+                      device);
     why = engine->maker->use(maker_number(device));
     for (int i = 0; i < engine->ranks * TENSOR_COUNT && !why; i++) {
         struct engine_rank *r = &engine->rank[i / TENSOR_COUNT];

@@ -31,13 +31,13 @@ struct channel {
     ra_dtype dtype;        /* of the library */
     struct npy_file *input;
     struct recipe recipe; /* of an input without a file */
-    uint64_t digest;    /* of what was written in this run */
+    uint64_t digest;      /* of what was written in this run */
     /* A result in a file, in the dtype `stored`, from `offset` on. */
     int descriptor; /* -1: none */
     ra_dtype stored;
     off_t offset;
-    struct outfile file; /* its name; a temporary file has none */
-    bool named;          /* the user gave it */
+    struct outfile file;  /* its name; a temporary file has none */
+    bool named;           /* the user gave it */
     struct sample sample; /* a result of which only some rows are kept */
 };
 
@@ -185,7 +185,7 @@ static void keep_rows(const struct channel *c, int64_t batch, int64_t first, int
 }
 
 static void add_digest(struct channel *c, int64_t batch, int64_t first, int64_t count,
-                         const char *from)
+                       const char *from)
 {
     const size_t bytes = (size_t)c->width * half_bytes(c->dtype);
     for (int64_t row = 0; row < count; row++, from += bytes) {
@@ -445,7 +445,7 @@ static int open_device(struct streaming *s)
     int status = EXIT_PASS;
     if (files->data == DATA_ON_HOST) return EXIT_PASS;
     if (!why) status = ondevice_open(&s->device, s->trial, files->digests);
-    if (!why && !s->device) why = "this device cannot make rows";
+    if (!why && !s->device) why = "there is no module for it beside a plug-in of this device";
     if (!status && why && files->data == DATA_ON_DEVICE)
         return refuse("--data device: %s; leave it out", why);
     if (!s->device) return status;

@@ -28,7 +28,7 @@ const char *ra__step_name(const struct ra__step *step)
     return step->op == RA__OP_GATHER ? gathers[step->gather] : names[step->op];
 }
 
-struct ra__key_split ra__key_split_for(const struct ra__shape *shape, bool many)
+struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t many)
 {
     enum {
         MOST_ROWS = 16,     /* per KV head: kernels have a path of their own for so few */
@@ -40,7 +40,7 @@ struct ra__key_split ra__key_split_for(const struct ra__shape *shape, bool many)
     };
     int64_t rows = shape->q_len * (shape->q_heads / shape->kv_heads);
     int64_t ranges = ra__min(shape->k_len / (many ? MANY_KEYS : LEAST_KEYS), MOST_RANGES);
-    if (many) ranges = ra__min(ranges, ra__ceil_div(MANY_JOBS, shape->batch * shape->kv_heads));
+    if (many) ranges = ra__min(ranges, ra__ceil_div(MANY_JOBS, many));
     if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len };
     int64_t keys = ra__ceil_div(ra__ceil_div(shape->k_len, ranges), BLOCK) * BLOCK;
     return (struct ra__key_split){ (int)ra__ceil_div(shape->k_len, keys), keys };

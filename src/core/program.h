@@ -268,13 +268,14 @@ static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
 
 /* Few queries against many keys, as in decoding: keys are split into ranges of positions, each is
  * folded into a state of its own, and MERGE adds these in ascending order. Where keys are split
- * follows from the problem alone, and from whether jobs are to be `many`, as on a GPU; so results
- * depend neither on threads nor, with all keys in one place, on ranks. */
+ * follows from the problem alone, and from whether jobs are to be many, as on a GPU; so results
+ * depend neither on threads nor, with all keys in one place, on ranks. `many`: the KV heads of the
+ * problem over the batch, or 0 where jobs are to be few. */
 struct ra__key_split {
     int ranges;   /* 1: keys are not split */
     int64_t keys; /* positions of a range */
 };
-struct ra__key_split ra__key_split_for(const struct ra__shape *shape, bool many);
+struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t many);
 
 /* A unit of a stream is what a later run may skip, since its results are final: a block of queries
  * forward, of keys backward. Steps of the sinks are skipped where their gradient is not wanted. */

@@ -120,6 +120,14 @@ static void use_slices(struct ra__side *side)
     side->delta = RA__SLICE_DELTA;
 }
 
+/* KV heads whose keys are ranges of their own: those of the problem, whatever a team makes of them.
+ * 0: a CPU, which wants few jobs. */
+static int64_t jobs_of(const struct ra__plan *plan)
+{
+    const struct ra__shape *s = &plan->caller.shape;
+    return plan->caller.many_jobs ? s->batch * s->kv_heads : 0;
+}
+
 static void begin_program(struct ra__builder *b, enum ra__direction direction)
 {
     b->program = direction == RA__FORWARD ? &b->plan->forward : &b->plan->backward;
@@ -127,7 +135,7 @@ static void begin_program(struct ra__builder *b, enum ra__direction direction)
     b->program->caller = make_side(&b->plan->caller);
     b->program->work = make_side(&b->plan->input);
     if (b->plan->team.size > 1) use_slices(&b->program->work);
-    b->program->split = ra__key_split_for(&b->input->shape, b->input->many_jobs);
+    b->program->split = ra__key_split_for(&b->input->shape, jobs_of(b->plan));
     b->program->storage = b->plan->storage;
     b->hops_before = 0;
 }

@@ -41,6 +41,11 @@ expect 'and no others' lacks 'kernel=avx2\|kernel=scalar\|ceilings'
 expect 'errors by ring size' suite scaling 'n=1024 h=2 d=64 f16 ring=4'
 expect 'the baseline is for CPUs' no_suite compare 'standard'
 expect 'so it is left out' has 'no configuration contains'
+expect_not() { what=$1; shift; refuses() { ! "$@"; }; expect "$what" refuses "$@"; }
+expect_not 'rows of two devices in one folder' run bench scaling --quick --quiet --out "$work/results" --match 'f16 ring=4'
+expect 'are refused with both' has 'has rows of the device cuda; choose another folder for cpu'
+expect_not 'a device that is not known' run bench kernels --quick --device gpu
+expect 'is refused' has 'there is no device "gpu"'
 expect 'a report' run report "$work/results" --out "$work/report.html"
 expect 'of that GPU' grep -q 'Exact attention on Emulated GPU 0:' "$work/report.md"
 

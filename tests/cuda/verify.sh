@@ -57,6 +57,9 @@ window:70 n=200 h=4/2 d=128 f16 backward
 full n=70 h=2 d=256 bf16
 causal n=37 h=4/2 d=20 dv=12 b=2 bf16 ring=2 backward strides=padded
 full n=50 h=2 d=16 ring=3 ones
+dilated:61/61 n=61 h=4 d=16 stream:32
+dilated:61/61 n=61 h=4 d=64 bf16 stream:32
+dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

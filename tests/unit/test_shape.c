@@ -71,13 +71,13 @@ static void keys_are_split_by_the_problem_alone(void **state)
     static const int64_t lengths[] = { 1, 32767, 32768, 100003, (int64_t)1 << 40 };
     for (int n = 0; n < TEST_COUNT(lengths); n++) {
         struct ra__shape shape = { .q_len = 3, .k_len = lengths[n], .q_heads = 4, .kv_heads = 2 };
-        struct ra__key_split split = ra__key_split_for(&shape, false);
+        struct ra__key_split split = ra__key_split_for(&shape, 0);
         assert_true(split.ranges >= 1 && split.ranges <= 64);
         assert_int_equal(split.ranges == 1, lengths[n] < 32768);
         assert_true(split.ranges * split.keys >= lengths[n]);
         assert_true((split.ranges - 1) * split.keys < lengths[n]);
         shape.q_len = 9; /* two rows each for a KV head: too many */
-        assert_int_equal(ra__key_split_for(&shape, false).ranges, 1);
+        assert_int_equal(ra__key_split_for(&shape, 0).ranges, 1);
     }
 }
 
@@ -88,7 +88,7 @@ static void devices_want_many_jobs(void **state)
     static const struct {
         int64_t keys, batch;
         int kv_heads, ranges;
-    } cases[] = { { 2047, 1, 8, 1 },    { 2048, 1, 8, 2 },       { 65536, 1, 8, 64 },
+    } cases[] = { { 2047, 1, 8, 1 },    { 2048, 1, 8, 2 },     { 65536, 1, 8, 64 },
                   { 131072, 8, 32, 8 }, { 131072, 64, 32, 1 }, { (int64_t)1 << 40, 1, 1, 64 } };
     for (int i = 0; i < TEST_COUNT(cases); i++) {
         struct ra__shape shape = { .batch = cases[i].batch,
@@ -96,7 +96,7 @@ static void devices_want_many_jobs(void **state)
                                    .k_len = cases[i].keys,
                                    .q_heads = cases[i].kv_heads,
                                    .kv_heads = cases[i].kv_heads };
-        struct ra__key_split split = ra__key_split_for(&shape, true);
+        struct ra__key_split split = ra__key_split_for(&shape, shape.batch * shape.kv_heads);
         assert_int_equal(split.ranges, cases[i].ranges);
         assert_true(split.ranges * split.keys >= cases[i].keys);
         assert_true((split.ranges - 1) * split.keys < cases[i].keys);

@@ -108,9 +108,15 @@ const char *fetch(void *to, const void *from, size_t bytes, void *queue)
     return said(error == cudaSuccess ? cudaStreamSynchronize((cudaStream_t)queue) : error);
 }
 
+/* Queues of the library do not wait for the default stream: the host does. */
+const char *finished(cudaError_t error)
+{
+    return said(error == cudaSuccess ? cudaStreamSynchronize(nullptr) : error);
+}
+
 const char *put(void *to, const void *from, size_t bytes)
 {
-    return said(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
+    return finished(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice));
 }
 
 const char *use(int number) { return said(cudaSetDevice(number)); }
@@ -118,7 +124,7 @@ const char *use(int number) { return said(cudaSetDevice(number)); }
 const char *alloc(size_t bytes, void **memory)
 {
     const cudaError_t error = cudaMalloc(memory, bytes);
-    return said(error == cudaSuccess ? cudaMemset(*memory, 0, bytes) : error);
+    return error == cudaSuccess ? finished(cudaMemset(*memory, 0, bytes)) : said(error);
 }
 
 void release(void *memory)

@@ -177,10 +177,8 @@ static struct called called_of(const struct ra__cuda_running *run, const struct 
     const struct ra__end *outside = load ? &piece->from : &piece->to;
     const struct ra__location *tensor = &run->launch->call->at[outside->buffer];
     const struct end inside = find_end(run, piece, load ? &piece->to : &piece->from);
-    return (struct called){
-        run, piece, tensor->rows, tensor->storage.dtype, load, batch, outside->token,
-        moved(inside, batch, 0)
-    };
+    return (struct called){ run,  piece, tensor->rows,   tensor->storage.dtype,
+                            load, batch, outside->token, moved(inside, batch, 0) };
 }
 
 /* Copies between memory that rows pass through and the buffer. */

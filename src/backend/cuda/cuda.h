@@ -44,8 +44,8 @@ struct ra__cuda_device {
     cudaEvent_t caller;             /* on a stream of the caller */
     bool follows;                   /* such a stream, which may be captured: nothing is asked */
     struct ra__cuda_report *report; /* pinned */
-    char *rows;                     /* the same in pinned memory */
-    char *narrow;                   /* sums in 16 bits, on their way to the host; NULL: none yet */
+    char *rows;                     /* pinned: rows of callbacks on their way; NULL: none yet */
+    char *narrow;                   /* sums in 16 bits, on their way to the caller; likewise */
 };
 
 /* Enough for one copy to be long against its start. */

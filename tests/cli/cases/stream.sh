@@ -38,7 +38,7 @@ ok $same --json
 json digest_out digest_lse
 refused "--data somewhere: host or device" run --tokens 512 --strategy stream --data somewhere
 refused "--data is for runs that stream" run --tokens 512 --data host
-refused "this device cannot make rows" run --tokens 512 --strategy stream --data device
+refused "there is no module for it beside a plug-in of this device" run --tokens 512 --strategy stream --data device
 refused "results go to files" run --tokens 512 --strategy stream --data device --out x.npy
 refused "a backward run reads results again" run --tokens 512 --strategy stream --data device --backward
 refused "a resumed run writes only a part" run --tokens 512 --strategy stream --resume --out x.npy --digest
