@@ -17,14 +17,9 @@ static int ask(const struct trial *trial, int64_t tokens, int64_t ranks, double 
     struct trial t = *trial; /* borrows its texts */
     t.q_len = t.k_len = tokens;
     t.ranks = ranks;
-    bool counts = trial_pairs_fit(&t);
-    int64_t pairs;
-    int status = EXIT_PASS;
-    if (!counts && !__builtin_mul_overflow(t.q_len, t.k_len, &pairs))
-        status = forecast_counts(&t, &counts); /* a sparse pattern has fewer */
-    *bytes = counts ? 0.0 : INFINITY;
-    if (status || !counts) return status;
-    status = forecast_open_some(&forecast, &t, 0, FORECAST_FEW);
+    *bytes = trial_pairs_fit(&t) ? 0.0 : INFINITY;
+    if (isinf(*bytes)) return EXIT_PASS;
+    int status = forecast_open_some(&forecast, &t, 0, FORECAST_FEW);
     if (status) return status;
     for (int rank = 0; rank < forecast.ranks; rank++)
         if ((double)forecast.rank[rank].memory.total > *bytes)

@@ -20,31 +20,14 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
     return result;
 }
 
-/* What the library says to a plan of rank 0. */
-static int try_plan(const struct trial *trial, ra_status *status)
+int forecast_serves(const struct trial *trial, bool *serves)
 {
     struct planner planner;
     ra_plan *plan = NULL;
     int result = planner_open(&planner, trial, 0);
-    if (!result) *status = planner_make(&planner, NULL, 0, &plan);
+    if (!result) *serves = planner_make(&planner, NULL, 0, &plan) != RA_ERR_UNSUPPORTED;
     ra_plan_destroy(plan);
     planner_close(&planner);
-    return result;
-}
-
-int forecast_serves(const struct trial *trial, bool *serves)
-{
-    ra_status status;
-    int result = try_plan(trial, &status);
-    if (!result) *serves = status != RA_ERR_UNSUPPORTED;
-    return result;
-}
-
-int forecast_counts(const struct trial *trial, bool *counts)
-{
-    ra_status status;
-    int result = try_plan(trial, &status);
-    if (!result) *counts = status != RA_ERR_ARGUMENT;
     return result;
 }
 

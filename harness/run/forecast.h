@@ -47,9 +47,6 @@ int forecast_plan(const struct trial *trial, int64_t memory, int rank, ra_plan *
  * occur again, and are reported, when it is run. */
 int forecast_serves(const struct trial *trial, bool *serves);
 
-/* Sets whether the library can count the pairs of a trial whose arguments are right otherwise. */
-int forecast_counts(const struct trial *trial, bool *counts);
-
 /* Asks every rank, up to FORECAST_MANY of them; a budget too small is refused with the bytes
  * needed. `memory` 0 = no limit. */
 int forecast_open(struct forecast *forecast, const struct trial *trial, int64_t memory);
