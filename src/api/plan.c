@@ -233,7 +233,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
                                   &input.shape, input.backward, &plan->kernel));
     input.stages = !plan->backend->host && !(plan->group && plan->group->rank.reaches);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
-    input.many_jobs = !plan->backend->host;
+    input.many_jobs = plan->backend->many_jobs;
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));

@@ -62,6 +62,7 @@ struct ra__backend {
     /* Is its memory host memory? Then tensors and messages are used where they are; otherwise LOAD
      * and STORE steps copy them. */
     bool host;
+    bool many_jobs;        /* it wants many small jobs, as a GPU does: keys are split finer */
     bool (*present)(void); /* is there such a device here? NULL: always */
     ra_status (*open)(const struct ra__device_options *options, void **device);
     void (*close)(void *device); /* accepts NULL */

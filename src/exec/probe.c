@@ -62,7 +62,7 @@ static ra_status make_plan(struct ra__probe *probe, const struct ra__shape *shap
                                     .terms = &probe->terms,
                                     .ranks = 1,
                                     .backward = backward,
-                                    .many_jobs = !probe->rank.backend->host,
+                                    .many_jobs = probe->rank.backend->many_jobs,
                                     .loads = !probe->rank.backend->host,
                                     .stages = !probe->rank.backend->host };
     RA__TRY(ra__strategy_parse(NULL, &input));

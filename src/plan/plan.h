@@ -38,7 +38,7 @@ struct ra__plan_input {
     int ranks, rank;
     bool backward;
     bool loads;     /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
-    bool many_jobs; /* the device is a GPU, which wants many small jobs */
+    bool many_jobs; /* the device wants many small ones, as a GPU does */
     bool stages;    /* messages cannot reach the device: they are staged in host memory */
     bool sourced;   /* the caller gives tensors by callbacks */
     int64_t block;  /* of a stream: positions; 0: not chosen yet */

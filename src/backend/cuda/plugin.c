@@ -51,6 +51,7 @@ static const struct ra__backend backend = {
     .name = "cuda",
     .summary = "a GPU of NVIDIA: cuda, or cuda:N for the N-th of several",
     .host = false,
+    .many_jobs = true,
     .present = present,
     .open = ra__cuda_open,
     .close = ra__cuda_close,
