@@ -150,7 +150,7 @@ static int open_sampler(struct bench_case *c)
     size_t bytes = (size_t)(c->trial->batch * c->trial->k_len * c->trial->kv_heads *
                             (c->trial->dim + c->trial->value_dim)) *
                    half_bytes((ra_dtype)c->trial->dtype);
-    if (!ceiling || !world_first() || strcmp(row->device, "cpu")) return EXIT_PASS;
+    if (!ceiling || !world_first() || !row_is_cpu(row)) return EXIT_PASS;
     return sampler_open(&c->sampler, ceiling, (int)(threads < cores ? threads : cores), bytes);
 }
 

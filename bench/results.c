@@ -90,24 +90,20 @@ static bool is_ours(const struct row *row, const struct row *mine, bool quick)
 }
 
 /* Rows of a device stay with those of the same: they would be lost otherwise. */
-static int check_device(const struct results *results, const struct options *options)
+static int check_device(const struct results *results, const struct row *mine)
 {
-    struct row mine;
-    row_machine(&mine, options->trial.device);
     for (int i = 0; i < results->rows.count; i++)
-        if (strcmp(results->rows.at[i].device, mine.device) && *results->rows.at[i].device)
+        if (strcmp(results->rows.at[i].device, mine->device) && *results->rows.at[i].device)
             return refuse("--out: %s has rows of the device %s; choose another folder for %s",
-                          options->out, results->rows.at[i].device, mine.device);
+                          results->folder, results->rows.at[i].device, mine->device);
     return EXIT_PASS;
 }
 
-static void drop_stale(struct results *results, const struct options *options)
+static void drop_stale(struct results *results, const struct row *mine, bool quick)
 {
-    struct row mine;
     int kept = 0;
-    row_machine(&mine, options->trial.device);
     for (int i = 0; i < results->rows.count; i++)
-        if (is_ours(&results->rows.at[i], &mine, options->quick))
+        if (is_ours(&results->rows.at[i], mine, quick))
             results->rows.at[kept++] = results->rows.at[i];
     results->stale = results->rows.count - kept;
     results->rows.count = kept;
@@ -136,13 +132,15 @@ int results_open(struct results *results, const char *suite, const struct option
 {
     const char *folder = options->out;
     char path[PATH_MOST];
+    struct row mine;
     *results = (struct results){ .folder = folder, .suite = suite };
     if (!folder) return EXIT_PASS;
     int status = make_path(path, folder, suite, "jsonl");
     if (!status) status = read_rows(path, true, &results->rows);
-    if (!status) status = check_device(results, options);
+    row_machine(&mine, options->trial.device);
+    if (!status) status = check_device(results, &mine);
     if (status) return status;
-    drop_stale(results, options);
+    drop_stale(results, &mine, options->quick);
     status = write_file(results, "jsonl", write_json); /* whole lines of this program */
     if (status) return status;
     results->stream = fopen(path, "a");

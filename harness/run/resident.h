@@ -7,7 +7,7 @@
 
 #include "engine.h"
 
-/* Twins for the tensors of all ranks; refused where the device has no memory of its own. */
+/* Twins for the tensors of all ranks; refused where the device has no module for them. */
 int resident_open(struct engine *engine);
 void resident_close(struct engine *engine); /* also of an engine without twins */
 

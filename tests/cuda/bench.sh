@@ -8,19 +8,12 @@ build=$1
 export RINGATTN_PLUGINS="$build/tests/cuda/plugins" RINGATTN_EMULATED_LEAKS=1
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
+log=$work/log
 passed=0 failed=0
+. "$(dirname "$0")/helpers.sh"
 
-run() { "$build/ringattn" "$@" >"$work/log" 2>&1; }
-expect() { # expect WHAT COMMAND...
-    what=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        echo "FAILED: $what"
-        sed 's/^/    /' "$work/log" | tail -n 5
-    fi
-}
-has() { grep -q -e "$1" "$work/log"; }
+run() { "$build/ringattn" "$@" >"$log" 2>&1; }
+has() { grep -q -e "$1" "$log"; }
 lacks() { ! has "$1"; }
 
 for problem in 'causal n=90 h=4/2 d=16 ring=3 zigzag backward' 'full n=40 h=2 d=64 bf16 sinks alibi backward strides=padded' \

@@ -8,20 +8,12 @@ build=$1
 export RINGATTN_PLUGINS="$build/tests/cuda/plugins" RINGATTN_EMULATED_LEAKS=1
 log=$build/tests/cuda/stream.log
 passed=0 failed=0
+. "$(dirname "$0")/helpers.sh"
 
 # sum ARGUMENTS...: the digest of a run whose sampled rows are right.
 sum() {
     "$build/ringattn" run --device cuda --digest --quiet "$@" >"$log" 2>&1 &&
         grep -q '^verified' "$log" && grep '^digest' "$log"
-}
-expect() { # expect WHAT WHETHER...
-    what=$1
-    shift
-    if "$@"; then passed=$((passed + 1)); else
-        failed=$((failed + 1))
-        echo "FAILED: $what"
-        sed 's/^/    /' "$log" | tail -n 5
-    fi
 }
 
 # same BLOCK PROBLEM...: made on both sides. A packed buffer is filled in place, K and V beside one

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "backend/cuda/cuda.h"
+#include "core/clock.h"
 
 ra_status ra__cuda_check(int error, const char *call)
 {
@@ -55,6 +56,7 @@ static void close_queue(struct ra__cuda_queue *queue)
     for (int i = 0; i < RA__CUDA_RING; i++)
         if (queue->ring[i]) cudaEventDestroy(queue->ring[i]);
     if (queue->stream) cudaStreamDestroy(queue->stream);
+    cudaFree(queue->rows);
 }
 
 static cudaEvent_t event_of(const struct ra__event *event)
@@ -104,13 +106,6 @@ static ra_status check_report(struct ra__cuda_device *device)
  * little. */
 #define SPIN_SECONDS 5e-3
 
-static double now(void)
-{
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
 ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat)
 {
@@ -118,13 +113,13 @@ ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
     struct ra__cuda_device *device = opaque;
     const struct timespec moment = { 0, 50000 };
     if (!event->source) return RA_OK;
-    const double start = now();
+    const double start = ra__now();
     for (int64_t i = 1;; i++) {
         const cudaError_t error = cudaEventQuery(event_of(event));
         if (error == cudaSuccess) return check_report(device);
         if (error != cudaErrorNotReady) return ra__cuda_check((int)error, "cudaEventQuery");
         cudaGetLastError();
-        const bool sleeps = now() - start > SPIN_SECONDS;
+        const bool sleeps = ra__now() - start > SPIN_SECONDS;
         if (sleeps || i % QUERIES == 0) RA__TRY(heartbeat->beat(heartbeat->context));
         if (sleeps) nanosleep(&moment, NULL);
     }
@@ -227,10 +222,7 @@ void ra__cuda_close(void *opaque)
     struct ra__cuda_device *device = opaque;
     if (!device) return;
     cudaSetDevice(device->number);
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        close_queue(&device->queues[i]);
-        cudaFree(device->queues[i].rows);
-    }
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
     cudaFreeHost(device->rows);
