@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A peer as a process of its own, bound to the same cores and given the same number of threads as all."""
+"""A peer as a process of its own, given the same number of threads as all."""
 import json
 import os
+import select
 import subprocess
-import threading
+import time
 
 # What different libraries call the number of threads; torch uses huge pages only if asked to; sources
 # are not cluttered with caches.
@@ -21,7 +22,7 @@ class Peer:
 
     def __init__(self, name, command, options, advice=""):
         self.name, self.advice, self.patience = name, advice, options.patience
-        self.process, self.trouble, self.version = None, None, ""
+        self.process, self.trouble, self.version, self.unread = None, None, "", b""
         if not os.path.exists(command[-1]):
             self.trouble = "not built"
             return
@@ -29,9 +30,8 @@ class Peer:
         environment.update((key, text.format(threads=options.threads)) for key, text in ENVIRONMENT.items())
         try:
             self.process = subprocess.Popen(
-                command + [str(options.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                command + [str(options.threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                 stderr=None if options.verbose else subprocess.DEVNULL, env=environment,
-                preexec_fn=lambda: os.sched_setaffinity(0, options.cores),
             )
         except OSError as error:
             self.trouble = str(error)
@@ -43,23 +43,32 @@ class Peer:
 
     def answer(self):
         """The next JSON line; lines that are none come from libraries that talk."""
-        watchdog = threading.Timer(self.patience, self.process.kill)
-        watchdog.start()
-        try:
-            for line in self.process.stdout:
-                if line.startswith("{"):
-                    return json.loads(line)
-        finally:
-            watchdog.cancel()
+        deadline = time.monotonic() + self.patience
+        while line := self.line(deadline):
+            if line.startswith(b"{"):
+                return json.loads(line)
+        self.process.kill()
         self.trouble = f"ended by itself, or after {self.patience:.0f} s without an answer"
         return {"error": self.trouble}
+
+    def line(self, deadline):
+        """The next line with its end, or nothing. No thread waits here: a signal that is to end the
+        comparison could arrive in that thread's bookkeeping, where Python drops the exception."""
+        while b"\n" not in self.unread:
+            if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                return b""
+            data = os.read(self.process.stdout.fileno(), 1 << 16)
+            if not data:
+                return b""
+            self.unread += data
+        line, end, self.unread = self.unread.partition(b"\n")
+        return line + end
 
     def ask(self, *words):
         if self.trouble:
             return {"error": self.trouble}
         try:
-            self.process.stdin.write(" ".join(str(word) for word in words) + "\n")
-            self.process.stdin.flush()
+            self.process.stdin.write((" ".join(str(word) for word in words) + "\n").encode())
         except OSError:
             self.trouble = "ended by itself"
             return {"error": self.trouble}

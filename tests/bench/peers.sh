@@ -39,13 +39,14 @@ counts() { if [ "$1" -eq "$2" ]; then pass; else fail "$3: $1 instead of $2"; fi
 
 mkdir "$work/fake"
 cp "$peers/compare" "$peers"/*.py "$work/fake"
-for name in right wrong late silent picky; do
+for name in right wrong late silent picky mute; do
     cp "$here/rival.py" "$work/fake/$name.py"
     echo "$name $name.py how to get $name" >>"$work/fake/peers.list"
 done
 echo "nowhere nowhere how to get nowhere" >>"$work/fake/peers.list"
 
-compare "$work/fake" --tokens 24 --heads 2 --dims 8 --dtypes f32 --runs 3 --out "$work/result"
+compare "$work/fake" --tokens 24 --heads 2 --dims 8 --dtypes f32 --runs 3 --out "$work/result" \
+    --peers right,wrong,late,silent,picky,nowhere
 succeeds "own rivals"
 # 4 runs of late.py: two to warm up and two of the three rounds, of the first row alone.
 figure='[0-9.]* ([0-9.]*-[0-9.]*)'
@@ -75,6 +76,12 @@ compare "$work/fake" --tokens 64 --heads 2 --dims 8 --dtypes f32 --peers right -
 succeeds "no time"
 says '^| 64 x 8 f32 causal forward *| - *| - *| - *|$'
 says '^  ours: too slow: 10 rounds do not fit'
+
+# A rival that never answers costs the patience, once.
+compare "$work/fake" --tokens 24 --heads 2 --dims 8 --dtypes f32 --runs 3 --peers mute,right --patience 2
+succeeds "a mute rival"
+says '^  mute: ended by itself, or after 2 s without an answer'
+says '^| 24 x 8 f32 causal forward .*| right [0-9.]* *|$'
 
 # Ended from outside in the middle of a row, it leaves no tensors behind.
 python3 "$work/fake/compare" --build "$build" --python python3 --threads 1 --peers right \

@@ -2,11 +2,12 @@
 """A rival in plain Python for tests/bench/peers.sh: the name it is called by decides what is wrong with it.
 
 right.py computes attention by definition; wrong.py adds a little to one number; late.py ends in the middle
-of its runs; silent.py is absent; picky.py refuses causal."""
+of its runs; mute.py never ends one; silent.py is absent; picky.py refuses causal."""
 import math
 import os
 import struct
 import sys
+import time
 
 import peer
 
@@ -45,6 +46,8 @@ class Job:
         self.runs += 1
         if NAME == "late" and self.runs > 4:
             sys.exit(1)
+        while NAME == "mute":
+            time.sleep(1)
         self.out = attention(self.case)
 
     def rows(self, which, positions):

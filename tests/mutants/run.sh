@@ -3,8 +3,8 @@
 # Breaks the code on purpose, one mutant of mutants.list at a time, and expects the tests to notice.
 # usage: run.sh [-m] [NAME...]     only these mutants; -m prints a table in Markdown
 #
-# JOBS=2 is the number of compilers at a time.
-# Works on a copy of the tree. A test runs until its first failure, or 300 seconds. Exits with 1 if a
+# JOBS=2 is the number of mutants at a time, each in a copy of the tree; those whose tests measure time
+# come last, one by one. A test runs until its first failure, or 300 seconds. Exits with 1 if a
 # mutant survives, changes nothing or does not compile, or if the tests fail without any. A mutant of a
 # kernel that this machine cannot run is skipped.
 set -eu
@@ -12,14 +12,90 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 list=$root/tests/mutants/mutants.list
 jobs=${JOBS:-2}
 markdown=''
-if [ "${1:-}" = -m ]; then
-    markdown=yes
-    shift
-fi
+part='' # K/N: each N-th of the mutants; timed: those of tests that measure time; empty: all, in parts
+while :; do
+    case ${1:-} in
+    -m) markdown=-m; shift ;;
+    -p) part=$2; shift 2 ;;
+    *) break ;;
+    esac
+done
 unset RINGATTN_LONG RINGATTN_KERNEL RINGATTN_THREADS
 work=$(mktemp -d "${TMPDIR:-/tmp}/ringattn-mutants.XXXXXX")
 trap 'rm -rf "$work"' EXIT
+
+# start PART JOBS NAMES...: a part in the background, which leaves its figures in a file.
+start() {
+    name=$(echo "$1" | tr / -) one=$1 at_a_time=$2
+    shift 2
+    # shellcheck disable=SC2086
+    JOBS=$at_a_time sh "$0" $markdown -p "$one" "$@" 3>"$work/figures-$name" &
+}
+
+if [ -z "$part" ]; then
+    trap 'kill $(jobs -p) 2>/dev/null; wait; exit 1' INT TERM
+    if [ "$markdown" ]; then
+        printf '| mutant | what it breaks | caught by |\n|---|---|---|\n'
+    else
+        printf '%-30s %s\n' mutant 'caught by'
+    fi
+    export CCACHE_DIR="$work/ccache" # of all parts
+    for k in $(seq "$jobs"); do start "$k/$jobs" 1 "$@"; done
+    wait
+    start timed "$jobs" "$@"
+    wait
+    # A part that came to no end has left nothing, and counts as a failure.
+    cat "$work"/figures-* | awk -v parts="$jobs" '
+        { passed += $1; failed += $2; skipped += $3 }
+        END {
+            failed += parts + 1 - NR
+            if (skipped) print skipped " skipped"
+            print passed " passed, " failed " failed"
+            exit (failed > 0)
+        }'
+    exit
+fi
 trap 'exit 1' INT TERM
+
+# each COMMAND NAMES...: calls it with the mutants of this part that are wanted, in $mutant, $file, ...
+wanted() { # wanted NAME [NAMES...]
+    name=$1
+    shift
+    [ $# -eq 0 ] && return 0
+    for one in "$@"; do [ "$one" = "$name" ] && return 0; done
+    return 1
+}
+mine() {
+    case "$part $tests" in
+    timed*fault/* | timed*mpi/*) return 0 ;;
+    timed* | *fault/* | *mpi/*) return 1 ;;
+    esac
+    turn=$((turn + 1))
+    [ $((turn % ${part#*/} + 1)) -eq "${part%/*}" ]
+}
+each() {
+    command=$1
+    shift
+    mutant='' file='' kernel='' edit='' tests='' what='' turn=0
+    while read -r key rest; do
+        case $key in
+        mutant) mutant=$rest kernel='' ;;
+        file) file=$rest ;;
+        kernel) kernel=$rest ;;
+        edit) edit=$rest ;;
+        tests) tests=$rest ;;
+        what)
+            what=$rest
+            if wanted "$mutant" "$@" && mine; then $command; fi
+            ;;
+        esac
+    done <"$list"
+}
+
+if [ -z "$(each 'echo one' "$@")" ]; then
+    echo 0 0 0 >&3
+    exit
+fi
 
 tree=$work/tree build=$work/build log=$work/log
 mkdir "$tree"
@@ -35,7 +111,7 @@ if command -v ninja >/dev/null; then generator='-G Ninja'; fi
 launcher=''
 if command -v ccache >/dev/null; then
     launcher='-DCMAKE_C_COMPILER_LAUNCHER=ccache'
-    export CCACHE_DIR="$work/ccache"
+    export CCACHE_BASEDIR="$work" CCACHE_NOHASHDIR=yes # the same file in the copy of another part is the same
 fi
 # shellcheck disable=SC2086
 cmake -S "$tree" -B "$build" $generator $launcher -DCMAKE_BUILD_TYPE=None -DRINGATTN_CUDA=OFF -DCMAKE_C_FLAGS=-O1 \
@@ -130,34 +206,6 @@ try() {
     cp "$work/original" "$tree/$file" # a new time of change, so it is compiled again
 }
 
-wanted() { # wanted NAME [NAMES...]
-    name=$1
-    shift
-    [ $# -eq 0 ] && return 0
-    for one in "$@"; do [ "$one" = "$name" ] && return 0; done
-    return 1
-}
-
-# each COMMAND: calls it with the mutants that are wanted, one by one, in $mutant, $file, ...
-each() {
-    command=$1
-    shift
-    mutant='' file='' kernel='' edit='' tests='' what=''
-    while read -r key rest; do
-        case $key in
-        mutant) mutant=$rest kernel='' ;;
-        file) file=$rest ;;
-        kernel) kernel=$rest ;;
-        edit) edit=$rest ;;
-        tests) tests=$rest ;;
-        what)
-            what=$rest
-            if wanted "$mutant" "$@"; then $command; fi
-            ;;
-        esac
-    done <"$list"
-}
-
 cmake --build "$build" --parallel "$jobs" --target ringattn >"$log" 2>&1 </dev/null || { cat "$log"; exit 1; }
 # Where there is MPI.
 cmake --build "$build" --parallel "$jobs" --target ringattn_mpi >"$log" 2>&1 </dev/null || true
@@ -177,13 +225,6 @@ for test in $(each name_tests "$@" | sort -u); do
     fi
 done
 
-if [ "$markdown" ]; then
-    printf '| mutant | what it breaks | caught by |\n|---|---|---|\n'
-else
-    printf '%-30s %s\n' mutant 'caught by'
-fi
 each try "$@"
 
-if [ $skipped -gt 0 ]; then echo "$skipped skipped"; fi
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+echo "$passed $failed $skipped" >&3
