@@ -133,18 +133,59 @@ static ra_status issue(struct run *run, int index)
     return beat(run);
 }
 
-/* Issues all steps that may be. Those after a second round that cannot be posted yet would wait for
- * it, or for the first, anyway. */
-static ra_status issue_ready(struct run *run)
+/* Does issuing a step keep the host busy? It does where the memory of the device is its own: rows of
+ * callbacks pass through the host, and so does memory that is not pinned. A queue of the caller may
+ * be captured, and is not asked how far it is. */
+static bool is_slow(const struct run *run, const struct ra__step *step)
 {
-    int rounds = 0;
-    for (int i = run->first; i < run->program->step_count && rounds < 2; i++) {
+    return !run->exec->rank->backend->host && !run->io->queue &&
+           (step->op == RA__OP_LOAD || step->op == RA__OP_STORE);
+}
+
+/* Which slow step is the host to be busy with? 3: a load, and 2: a store, for which nothing has to
+ * be waited. 1: any other. Loads go first: the device will need them. */
+static int rank_slow(struct run *run, const struct ra__step *step)
+{
+    for (int i = 0; i < step->wait_count; i++) {
+        struct ra__step_progress *other =
+            &run->exec->steps[run->program->waits[step->first_wait + i]];
+        if (other->stage == RA__ISSUED && run->exec->rank->backend->has_passed(&other->event))
+            other->stage = RA__DONE;
+        if (other->stage != RA__DONE) return 1;
+    }
+    return step->op == RA__OP_LOAD ? 3 : 2;
+}
+
+/* Issues the steps that may be, up to a second round that cannot be posted yet: those after it
+ * would wait for it, or for the first, anyway. Of the slow ones only the best, and last, so that
+ * the device is not idle meanwhile; *slow says whether there was one. */
+static ra_status issue_some(struct run *run, bool *slow)
+{
+    enum { AHEAD = 64 }; /* steps that are looked at after a slow one */
+    const int count = run->program->step_count;
+    int best = NONE, best_rank = 0, end = count;
+    for (int i = run->first, rounds = 0; i < end && rounds < 2; i++) {
         const struct ra__step *step = &run->program->steps[i];
         const bool waits = run->exec->steps[i].stage == RA__WAITING;
-        if (waits && may_issue(run, step)) RA__TRY(issue(run, i));
-        else if (waits && step->op == RA__OP_EXCHANGE) rounds++;
+        const bool ready = waits && may_issue(run, step);
+        if (ready && is_slow(run, step)) {
+            const int rank = rank_slow(run, step);
+            if (best == NONE) end = count - i > AHEAD ? i + AHEAD : count;
+            if (rank > best_rank) best = i, best_rank = rank;
+        } else if (ready) {
+            RA__TRY(issue(run, i));
+        } else if (waits && step->op == RA__OP_EXCHANGE) rounds++;
         if (i == run->first && run->exec->steps[i].stage != RA__WAITING) run->first++;
     }
+    *slow = best != NONE;
+    return *slow ? issue(run, best) : RA_OK;
+}
+
+static ra_status issue_ready(struct run *run)
+{
+    bool slow;
+    do RA__TRY(issue_some(run, &slow));
+    while (slow);
     return RA_OK;
 }
 

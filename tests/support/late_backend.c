@@ -325,6 +325,16 @@ static ra_status late_wait(void *device, const struct ra__event *event,
     return status;
 }
 
+static bool late_has_passed(const struct ra__event *event)
+{
+    struct queue *queue = event->source;
+    if (!queue) return true;
+    pthread_mutex_lock(&queue->device->lock);
+    const bool passed = has_passed(event);
+    pthread_mutex_unlock(&queue->device->lock);
+    return passed;
+}
+
 static void late_drain(void *device)
 {
     struct late *late = device;
@@ -369,6 +379,7 @@ const struct ra__backend late_backend = {
     .release = late_release,
     .issue = late_issue,
     .wait = late_wait,
+    .has_passed = late_has_passed,
     .drain = late_drain,
     .pairs = late_pairs,
 };

@@ -191,23 +191,53 @@ static ra_status copy_passing(const struct called *c, char *passing, int64_t fir
                           count, stream);
 }
 
-/* Rows in host memory go through pinned memory, a part at a time. */
-static ra_status copy_called(const struct called *c, cudaStream_t stream)
+/* The next pinned memory, free to be written. */
+static ra_status next_passing(const struct called *c, struct ra__cuda_passing **out)
 {
     struct ra__cuda_device *device = c->run->device;
+    struct ra__cuda_passing *p = *out = &device->passing[device->passed++ % 2];
+    if (!p->rows) RA__CUDA_TRY(cudaMallocHost((void **)&p->rows, RA__CUDA_ROWS_BYTES));
+    return ra__cuda_wait(device, &p->copy, c->run->launch->heartbeat);
+}
+
+/* Rows in host memory go through pinned memory, a part at a time: while one part is copied, the
+ * callback is at work on another. */
+static ra_status load_called(const struct called *c, struct ra__cuda_queue *queue)
+{
     const int64_t most = rows_at_once(c->piece, c->dtype);
-    RA__TRY(check_row(c->piece, c->dtype));
-    if (!device->rows) RA__CUDA_TRY(cudaMallocHost((void **)&device->rows, RA__CUDA_ROWS_BYTES));
     for (int64_t first = 0; first < c->piece->tokens; first += most) {
         const int64_t count = ra__min(most, c->piece->tokens - first);
-        if (c->load)
-            RA__TRY(call_back(c->rows, true, c->batch, c->first + first, count, device->rows));
-        RA__TRY(copy_passing(c, device->rows, first, count, stream));
-        RA__CUDA_TRY(cudaStreamSynchronize(stream));
-        if (!c->load)
-            RA__TRY(call_back(c->rows, false, c->batch, c->first + first, count, device->rows));
+        struct ra__cuda_passing *p;
+        RA__TRY(next_passing(c, &p));
+        RA__TRY(call_back(c->rows, true, c->batch, c->first + first, count, p->rows));
+        RA__TRY(copy_passing(c, p->rows, first, count, queue->stream));
+        RA__TRY(ra__cuda_queue_mark(queue, &p->copy));
     }
     return RA_OK;
+}
+
+static ra_status store_called(const struct called *c, struct ra__cuda_queue *queue)
+{
+    const int64_t most = rows_at_once(c->piece, c->dtype), all = c->piece->tokens;
+    struct ra__cuda_passing *before = NULL, *p = NULL;
+    for (int64_t first = 0; first < all + most; first += most, before = p) {
+        if (first < all) {
+            RA__TRY(next_passing(c, &p));
+            RA__TRY(copy_passing(c, p->rows, first, ra__min(most, all - first), queue->stream));
+            RA__TRY(ra__cuda_queue_mark(queue, &p->copy));
+        }
+        if (!before) continue;
+        RA__TRY(ra__cuda_wait(c->run->device, &before->copy, c->run->launch->heartbeat));
+        RA__TRY(call_back(c->rows, false, c->batch, c->first + first - most,
+                          ra__min(most, all - first + most), before->rows));
+    }
+    return RA_OK;
+}
+
+static ra_status copy_called(const struct called *c, struct ra__cuda_queue *queue)
+{
+    RA__TRY(check_row(c->piece, c->dtype));
+    return c->load ? load_called(c, queue) : store_called(c, queue);
 }
 
 static bool is_packed(const struct called *c)
@@ -258,8 +288,7 @@ static ra_status copy_piece(const struct ra__cuda_running *run, const struct ra_
     if (!tensor->rows || !buffer->data) return copy_memory(run, piece, queue->stream);
     for (int64_t batch = 0; batch < run->program->program->work.shape.batch; batch++) {
         const struct called called = called_of(run, piece, batch);
-        RA__TRY(is_queued(run->launch) ? copy_queued(&called, queue)
-                                       : copy_called(&called, queue->stream));
+        RA__TRY(is_queued(run->launch) ? copy_queued(&called, queue) : copy_called(&called, queue));
     }
     return RA_OK;
 }

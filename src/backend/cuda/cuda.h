@@ -36,16 +36,23 @@ struct ra__cuda_queue {
     char *rows; /* device memory: rows of callbacks on their way; NULL: none yet */
 };
 
+/* Pinned memory through which rows of callbacks pass. */
+struct ra__cuda_passing {
+    char *rows;            /* NULL: none yet */
+    struct ra__event copy; /* the last one from or to it */
+};
+
 /* What kernels found, in pinned memory of the host; copied after the steps that may write it. */
 struct ra__cuda_device {
     int number;
     struct ra__cuda_facts facts;
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
-    cudaEvent_t caller;             /* on a stream of the caller */
-    bool follows;                   /* such a stream, which may be captured: nothing is asked */
-    struct ra__cuda_report *report; /* pinned */
-    char *rows;                     /* pinned: rows of callbacks on their way; NULL: none yet */
-    char *narrow;                   /* sums in 16 bits, on their way to the caller; likewise */
+    cudaEvent_t caller;                 /* on a stream of the caller */
+    bool follows;                       /* such a stream, which may be captured: nothing is asked */
+    struct ra__cuda_report *report;     /* pinned */
+    struct ra__cuda_passing passing[2]; /* in turns */
+    int passed;                         /* how often */
+    char *narrow; /* sums in 16 bits, on their way to the caller; NULL: none yet */
 };
 
 /* Enough for one copy to be long against its start. */

@@ -225,7 +225,7 @@ void ra__cuda_close(void *opaque)
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
-    cudaFreeHost(device->rows);
+    for (int i = 0; i < 2; i++) cudaFreeHost(device->passing[i].rows);
     cudaFreeHost(device->report);
     cudaGetLastError();
     ra__cuda_host->free(device);

@@ -4,6 +4,7 @@
 #define RA__BACKEND_CUDA_LAUNCH_CUH
 
 #include <cuda_runtime.h>
+#include <stdint.h>
 
 namespace ra
 {

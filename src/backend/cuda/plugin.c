@@ -66,6 +66,7 @@ static const struct ra__backend backend = {
     .release = ra__cuda_release,
     .issue = ra__cuda_issue,
     .wait = ra__cuda_wait,
+    .has_passed = ra__cuda_has_passed,
     .drain = ra__cuda_drain,
     .follow = ra__cuda_follow,
     .precede = ra__cuda_precede,
