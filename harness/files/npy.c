@@ -335,41 +335,52 @@ void npy_close(struct npy_file *file)
     free(file);
 }
 
-/* Bytes at an offset into `to`; false with `why` set. */
-static bool read_bytes_at(struct npy_file *file, off_t at, size_t bytes, void *to)
+enum { CUT_SHORT = -1 };
+
+/* Bytes at an offset into `to`; 0, errno or CUT_SHORT. */
+static int read_bytes_at(const struct npy_file *file, off_t at, size_t bytes, void *to)
 {
     for (size_t done = 0; done < bytes;) {
         ssize_t got = pread(file->descriptor, (char *)to + done, bytes - done, at + (off_t)done);
         if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) {
-            snprintf(file->why, sizeof file->why, "%s %s", file->name,
-                     got < 0 ? strerror(errno) : "is cut short");
-            return false;
-        }
+        if (got <= 0) return got < 0 ? errno : CUT_SHORT;
         done += (size_t)got;
     }
-    return true;
+    return 0;
 }
 
-const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
-                        void *to)
+int npy_fetch_at(const struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
+                 void *to)
 {
     enum { CHUNK = 4096 };
     size_t from_bytes = half_bytes(file->dtype), to_bytes = half_bytes(dtype);
     off_t at = (off_t)(file->offset + (size_t)first * from_bytes);
     char raw[CHUNK * sizeof(float)];
     float values[CHUNK];
-    if (file->dtype == dtype)
-        return read_bytes_at(file, at, (size_t)count * from_bytes, to) ? NULL : file->why;
+    if (file->dtype == dtype) return read_bytes_at(file, at, (size_t)count * from_bytes, to);
     for (int64_t i = 0; i < count; i += CHUNK) {
         int64_t some = count - i < CHUNK ? count - i : CHUNK;
-        if (!read_bytes_at(file, at + (off_t)((size_t)i * from_bytes), (size_t)some * from_bytes,
-                           raw))
-            return file->why;
+        const int error = read_bytes_at(file, at + (off_t)((size_t)i * from_bytes),
+                                        (size_t)some * from_bytes, raw);
+        if (error) return error;
         half_to_float(file->dtype, raw, some, values);
         half_from_float(dtype, values, some, (char *)to + (size_t)i * to_bytes);
     }
-    return NULL;
+    return 0;
+}
+
+const char *npy_why(struct npy_file *file, int error)
+{
+    snprintf(file->why, sizeof file->why, "%s %s", file->name,
+             error == CUT_SHORT ? "is cut short" : strerror(error));
+    return file->why;
+}
+
+const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
+                        void *to)
+{
+    const int error = npy_fetch_at(file, first, count, dtype, to);
+    return error ? npy_why(file, error) : NULL;
 }
 
 int npy_read_kind(const char *flag, const char *path, enum npy_kind kind, struct npy *out)

@@ -57,6 +57,11 @@ const char *npy_identity(struct npy_file *file);
 const char *npy_read_at(struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
                         void *to);
 
+/* The same for several threads at a time: 0, or a number that the sentence is made of. */
+int npy_fetch_at(const struct npy_file *file, int64_t first, int64_t count, ra_dtype dtype,
+                 void *to);
+const char *npy_why(struct npy_file *file, int error);
+
 /* A tensor to be written. */
 struct npy_output {
     ra_dtype dtype;

@@ -13,37 +13,20 @@
 
 #include "harness/base/half.h"
 #include "harness/base/interrupt.h"
-#include "harness/files/outfile.h"
+#include "harness/base/machine.h"
 #include "harness/files/tensorfile.h"
+#include "channel.h"
 #include "identity.h"
 #include "journal.h"
 #include "ondevice.h"
-#include "sample.h"
 
 /* Results, and the two partial sums of dQ. */
 enum { PARTIAL = TENSOR_COUNT, CHANNELS = TENSOR_COUNT + 2 };
 
-/* One tensor. */
-struct channel {
-    struct streaming *owner;
-    enum tensor tensor;
-    int64_t width, length; /* values of a position; positions */
-    ra_dtype dtype;        /* of the library */
-    struct npy_file *input;
-    struct recipe recipe; /* of an input without a file */
-    uint64_t digest;      /* of what was written in this run */
-    /* A result in a file, in the dtype `stored`, from `offset` on. */
-    int descriptor; /* -1: none */
-    ra_dtype stored;
-    off_t offset;
-    struct outfile file;  /* its name; a temporary file has none */
-    bool named;           /* the user gave it */
-    struct sample sample; /* a result of which only some rows are kept */
-};
-
 struct streaming {
     struct streaming_setup setup;
     const struct trial *trial;
+    struct channels shared;
     struct channel channels[CHANNELS];
     struct ondevice *device; /* has the rows instead of the channels; NULL: they are on the host */
     struct journal journal;
@@ -51,168 +34,9 @@ struct streaming {
     bool keeps;     /* files belong to a journal, whatever becomes of this run */
     bool sampled;
     ra_stream callbacks;
-    float *row; /* one row of a head, as f32 */
-    char *work; /* values on their way from one dtype to another */
-    size_t work_values;
-    char why[512];
 };
 
-/* ---- Values in files ------------------------------------------------------------------------- */
-
-static const char is_kept[] = "; what is done is kept, and --resume continues";
-
-static ra_status fail(struct streaming *s, const struct channel *c, const char *what)
-{
-    snprintf(s->why, sizeof s->why, "%s: %s: %s%s", tensor_name(c->tensor),
-             c->file.path ? c->file.path : "temporary file", what, s->journaled ? is_kept : "");
-    return ra_transport_error(RA_ERR_SYSTEM, s->why);
-}
-
-static ra_status fail_input(struct streaming *s, const char *why)
-{
-    snprintf(s->why, sizeof s->why, "%s%s", why, s->journaled ? is_kept : "");
-    return ra_transport_error(RA_ERR_SYSTEM, s->why);
-}
-
-static bool move_bytes(const struct channel *c, bool write, void *data, size_t bytes, off_t at)
-{
-    for (size_t done = 0; done < bytes;) {
-        ssize_t moved = write ? pwrite(c->descriptor, (char *)data + done, bytes - done,
-                                       at + (off_t)done)
-                              : pread(c->descriptor, (char *)data + done, bytes - done,
-                                      at + (off_t)done);
-        if (moved < 0 && errno == EINTR) continue;
-        if (moved == 0) errno = EIO;
-        if (moved <= 0) return false;
-        done += (size_t)moved;
-    }
-    return true;
-}
-
-static off_t place_of(const struct channel *c, int64_t batch, int64_t position)
-{
-    return c->offset +
-           (off_t)((batch * c->length + position) * c->width) * (off_t)half_bytes(c->stored);
-}
-
-/* Adjacent positions of a file, some values at a time where dtypes differ. */
-static bool move_positions(struct streaming *s, const struct channel *c, bool write, char *data,
-                           int64_t count, off_t at)
-{
-    const size_t ours = half_bytes(c->dtype), theirs = half_bytes(c->stored);
-    size_t values = (size_t)(count * c->width);
-    if (c->dtype == c->stored) return move_bytes(c, write, data, values * ours, at);
-    float *wide = (float *)(void *)s->work; /* one of the two is f32 */
-    for (size_t some; values > 0;
-         values -= some, data += some * ours, at += (off_t)(some * theirs)) {
-        some = values < s->work_values ? values : s->work_values;
-        if (write) half_to_float(c->dtype, data, (int64_t)some, wide);
-        if (!move_bytes(c, write, wide, some * theirs, at)) return false;
-        if (!write) half_from_float(c->dtype, wide, (int64_t)some, data);
-    }
-    return true;
-}
-
-/* How many positions from an index on are adjacent in original order too. */
-static int64_t adjacent(const struct streaming *s, int64_t first, int64_t count)
-{
-    const int64_t *origin = s->setup.origin;
-    int64_t some = 1;
-    if (!origin) return count;
-    while (some < count && origin[first + some] == origin[first] + some) some++;
-    return some;
-}
-
-static int64_t origin_of(const struct streaming *s, int64_t index)
-{
-    return s->setup.origin ? s->setup.origin[index] : index;
-}
-
 /* ---- Callbacks ------------------------------------------------------------------------------- */
-
-static void generate(struct streaming *s, const struct channel *c, int64_t batch, int64_t index,
-                     char *to)
-{
-    const int64_t heads = tensor_heads(s->trial, c->tensor), dim = tensor_dim(s->trial, c->tensor);
-    for (int64_t h = 0; h < heads; h++, to += (size_t)dim * half_bytes(c->dtype)) {
-        data_make(&c->recipe, c->dtype, batch, origin_of(s, index), h, s->row);
-        half_from_float(c->dtype, s->row, dim, to);
-    }
-}
-
-static ra_status read_input(void *context, int64_t batch, int64_t first, int64_t count, void *to)
-{
-    struct channel *c = context;
-    struct streaming *s = c->owner;
-    const size_t position = (size_t)c->width * half_bytes(c->dtype);
-    char *at = to;
-    for (int64_t some; count > 0; first += some, count -= some, at += (size_t)some * position) {
-        some = c->input ? adjacent(s, first, count) : 1;
-        if (!c->input) {
-            generate(s, c, batch, first, at);
-            continue;
-        }
-        const int64_t value = (batch * c->length + origin_of(s, first)) * c->width;
-        const char *why = npy_read_at(c->input, value, some * c->width, c->dtype, at);
-        if (why) return fail_input(s, why);
-    }
-    return RA_OK;
-}
-
-static ra_status read_result(void *context, int64_t batch, int64_t first, int64_t count, void *to)
-{
-    struct channel *c = context;
-    struct streaming *s = c->owner;
-    char *at = to;
-    for (int64_t some; count > 0; first += some, count -= some) {
-        some = adjacent(s, first, count);
-        if (!move_positions(s, c, false, at, some, place_of(c, batch, origin_of(s, first))))
-            return fail(s, c, strerror(errno));
-        at += (size_t)(some * c->width) * half_bytes(c->dtype);
-    }
-    return RA_OK;
-}
-
-static void keep_rows(const struct channel *c, int64_t batch, int64_t first, int64_t count,
-                      const char *from)
-{
-    const size_t bytes = sample_bytes(&c->sample);
-    for (int i = 0; i < c->sample.count; i++) {
-        const int64_t row = c->sample.indices[i] - first;
-        if (row >= 0 && row < count)
-            memcpy(sample_at(&c->sample, i, batch), from + (size_t)row * bytes, bytes);
-    }
-}
-
-static void add_digest(struct channel *c, int64_t batch, int64_t first, int64_t count,
-                       const char *from)
-{
-    const size_t bytes = (size_t)c->width * half_bytes(c->dtype);
-    for (int64_t row = 0; row < count; row++, from += bytes) {
-        const int64_t position = batch * c->length + origin_of(c->owner, first + row);
-        c->digest += data_digest(c->dtype, from, position * c->width, c->width);
-    }
-}
-
-static ra_status write_result(void *context, int64_t batch, int64_t first, int64_t count,
-                              const void *from)
-{
-    struct channel *c = context;
-    struct streaming *s = c->owner;
-    const char *at = from;
-    if (s->setup.files->digests) add_digest(c, batch, first, count, from);
-    if (c->descriptor < 0) {
-        keep_rows(c, batch, first, count, from);
-        return RA_OK;
-    }
-    for (int64_t some; count > 0; first += some, count -= some) {
-        some = adjacent(s, first, count);
-        if (!move_positions(s, c, true, (char *)at, some, place_of(c, batch, origin_of(s, first))))
-            return fail(s, c, strerror(errno));
-        at += (size_t)(some * c->width) * half_bytes(c->dtype);
-    }
-    return RA_OK;
-}
 
 static int was_finished(void *context, int backward, int64_t unit)
 {
@@ -226,19 +50,20 @@ static ra_status unit_done(void *context, int backward, int64_t unit)
     struct streaming *s = context;
     for (int i = 0; s->setup.inputs && i <= TENSOR_DLSE; i++) {
         const char *why = s->setup.inputs[i] ? npy_changed(s->setup.inputs[i]) : NULL;
-        if (why) return fail_input(s, why);
+        if (why) return channels_fail(&s->shared, why);
     }
     if (!s->journaled) return RA_OK;
     for (int i = TENSOR_OUT; i < CHANNELS; i++) {
         const struct channel *c = &s->channels[i];
         const bool forward = i == TENSOR_OUT || i == TENSOR_LSE;
         if (c->descriptor >= 0 && forward == !backward && fdatasync(c->descriptor))
-            return fail(s, c, strerror(errno));
+            return channel_fail(c, errno);
     }
     const char *why = journal_add(&s->journal, backward, unit);
     if (!why) return RA_OK;
-    snprintf(s->why, sizeof s->why, "%s: %s%s", s->journal.path, why, is_kept);
-    return ra_transport_error(RA_ERR_SYSTEM, s->why);
+    char sentence[400];
+    snprintf(sentence, sizeof sentence, "%s: %s", s->journal.path, why);
+    return channels_fail(&s->shared, sentence);
 }
 
 /* ---- Opening --------------------------------------------------------------------------------- */
@@ -247,7 +72,7 @@ static void describe(struct streaming *s, int index)
 {
     const struct trial *t = s->trial;
     struct channel *c = &s->channels[index];
-    c->owner = s;
+    c->owner = &s->shared;
     c->tensor = index < PARTIAL ? (enum tensor)index : TENSOR_DQ;
     c->width = tensor_heads(t, c->tensor) * tensor_dim(t, c->tensor);
     c->length = tensor_length(t, c->tensor);
@@ -310,7 +135,7 @@ static int open_file(struct streaming *s, struct channel *c, const char *header,
     if (resumed) return reopen_file(s, c);
     c->descriptor = open(name, O_RDWR | O_CLOEXEC | O_CREAT | O_TRUNC, 0666);
     if (c->descriptor < 0) return fault("%s: cannot be made: %s", name, strerror(errno));
-    if ((c->offset && !move_bytes(c, true, (char *)header, (size_t)c->offset, 0)) ||
+    if ((c->offset && !channel_move(c, true, (char *)header, (size_t)c->offset, 0)) ||
         ftruncate(c->descriptor, bytes_of(s, c)) || fsync(c->descriptor))
         return fault("%s: writing failed: %s", name, strerror(errno));
     return EXIT_PASS;
@@ -383,7 +208,7 @@ static int open_results(struct streaming *s)
     if (!status && resume) status = journal_open(&s->journal, path, header, units, &resumed);
     for (int i = TENSOR_OUT; i < CHANNELS && !status; i++) status = open_result(s, i, resumed);
     if (!status && resume && !resumed) status = journal_create(&s->journal, header);
-    s->journaled = !status && resume;
+    s->journaled = s->shared.kept = !status && resume;
     s->keeps = resumed || s->journaled;
     free(header);
     free(path);
@@ -395,9 +220,9 @@ static ra_rows rows_of(struct streaming *s, int channel)
     struct channel *c = &s->channels[channel];
     if (channel <= TENSOR_DLSE) {
         const bool missing = channel == TENSOR_DLSE && s->setup.inputs && !c->input;
-        return missing ? (ra_rows){ NULL, NULL, NULL } : (ra_rows){ read_input, NULL, c };
+        return missing ? (ra_rows){ NULL, NULL, NULL } : (ra_rows){ channel_read_input, NULL, c };
     }
-    return (ra_rows){ read_result, write_result, c };
+    return (ra_rows){ channel_read_result, channel_write_result, c };
 }
 
 static void set_callbacks(struct streaming *s)
@@ -456,9 +281,17 @@ static int open_device(struct streaming *s)
     return status;
 }
 
+/* The cores of a CPU compute. Those of another device's host are free to move rows. */
+static int helpers_of(const struct trial *t)
+{
+    enum { MOST = 7 };
+    const int free_cores = machine_cores() - 1;
+    if (!*t->device || !strcmp(t->device, "cpu")) return 0;
+    return free_cores < MOST ? free_cores : MOST;
+}
+
 int streaming_open(struct streaming **out, const struct streaming_setup *setup)
 {
-    enum { WORK_VALUES = 1 << 16 };
     const struct trial *t = setup->trial;
     struct streaming *s = calloc(1, sizeof *s);
     *out = s;
@@ -466,18 +299,19 @@ int streaming_open(struct streaming **out, const struct streaming_setup *setup)
     s->setup = *setup;
     s->trial = t;
     for (int i = 0; i < CHANNELS; i++) describe(s, i);
-    s->work_values = WORK_VALUES;
-    s->work = malloc(WORK_VALUES * sizeof(float));
-    s->row = malloc((size_t)(t->dim > t->value_dim ? t->dim : t->value_dim) * sizeof *s->row);
-    if (!s->work || !s->row) return fault("out of memory");
+    s->shared = (struct channels){ .trial = t,
+                                   .origin = setup->origin,
+                                   .digests = setup->files->digests };
+    int status = channels_open(&s->shared, helpers_of(t));
+    if (status) return status;
     set_callbacks(s);
-    const int status = open_device(s);
+    status = open_device(s);
     return status || s->device ? status : open_results(s);
 }
 
 void streaming_begin(struct streaming *s)
 {
-    for (int i = 0; i < CHANNELS; i++) s->channels[i].digest = 0;
+    for (int i = 0; i < CHANNELS; i++) atomic_store(&s->channels[i].digest, 0);
     if (s->device) ondevice_begin(s->device);
 }
 
@@ -502,9 +336,9 @@ void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch
     to[0] = NAN;
     if (bytes > sizeof raw) return;
     if (c->descriptor >= 0) {
-        const off_t at = place_of(c, batch, position) +
+        const off_t at = channel_place(c, batch, position) +
                          (off_t)(head * dim) * (off_t)half_bytes(c->stored);
-        if (move_bytes(c, false, raw, bytes, at)) half_to_float(c->stored, raw, dim, to);
+        if (channel_move(c, false, raw, bytes, at)) half_to_float(c->stored, raw, dim, to);
         return;
     }
     sample_read(&c->sample, batch, s->setup.indices ? s->setup.indices[position] : position, head,
@@ -514,7 +348,7 @@ void streaming_read(const struct streaming *s, enum tensor tensor, int64_t batch
 int streaming_digest(const struct streaming *s, enum tensor tensor, uint64_t *sum)
 {
     if (s->device) return ondevice_digest(s->device, tensor, sum);
-    *sum = s->channels[tensor].digest;
+    *sum = atomic_load(&s->channels[tensor].digest);
     return EXIT_PASS;
 }
 
@@ -594,7 +428,6 @@ void streaming_close(struct streaming *s)
     for (int i = 0; i < CHANNELS; i++) close_channel(s, &s->channels[i]);
     journal_close(&s->journal);
     ondevice_close(s->device);
-    free(s->row);
-    free(s->work);
+    channels_close(&s->shared);
     free(s);
 }

@@ -133,9 +133,9 @@ static ra_status issue(struct run *run, int index)
     return beat(run);
 }
 
-/* Does issuing a step keep the host busy? It does where the memory of the device is its own: rows of
- * callbacks pass through the host, and so does memory that is not pinned. A queue of the caller may
- * be captured, and is not asked how far it is. */
+/* Does issuing a step keep the host busy? It does where the memory of the device is its own: rows
+ * of callbacks pass through the host, and so does memory that is not pinned. A queue of the caller
+ * may be captured, and is not asked how far it is. */
 static bool is_slow(const struct run *run, const struct ra__step *step)
 {
     return !run->exec->rank->backend->host && !run->io->queue &&

@@ -31,8 +31,21 @@ same 128 --tokens 512 --heads 4 --dim 32 --dtype bf16 --pattern dilated:64/1,128
 # Its segments are inside the blocks, so a run in memory adds in the same order.
 expect 'a run in memory has the same bits' \
     test "$(sum --tokens 512 --heads 4 --dim 32 --dtype bf16 --pattern dilated:64/1,128/2)" = "$on_device"
-same 64 --tokens 200 --heads 4 --kv-heads 2 --dim 16 --value-dim 24 --dtype f16 --batch 2 --pattern window:20
+same 64 --tokens 200 --heads 4 --kv-heads 2 --dim 16 --value-dim 24 --dtype f16 --batch 2 --pattern dilated:8/10
 same 100 --tokens 150 --heads 2 --dim 8 --pattern full --alibi --softcap 20
+
+# Files of several megabytes, whose rows threads of the host share: the bits of a run in memory.
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+expect 'a file is made' "$build/ringattn" run --tokens 6000 --heads 2 --dim 128 --pattern dilated:8/1 --quiet \
+    --out "$work/x.npy" >"$log" 2>&1
+in_files() {
+    "$build/ringattn" run --device cuda --quiet --q "$work/x.npy" --k "$work/x.npy" --v "$work/x.npy" \
+        --pattern dilated:8/1 "$@" >"$log" 2>&1
+}
+expect 'files are streamed' in_files --strategy stream:5000 --out "$work/streamed.npy"
+expect 'files are read at once' in_files --out "$work/whole.npy"
+expect 'both have the same bits' cmp "$work/streamed.npy" "$work/whole.npy"
 
 # A pass before the one that counts adds nothing to its digest.
 one=$(sum --tokens 256 --heads 2 --dim 16 --strategy stream:64 --pattern causal)
