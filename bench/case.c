@@ -37,7 +37,7 @@ struct bench_case {
     struct trial *trial;
     struct engine engine;
     struct standard standard;
-    struct sampler sampler; /* its ceiling is NULL where there is none, and on other ranks */
+    struct sampler sampler; /* its name is NULL where there is none, and on other ranks */
     struct series *series[PASSES];
     int passes, runs;
     int done; /* runs that count */
@@ -140,17 +140,22 @@ static void count_work(struct row *row, const struct bench_case *c, bool backwar
 /* ---- Runs ------------------------------------------------------------------------------------ */
 
 /* Reading is sampled over as many bytes as the keys and values have, for these may be in a
- * cache. Only CPUs have ceilings. */
+ * cache. */
 static int open_sampler(struct bench_case *c)
 {
     const struct row *row = &c->series[0]->row;
-    const struct ceiling *ceiling = is_decode(c->trial) ? roof_usable("read-memory")
-                                                        : roof_of(row->kernel);
-    int64_t threads = row->threads * row->ranks, cores = machine_cores();
+    const bool decode = is_decode(c->trial);
     size_t bytes = (size_t)(c->trial->batch * c->trial->k_len * c->trial->kv_heads *
                             (c->trial->dim + c->trial->value_dim)) *
                    half_bytes((ra_dtype)c->trial->dtype);
-    if (!ceiling || !world_first() || !row_is_cpu(row)) return EXIT_PASS;
+    if (!world_first()) return EXIT_PASS;
+    if (!row_is_cpu(row)) {
+        const char *unit = decode ? "read-memory" : roof_unit(row->kernel);
+        return unit ? sampler_open_unit(&c->sampler, row->device, unit, bytes) : EXIT_PASS;
+    }
+    const struct ceiling *ceiling = decode ? roof_usable("read-memory") : roof_of(row->kernel);
+    int64_t threads = row->threads * row->ranks, cores = machine_cores();
+    if (!ceiling) return EXIT_PASS;
     return sampler_open(&c->sampler, ceiling, (int)(threads < cores ? threads : cores), bytes);
 }
 
@@ -174,7 +179,7 @@ static int run_once(struct bench_case *c, int pass)
     struct series *s = c->series[pass];
     int status = interrupt_check();
     s->samples[c->done] = NAN;
-    if (!status && c->sampler.ceiling) status = sampler_take(&c->sampler, &s->samples[c->done]);
+    if (!status && c->sampler.name) status = sampler_take(&c->sampler, &s->samples[c->done]);
     if (!status) status = run_pass(c, pass == 1, &s->seconds[c->done]);
     if (!status) c->spent += s->seconds[c->done];
     return status;
@@ -229,8 +234,8 @@ static void fill_row(struct bench_case *c, int pass, const struct check *check)
     row_rate(row, spread_of(s->rates, c->done));
     row->tokens_per_second = (double)row->batch * (double)row->queries / row->seconds;
     fill_error(row, check, pass == 1);
-    if (!c->sampler.ceiling) return;
-    copy(row->ceiling, sizeof row->ceiling, c->sampler.ceiling->name);
+    if (!c->sampler.name) return;
+    copy(row->ceiling, sizeof row->ceiling, c->sampler.name);
     row->ceiling_peak = c->sampler.peak;
     row->ceiling_rate = spread_of(s->samples, c->done).median;
     row_share(row, spread_of(s->shares, c->done));
@@ -342,41 +347,61 @@ static int run_problem(const struct options *options, const char *text)
 
 /* ---- Ceilings -------------------------------------------------------------------------------- */
 
-static int sample_ceiling(const struct options *options, const struct ceiling *ceiling,
-                          struct row *row)
+/* Samples, and what they say; closes the sampler. */
+static int sample_ceiling(const struct options *options, struct sampler *sampler, struct row *row)
 {
-    struct sampler sampler;
     double rates[CASE_RUNS_MOST];
-    int runs = options->runs ? (int)options->runs : CASE_RUNS;
-    int threads = options->trial.threads ? (int)options->trial.threads : machine_cores();
-    int status = sampler_open(&sampler, ceiling, threads, 0);
-    if (status) return status;
+    int runs = options->runs ? (int)options->runs : CASE_RUNS, status = EXIT_PASS;
     for (int i = 0; i < runs && !status; i++) {
-        status = sampler_take(&sampler, &rates[i]);
+        status = sampler_take(sampler, &rates[i]);
         if (!status) status = interrupt_check();
     }
-    row->threads = threads;
+    copy(row->kind, sizeof row->kind, "ceiling");
+    copy(row->unit, sizeof row->unit, sampler->unit);
+    copy(row->ceiling, sizeof row->ceiling, sampler->name);
+    row->threads = sampler->threads;
     row->runs = runs;
-    row->ceiling_peak = sampler.peak;
-    copy(row->ceiling, sizeof row->ceiling, ceiling->name);
-    sampler_close(&sampler);
+    row->ceiling_peak = sampler->peak;
+    sampler_close(sampler);
     if (!status) row_rate(row, spread_of(rates, runs));
     row->ceiling_rate = row->rate;
     return status;
 }
 
-static int run_ceiling(const struct options *options, const char *name)
+static int open_ceiling(const struct options *options, const char *name, struct sampler *sampler)
 {
     const struct ceiling *ceiling = ceiling_find(name);
-    struct row row;
+    int threads = options->trial.threads ? (int)options->trial.threads : machine_cores();
     if (!ceiling) return refuse("bench: there is no ceiling \"%.40s\"", name);
     if (ceiling_absent(ceiling)) return refuse("%s", ceiling_absent(ceiling));
+    return sampler_open(sampler, ceiling, threads, 0);
+}
+
+static int open_unit(const char *name, const char *device, struct sampler *sampler)
+{
+    int status = sampler_open_unit(sampler, device, name, 0);
+    return status || sampler->name ? status
+                                   : refuse("bench: %s has no ceiling \"%.40s\"", device, name);
+}
+
+/* NAME, or NAME device=DEVICE. */
+static int run_ceiling(const struct options *options, const char *text)
+{
+    static const char key[] = " device=";
+    const char *device = strstr(text, key);
+    char name[64] = "";
+    struct sampler sampler;
+    struct row row;
+    copy(name, sizeof name, text);
+    if (device && (size_t)(device - text) < sizeof name) name[device - text] = '\0';
+    device = device ? device + sizeof key - 1 : "";
+    int status = *device ? open_unit(name, device, &sampler)
+                         : open_ceiling(options, name, &sampler);
+    if (status) return status;
     row_default(&row);
-    row_machine(&row, "");
-    copy(row.kind, sizeof row.kind, "ceiling");
-    copy(row.unit, sizeof row.unit, ceiling->unit);
-    snprintf(row.problem, sizeof row.problem, CASE_CEILING "%s", name);
-    int status = sample_ceiling(options, ceiling, &row);
+    row_machine(&row, device);
+    snprintf(row.problem, sizeof row.problem, CASE_CEILING "%s", text);
+    status = sample_ceiling(options, &sampler, &row);
     if (!status) row_write(stdout, &row);
     return status;
 }

@@ -17,6 +17,13 @@ static const struct rule {
     { "amx", "tdpbf16-amx" },
 };
 
+/* Both 16-bit dtypes are multiplied at one rate. */
+static const struct rule unit_rules[] = {
+    { "simt", "fma-f32" },
+    { "mma", "mma-bf16" },
+    { "sm90", "wgmma-bf16" },
+};
+
 const struct ceiling *roof_usable(const char *name)
 {
     const struct ceiling *ceiling = name ? ceiling_find(name) : NULL;
@@ -32,9 +39,17 @@ const struct ceiling *roof_of(const char *kernel)
     return own ? own : roof_usable("fma-avx2");
 }
 
+const char *roof_unit(const char *kernel)
+{
+    for (int i = 0; i < COUNT(unit_rules); i++)
+        if (!strcmp(unit_rules[i].kernel, kernel)) return unit_rules[i].ceiling;
+    return NULL;
+}
+
 /* Threads that a row keeps busy at once. */
 static int64_t busy(const struct row *row)
 {
+    if (!row_is_cpu(row)) return 1;
     int64_t threads = (row->ranks ? row->ranks : 1) * row->threads;
     return threads < row->cores ? threads : row->cores;
 }

@@ -154,8 +154,8 @@ static void print_row(struct runner *runner, const struct row *row)
     if (*row->absent) {
         printf("%-40s absent: %s\n", row->problem, row->absent);
     } else if (!strcmp(row->kind, "ceiling")) {
-        printf("%3lld threads  %9.1f  %.1f to %.1f %s\n", (long long)row->threads, row->rate,
-               row->rate_least, row->rate_most, row->unit);
+        if (row_is_cpu(row)) printf("%3lld threads  ", (long long)row->threads);
+        printf("%9.1f  %.1f to %.1f %s\n", row->rate, row->rate_least, row->rate_most, row->unit);
     } else {
         printf("%-40s %-8s %9s  %s to %s  %7.1f %s", row->problem, row->pass,
                text_seconds(row->seconds).s, text_seconds(row->seconds_least).s,

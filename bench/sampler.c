@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.c - measures a ceiling on threads that start together. */
+/* sampler.c - measures a ceiling: of a CPU on threads that start together. */
 #include "sampler.h"
 
 #include <math.h>
@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "harness/base/complain.h"
@@ -93,9 +94,20 @@ static int measure(const struct sampler *sampler, struct outcome *outcome)
                                   : fault("%d threads could not start", sampler->threads);
 }
 
+/* The clock of the device counts: it is busy all the time. */
+static int take_unit(struct sampler *sampler, double *rate)
+{
+    const char *why = sampler->maker->use(sampler->device);
+    if (!why) why = sampler->maker->sample(sampler->device_unit, sampler->bytes, rate);
+    if (why) return fault("the ceiling %s: %s", sampler->name, why);
+    sampler->peak = fmax(sampler->peak, *rate);
+    return EXIT_PASS;
+}
+
 int sampler_take(struct sampler *sampler, double *rate)
 {
     struct outcome outcome;
+    if (sampler->maker) return take_unit(sampler, rate);
     int status = measure(sampler, &outcome);
     if (status) return status;
     *rate = outcome.work / outcome.seconds * 1e-9;
@@ -130,7 +142,11 @@ static int fill_data(struct sampler *sampler)
 
 int sampler_open(struct sampler *sampler, const struct ceiling *ceiling, int threads, size_t bytes)
 {
-    *sampler = (struct sampler){ .ceiling = ceiling, .threads = threads, .bytes = ceiling->bytes };
+    *sampler = (struct sampler){ .name = ceiling->name,
+                                 .unit = ceiling->unit,
+                                 .ceiling = ceiling,
+                                 .threads = threads,
+                                 .bytes = ceiling->bytes };
     if (ceiling->bytes == CEILING_MEMORY) {
         size_t lines = (bytes ? bytes : MEMORY_BYTES) / (size_t)threads / CEILING_LINE;
         sampler->bytes = (lines ? lines : 1) * CEILING_LINE;
@@ -139,6 +155,24 @@ int sampler_open(struct sampler *sampler, const struct ceiling *ceiling, int thr
     if (!status) status = calibrate(sampler);
     if (status) sampler_close(sampler);
     return status;
+}
+
+int sampler_open_unit(struct sampler *sampler, const char *device, const char *name, size_t bytes)
+{
+    const struct maker *maker = maker_open(device);
+    const char *why = maker ? maker->use(maker_number(device)) : NULL;
+    *sampler = (struct sampler){ .threads = 1, .bytes = bytes };
+    if (why) return fault("%s: %s", device, why);
+    for (int i = 0; maker && maker->unit_at(i); i++) {
+        const struct maker_unit *unit = maker->unit_at(i);
+        if (strcmp(unit->name, name)) continue;
+        sampler->name = unit->name;
+        sampler->unit = unit->unit;
+        sampler->maker = maker;
+        sampler->device = maker_number(device);
+        sampler->device_unit = i;
+    }
+    return EXIT_PASS;
 }
 
 void sampler_close(struct sampler *sampler)

@@ -69,8 +69,7 @@ static bool is_for_cpus(const struct configuration *c)
     static const char *const options[] = { "--standard", "--limit", "--link" };
     for (int i = 0; i < COUNT(options); i++)
         if (strstr(c->options, options[i])) return true;
-    return strstr(c->problem, " mpi") || strstr(c->problem, "system=Standard") ||
-           !strncmp(c->problem, CASE_CEILING, strlen(CASE_CEILING));
+    return strstr(c->problem, " mpi") || strstr(c->problem, "system=Standard");
 }
 
 static bool put(char *to, size_t bytes, const char *from)

@@ -56,10 +56,22 @@ else()
     ringattn_report(FALSE "CUDA: the device cuda is NOT BUILT (nvcc of a CUDA toolkit builds it)")
 endif()
 
-# Synthetic data for the command, made on the GPU.
+# What the command does on a GPU beside attention: synthetic data, digests and ceilings.
 if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_CLI)
-    add_library(ringattn_cuda_maker MODULE harness/device/cuda/maker.cu)
-    target_include_directories(ringattn_cuda_maker PRIVATE ${PROJECT_SOURCE_DIR})
+    set(maker ${PROJECT_SOURCE_DIR}/harness/device/cuda)
+    ringattn_cuda_objects(ringattn_cuda_unit_mma "${RINGATTN_CUDA_MMA}" ${maker}/unit_mma.cu)
+    add_library(ringattn_cuda_maker MODULE ${maker}/maker.cu ${maker}/units.cu
+        $<TARGET_OBJECTS:ringattn_cuda_unit_mma>)
+    set(maker_parts ringattn_cuda_maker ringattn_cuda_unit_mma)
+    if(TARGET ringattn_cuda_sm90)
+        ringattn_cuda_objects(ringattn_cuda_unit_wgmma 90a-real ${maker}/unit_wgmma.cu)
+        target_sources(ringattn_cuda_maker PRIVATE $<TARGET_OBJECTS:ringattn_cuda_unit_wgmma>)
+        target_compile_definitions(ringattn_cuda_maker PRIVATE MAKER_HAVE_WGMMA=1)
+        list(APPEND maker_parts ringattn_cuda_unit_wgmma)
+    endif()
+    foreach(part IN LISTS maker_parts)
+        target_include_directories(${part} PRIVATE ${PROJECT_SOURCE_DIR})
+    endforeach()
     target_link_libraries(ringattn_cuda_maker PRIVATE CUDA::cudart_static Threads::Threads)
     set_target_properties(ringattn_cuda_maker PROPERTIES
         CUDA_ARCHITECTURES "${RINGATTN_CUDA_SIMT}" CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON

@@ -25,13 +25,24 @@ static double gflops(const struct row *row)
     return 2.0 * row->pairs * (double)(row->dim + row->value_dim) / row->seconds * 1e-9;
 }
 
+/* Threads are those of a CPU. */
 static double ceiling_of(const struct rows *rows, const char *name, int64_t threads)
 {
-    for (int i = 0; i < rows->count; i++)
-        if (row_in(&rows->at[i], "kernels", "ceilings") && !strcmp(rows->at[i].name, name) &&
-            rows->at[i].threads == threads)
-            return rows->at[i].rate;
+    for (int i = 0; i < rows->count; i++) {
+        const struct row *row = &rows->at[i];
+        if (row_in(row, "kernels", "ceilings") && !strcmp(row->name, name) &&
+            (row->threads == threads || !row_is_cpu(row)))
+            return row->rate;
+    }
     return NAN;
+}
+
+/* The highest of some that there are. */
+static double highest(const struct rows *rows, const char *const *names, int count, int64_t threads)
+{
+    double best = NAN;
+    for (int i = 0; i < count; i++) best = fmax(best, ceiling_of(rows, names[i], threads));
+    return best;
 }
 
 /* A roof: memory's slope until the ceiling of an instruction set. */
@@ -49,6 +60,9 @@ static void add_roof(struct plot *plot, const char *name, double bandwidth, doub
 
 static void plot_roof(struct page *page, const struct rows *rows)
 {
+    static const char *const of_bf16[] = { "dpbf16-avx512", "tdpbf16-amx", "mma-bf16",
+                                           "wgmma-bf16" };
+    static const char *const of_f32[] = { "fma-avx2", "fma-avx512", "fma-f32" };
     struct plot plot = { .id = "roofline",
                          .title = "Roofline: every kernel, all threads",
                          .x_label = "FLOPs for each byte of the tensors",
@@ -70,12 +84,9 @@ static void plot_roof(struct page *page, const struct rows *rows)
         most = fmax(most, intensity(row));
     }
     double bandwidth = ceiling_of(rows, "read-memory", threads);
-    add_roof(
-        &plot, "bf16 ceiling", bandwidth,
-        fmax(ceiling_of(rows, "dpbf16-avx512", threads), ceiling_of(rows, "tdpbf16-amx", threads)),
-        0.8 * least, 1.5 * most);
-    add_roof(&plot, "f32 ceiling", bandwidth,
-             fmax(ceiling_of(rows, "fma-avx512", threads), ceiling_of(rows, "fma-avx2", threads)),
+    add_roof(&plot, "bf16 ceiling", bandwidth, highest(rows, of_bf16, COUNT(of_bf16), threads),
+             0.8 * least, 1.5 * most);
+    add_roof(&plot, "f32 ceiling", bandwidth, highest(rows, of_f32, COUNT(of_f32), threads),
              0.8 * least, 1.5 * most);
     page_plot(page, &plot);
 }

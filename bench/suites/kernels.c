@@ -7,6 +7,7 @@
 #include "case.h"
 #include "ceilings/ceiling.h"
 #include "harness/base/machine.h"
+#include "harness/device/maker.h"
 #include "suite.h"
 
 enum { TOKENS = 4096, QUICK_TOKENS = 512, SLOW = 16 /* the plain kernel gets this part */ };
@@ -67,6 +68,15 @@ static void add_ceilings(struct configurations *list, int threads)
     }
 }
 
+static void add_units(struct configurations *list, const char *device)
+{
+    const struct maker *maker = maker_open(device);
+    if (!maker || maker->use(maker_number(device))) return;
+    for (int i = 0; maker->unit_at(i); i++)
+        suite_add(list, "ceilings", maker->unit_at(i)->name, "", CASE_CEILING "%s",
+                  maker->unit_at(i)->name);
+}
+
 static void list_kernels(struct configurations *list)
 {
     const struct trial *wish = &list->wishes->trial;
@@ -74,7 +84,8 @@ static void list_kernels(struct configurations *list)
     int counts[2] = { wish->threads ? (int)wish->threads : one, machine_cores() };
     int ways = wish->threads || counts[0] == counts[1] || suite_device(list) ? 1 : 2;
     ra_part part = ra_part_default();
-    for (int t = 0; t < ways; t++) add_ceilings(list, counts[t]);
+    if (suite_device(list)) add_units(list, suite_device(list));
+    for (int t = 0; t < ways && !suite_device(list); t++) add_ceilings(list, counts[t]);
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
         for (int t = 0; t < ways && part.usable; t++)
             if (!*wish->kernel || !strcmp(wish->kernel, part.name))

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* maker.h - synthetic rows made and digests taken in memory of a device: the table that a module
- * exports, libringattn_cuda_maker.so for the device cuda. It is beside the plug-in of the device
- * and is found by it. */
+/* maker.h - what the command does on a device beside attention: synthetic rows made and digests
+ * taken in its memory, and its ceilings. The table that a module exports,
+ * libringattn_cuda_maker.so for the device cuda. It is beside the plug-in of the device and is
+ * found by it. */
 #ifndef HARNESS_MAKER_H
 #define HARNESS_MAKER_H
 
@@ -11,10 +12,17 @@
 
 #define MAKER_SYMBOL "ringattn_maker"
 
-enum { MAKER_VERSION = 1 };
+enum { MAKER_VERSION = 2 };
 
 /* A value's type; the numbers are those of ra_dtype, which ondevice.c checks. */
 enum maker_dtype { MAKER_F32, MAKER_BF16, MAKER_F16 };
+
+/* The most a device can do, one unit at a time; bench/ceilings/ceiling.h has those of CPUs. */
+struct maker_unit {
+    const char *name;
+    const char *summary;
+    const char *unit; /* of a thousand million per second: "GFLOP/s", "Gexp/s", "GB/s" */
+};
 
 /* Functions return NULL, or why they failed. Those with a queue return when their work is on it,
  * the others when it is complete. */
@@ -32,10 +40,14 @@ struct maker {
     const char *(*use)(int number);                    /* makes a device that of this thread */
     const char *(*alloc)(size_t bytes, void **memory); /* on it; cleared */
     void (*free)(void *memory);                        /* accepts NULL */
+    /* The units of this thread's device; NULL after the last. */
+    const struct maker_unit *(*unit_at)(int index);
+    /* Keeps a unit busy for some hundredths of a second and says how much it did. `bytes` are to be
+     * read, where it reads; 0 = enough to be in no cache. */
+    const char *(*sample)(int unit, size_t bytes, double *rate);
 };
 
-/* The maker of a device, e.g. "cuda:0", whose plug-in is open; NULL if it has none. And the number
- * of that device. */
+/* The maker of a device, e.g. "cuda:0"; NULL if it has none. And the number of that device. */
 const struct maker *maker_open(const char *device);
 int maker_number(const char *device);
 

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* unit_mma.cu - tensor cores by mma.sync, for GPUs from sm_80 on. */
+#include "harness/device/cuda/units.h"
+
+namespace
+{
+
+enum { WARPS = 8, CHAINS = 8 };
+
+/* Each warp adds products of 16 x 16 by 16 x 8 to tiles that do not wait for one another. */
+__global__ void __launch_bounds__(32 * WARPS) mma_kernel(int64_t rounds, unsigned *sink)
+{
+    float sums[CHAINS][4] = {};
+    unsigned a[4], b[CHAINS][2];
+    for (int i = 0; i < 4; i++) a[i] = unit_pair(threadIdx.x * 4 + i);
+    for (int i = 0; i < 2 * CHAINS; i++) b[i / 2][i % 2] = unit_pair(i * 1024 + threadIdx.x);
+    for (int64_t round = 0; round < rounds; round++)
+#pragma unroll
+        for (int i = 0; i < CHAINS; i++)
+            asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+                         "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                         : "+f"(sums[i][0]), "+f"(sums[i][1]), "+f"(sums[i][2]), "+f"(sums[i][3])
+                         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[i][0]), "r"(b[i][1]));
+    float all = 0.0f;
+    for (int i = 0; i < 4 * CHAINS; i++) all += sums[i / 4][i % 4];
+    if (all == 0.1234567f) *sink = 1;
+}
+
+static_assert(UNIT_MMA_FLOPS == WARPS * CHAINS * 2 * 16 * 8 * 16, "work of a round");
+
+} // namespace
+
+cudaError_t unit_launch_mma(const struct unit_launch *l)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)l->blocks);
+    config.blockDim = dim3(32 * WARPS);
+    return cudaLaunchKernelEx(&config, mma_kernel, l->rounds, l->sink);
+}
