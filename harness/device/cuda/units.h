@@ -33,7 +33,7 @@ enum { UNIT_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16, UNIT_WGMMA_FLOPS = 2 * 4 * 2 * 
 const struct maker_unit *unit_at(int index);
 const char *unit_sample(int index, size_t bytes, double *rate);
 
-/* Words that look random: how much power a unit draws, and so its clock, depends on its operands. */
+/* Words that look random: the power a unit draws, and so its clock, depends on its operands. */
 __host__ __device__ static inline unsigned unit_word(unsigned n)
 {
     n = (n ^ 61u ^ n >> 16) * 9u;
@@ -41,7 +41,7 @@ __host__ __device__ static inline unsigned unit_word(unsigned n)
     return n ^ n >> 15;
 }
 
-/* Two numbers of a 16-bit dtype between 0.5 and 2 in magnitude, of both signs: bf16 0x3f00 to 0x3fff. */
+/* Two numbers of a 16-bit dtype, of both signs; in bf16 of magnitudes between 0.5 and 2. */
 __host__ __device__ static inline unsigned unit_pair(unsigned n)
 {
     return (unit_word(n) & 0x80ff80ffu) | 0x3f003f00u;
