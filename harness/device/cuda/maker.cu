@@ -137,5 +137,6 @@ void release(void *memory)
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const struct maker ringattn_maker;
-extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make,  add_digest, fetch,   put,
-                                                 use,           alloc, release,    unit_at, unit_sample };
+extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make,       add_digest, fetch,
+                                                 put,           use,        alloc,      release,
+                                                 unit_at,       unit_sample };
