@@ -103,6 +103,9 @@ if(TARGET test_cuda_sm90_bridge)
     target_sources(test_cuda_sm90_bridge PRIVATE ${sources})
 endif()
 
+if(TARGET test_unit_meet) # it is of a plug-in
+    target_sources(test_unit_meet PRIVATE ${PROJECT_SOURCE_DIR}/src/transport/nccl/meet.c)
+endif()
 if(TARGET test_unit_engine)
     target_link_options(test_unit_engine PRIVATE LINKER:--wrap=ra_plan_create) # it counts plans
 endif()

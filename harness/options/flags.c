@@ -152,8 +152,8 @@ static const struct flag {
           "which rank owns which positions: contiguous, zigzag or striped, each with ;perdoc "
           "(contiguous)"),
     TRIAL(SIZED, MACHINE, "--transport", "NAME", "transport",
-          "what sends bytes between ranks: local, threads of this process, or mpi, processes that "
-          "mpirun or srun started (local)"),
+          "what sends bytes between ranks: local, threads of this process; mpi, processes that "
+          "mpirun or srun started; nccl, the same with a GPU each (local)"),
     TRIAL(SIZED | VERB_VERIFY, MACHINE, "--device", "NAME", "device",
           "what computes: cpu; cuda, a GPU, or cuda:N, the N-th of several; or auto for the "
           "default (auto)"),
