@@ -67,6 +67,10 @@ static void print_ranks_json(struct json *json, const struct engine *engine)
     for (int r = 0; r < engine->ranks; r++)
         json_whole(json, NULL, (int64_t)engine->rank[r].memory.total);
     json_close(json, ']');
+    json_open(json, "device_bytes_per_rank", '[');
+    for (int r = 0; r < engine->ranks; r++)
+        json_whole(json, NULL, (int64_t)engine->rank[r].memory.device);
+    json_close(json, ']');
     json_open(json, "wait_seconds_per_rank", '[');
     for (int r = 0; r < engine->ranks; r++)
         json_real(json, NULL,
@@ -159,8 +163,10 @@ static void print_people(const struct options *options, const struct engine *eng
     printf("sent       %s per rank at most, in %s hop%s\n",
            text_bytes((double)report->bytes_most).s, text_count(report->hops).s,
            report->hops == 1 ? "" : "s");
-    printf("memory     %s per rank at most, process %s\n",
-           text_bytes((double)report->memory_most).s, text_bytes((double)report->peak_rss).s);
+    printf("memory     %s per rank at most", text_bytes((double)report->memory_most).s);
+    if (report->device_most)
+        printf(", %s on the device beside your tensors", text_bytes((double)report->device_most).s);
+    printf(", process %s\n", text_bytes((double)report->peak_rss).s);
     const struct engine_rank *first = &engine->rank[engine->first];
     report_streamed("streamed   ", &engine->forecast, &first->forward, &first->backward);
     if (engine->streaming && streaming_resumed(engine->streaming) > 0)

@@ -464,14 +464,14 @@ RA_API ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *o
 
 /* Bytes that this rank needs, by purpose. A budget limits `total`. */
 typedef struct ra_memory {
-    size_t size;        /* by ra_memory_default() */
-    size_t shard;       /* the caller's tensors of this rank */
-    size_t travel;      /* K and V in transit or gathered; what ranks exchange */
-    size_t state;       /* running softmax of queries that meet keys in several steps */
-    size_t gradient;    /* f32 sums of dQ, dK, dV, here and in transit */
-    size_t workspace;   /* of the kernel, over the threads of this rank; bounded, whatever n is */
-    size_t bookkeeping; /* the plan itself: steps, rows, messages, copies of what it was given */
-    size_t total;
+    size_t size;          /* by ra_memory_default() */
+    size_t shard;         /* the caller's tensors of this rank */
+    size_t travel;        /* K and V in transit or gathered; what ranks exchange */
+    size_t state;         /* running softmax of queries that meet keys in several steps */
+    size_t gradient;      /* f32 sums of dQ, dK, dV, here and in transit */
+    size_t workspace;     /* of the kernel, over the threads of this rank; bounded, whatever n is */
+    size_t bookkeeping;   /* the plan itself: steps, rows, messages, copies of what it was given */
+    size_t total, device; /* all; and what of it, without the shard, is a GPU's memory */
 } ra_memory;
 RA_DEFAULT_(ra_memory)
 RA_API ra_status ra_plan_memory(const ra_plan *plan, ra_memory *out);

@@ -20,6 +20,7 @@ static void add_rank(const struct engine_rank *r, struct run_report *report)
     if (hops > report->hops) report->hops = hops;
     if (bytes > report->bytes_most) report->bytes_most = bytes;
     if (r->memory.total > report->memory_most) report->memory_most = r->memory.total;
+    if (r->memory.device > report->device_most) report->device_most = r->memory.device;
 }
 
 void report_fill(const struct engine *engine, struct run_report *report)

@@ -14,7 +14,7 @@ struct run_report {
     double seconds, tokens_per_second, gflops; /* both passes together */
     double flops, density;
     int64_t pairs, hops, bytes_most, warmup;
-    size_t memory_most, peak_rss;
+    size_t memory_most, device_most, peak_rss;
     struct digests digests; /* where they were asked for */
     bool checked;
     struct check check;

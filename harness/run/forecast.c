@@ -149,6 +149,7 @@ static void fill_between(struct forecast *forecast, int first, int last)
         r->memory.workspace = between_bytes(a->memory.workspace, b->memory.workspace, part);
         r->memory.bookkeeping = between_bytes(a->memory.bookkeeping, b->memory.bookkeeping, part);
         r->memory.total = between_bytes(a->memory.total, b->memory.total, part);
+        r->memory.device = between_bytes(a->memory.device, b->memory.device, part);
         r->forward = between_stats(&a->forward, &b->forward, part);
         r->backward = between_stats(&a->backward, &b->backward, part);
     }

@@ -41,10 +41,19 @@ static bool is_counted(struct ra__arena *arena, enum ra__purpose purpose, size_t
     return arena->counting || bytes == 0;
 }
 
+/* The same for memory of the device. */
+static bool is_counted_there(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
+                             void **out)
+{
+    if (arena->counting && __builtin_add_overflow(arena->device, bytes, &arena->device))
+        arena->overflow = true;
+    return is_counted(arena, purpose, bytes, out);
+}
+
 ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                            void **out)
 {
-    if (is_counted(arena, purpose, bytes, out)) return RA_OK;
+    if (is_counted_there(arena, purpose, bytes, out)) return RA_OK;
     *out = purpose == RA__FOR_WORKSPACE && arena->workspace
                ? arena->workspace
                : ra__buffers_take(arena->pool, arena->account, purpose, bytes);
@@ -54,7 +63,7 @@ ra_status ra__arena_buffer(struct ra__arena *arena, enum ra__purpose purpose, si
 ra_status ra__arena_kept(struct ra__arena *arena, enum ra__purpose purpose, size_t bytes,
                          void **out)
 {
-    if (is_counted(arena, purpose, bytes, out)) return RA_OK;
+    if (is_counted_there(arena, purpose, bytes, out)) return RA_OK;
     *out = ra__buffers_take_own(arena->pool, arena->account, purpose, bytes);
     return *out ? RA_OK : refuse(arena, bytes);
 }

@@ -13,6 +13,7 @@
 struct ra__arena {
     bool counting;
     size_t bytes[RA__PURPOSES]; /* counted */
+    size_t device;              /* of these, memory of the device */
     bool overflow;              /* counted: more than a size_t can hold */
     /* Real ones only. */
     struct ra__account *account; /* charged with everything taken */

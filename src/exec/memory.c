@@ -97,6 +97,7 @@ ra_status ra__exec_memory(const struct ra__plan *plan, size_t plan_bytes,
     memory.gradient = bytes[RA__FOR_GRADIENT];
     memory.workspace = bytes[RA__FOR_WORKSPACE];
     memory.bookkeeping = plan_bytes + bytes[RA__FOR_BOOKKEEPING];
+    memory.device = target->backend->host ? 0 : arena.device;
     const size_t parts[] = { memory.shard,    memory.travel,    memory.state,
                              memory.gradient, memory.workspace, memory.bookkeeping };
     bool fits = !arena.overflow && shard != SIZE_MAX;

@@ -47,6 +47,8 @@ expect 'files are streamed' in_files --strategy stream:5000 --out "$work/streame
 expect 'files are read at once' in_files --out "$work/whole.npy"
 expect 'both have the same bits' cmp "$work/streamed.npy" "$work/whole.npy"
 
+expect 'memory of the device is told' grep -q '^memory .* on the device beside your tensors, process' "$log"
+
 # A pass before the one that counts adds nothing to its digest.
 one=$(sum --tokens 256 --heads 2 --dim 16 --strategy stream:64 --pattern causal)
 expect 'a digest is of one pass' \

@@ -9,7 +9,7 @@ ok run --tokens 65 --heads 4 --kv-heads 2 --dim 8 --value-dim 12 --batch 2 --pat
 says "problem    causal n=65 h=4/2 d=8 dv=12 b=2 bf16 ring=3 zigzag allgather backward seed=9 scale=0.3"
 ok run --tokens 40 --kv-tokens 60 --heads 1 --dim 8 --pattern "window:5,2" --ring=2 --json
 json problem pattern ranks strategy partition transport device dtype kernel flops density hops \
-    flops_per_rank bytes_sent_per_rank peak_bytes_per_rank seconds tokens_per_second gflops peak_rss_bytes verified
+    flops_per_rank bytes_sent_per_rank peak_bytes_per_rank device_bytes_per_rank seconds tokens_per_second gflops peak_rss_bytes verified
 says '"verified": true'
 says '"ranks": 2'
 ok run --tokens 3 --heads 1 --dim 4 --ring 8 --pattern causal
