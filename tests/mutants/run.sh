@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Breaks the code on purpose, one mutant of mutants.list at a time, and expects the tests to notice.
 # usage: run.sh [-m] [NAME...]     only these mutants; -m prints a table in Markdown
+#        run.sh -n                 only looks whether each still changes its file; takes a second
 #
 # JOBS=2 is the number of mutants at a time, each in a copy of the tree; those whose tests measure time
 # come last, one by one. A test runs until its first failure, or 300 seconds. Exits with 1 if a
@@ -16,6 +17,7 @@ part='' # K/N: each N-th of the mutants; timed: those of tests that measure time
 while :; do
     case ${1:-} in
     -m) markdown=-m; shift ;;
+    -n) part=none; shift ;;
     -p) part=$2; shift 2 ;;
     *) break ;;
     esac
@@ -67,6 +69,7 @@ wanted() { # wanted NAME [NAMES...]
 }
 mine() {
     case "$part $tests" in
+    none*) return 0 ;;
     timed*fault/* | timed*mpi/*) return 0 ;;
     timed* | *fault/* | *mpi/*) return 1 ;;
     esac
@@ -91,6 +94,19 @@ each() {
         esac
     done <"$list"
 }
+
+# The part `none`: nothing is built.
+look() {
+    if [ ! -f "$root/$file" ]; then echo "$mutant: there is no $file"
+    elif sed "$edit" "$root/$file" | cmp -s - "$root/$file"; then echo "$mutant: changes nothing in $file"
+    fi
+}
+if [ "$part" = none ]; then
+    idle=$(each look "$@")
+    echo "${idle:-every mutant changes its file}"
+    [ -z "$idle" ]
+    exit
+fi
 
 if [ -z "$(each 'echo one' "$@")" ]; then
     echo 0 0 0 >&3
