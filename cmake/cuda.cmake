@@ -24,7 +24,7 @@ function(ringattn_cuda_objects name architectures)
         POSITION_INDEPENDENT_CODE ON CUDA_VISIBILITY_PRESET hidden)
 endfunction()
 
-if(CMAKE_CUDA_COMPILER)
+if(RINGATTN_CUDA AND CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     file(GLOB cuda_sources CONFIGURE_DEPENDS src/backend/cuda/*.c src/backend/cuda/simt/*.c)
@@ -57,7 +57,7 @@ else()
 endif()
 
 # What the command does on a GPU beside attention: synthetic data, digests and ceilings.
-if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_CLI)
+if(TARGET ringattn_cuda AND RINGATTN_BUILD_CLI)
     set(maker ${PROJECT_SOURCE_DIR}/harness/device/cuda)
     ringattn_cuda_objects(ringattn_cuda_unit_mma "${RINGATTN_CUDA_MMA}" ${maker}/unit_mma.cu)
     add_library(ringattn_cuda_maker MODULE ${maker}/maker.cu ${maker}/units.cu
@@ -79,7 +79,7 @@ if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_CLI)
 endif()
 
 # What bench/gpu/table.py calls.
-if(CMAKE_CUDA_COMPILER AND RINGATTN_BUILD_BENCH)
+if(TARGET ringattn_cuda AND RINGATTN_BUILD_BENCH)
     add_library(ringattn_gpu_bench SHARED EXCLUDE_FROM_ALL bench/gpu/shim.c)
     target_link_libraries(ringattn_gpu_bench PRIVATE ringattn_shared)
     ringattn_flags(ringattn_gpu_bench)

@@ -3,14 +3,14 @@
 # -DNCCL_INCLUDE_DIR=... and -DNCCL_LIBRARY=... choose one.
 
 option(RINGATTN_NCCL "Build the plug-in for NCCL where there is one" ${PROJECT_IS_TOP_LEVEL})
-if(RINGATTN_NCCL AND CMAKE_CUDA_COMPILER)
+if(RINGATTN_NCCL AND TARGET ringattn_cuda)
     get_filename_component(cuda_root ${CUDAToolkit_BIN_DIR} DIRECTORY)
     find_path(NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
     find_library(NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR} ${cuda_root}/lib)
     mark_as_advanced(NCCL_INCLUDE_DIR NCCL_LIBRARY)
 endif()
 
-if(NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND CMAKE_CUDA_COMPILER)
+if(RINGATTN_NCCL AND NCCL_INCLUDE_DIR AND NCCL_LIBRARY AND TARGET ringattn_cuda)
     file(GLOB nccl_sources CONFIGURE_DEPENDS src/transport/nccl/*.c)
     add_library(ringattn_nccl MODULE ${nccl_sources})
     target_include_directories(ringattn_nccl PRIVATE ${PROJECT_SOURCE_DIR}/include)

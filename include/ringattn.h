@@ -471,7 +471,7 @@ typedef struct ra_memory {
     size_t gradient;      /* f32 sums of dQ, dK, dV, here and in transit */
     size_t workspace;     /* of the kernel, over the threads of this rank; bounded, whatever n is */
     size_t bookkeeping;   /* the plan itself: steps, rows, messages, copies of what it was given */
-    size_t total, device; /* all; and what of it, without the shard, is a GPU's memory */
+    size_t total, device; /* the sum; the part of it that is memory of a GPU, without the shard */
 } ra_memory;
 RA_DEFAULT_(ra_memory)
 RA_API ra_status ra_plan_memory(const ra_plan *plan, ra_memory *out);

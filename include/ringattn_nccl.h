@@ -12,14 +12,17 @@
  * PLUG-IN  The library is not linked to NCCL. It loads libringattn_nccl.so at run time.
  *
  * MEETING  Ranks meet by an id that NCCL makes. Rank 0 writes it to a file that all processes can
- * read and removes the file when all have met, or the caller distributes it: with MPI, rank 0 calls
- * ncclGetUniqueId() and MPI_Bcast() brings its bytes to the others. With where = NULL the launcher
- * (mpirun, srun, torchrun) says which rank a process is and how many there are; its GPU is its
- * number on its host. The file is then RINGATTN_NCCL_FILE, or one in the folder of temporary files,
- * which serves processes of one host only. Without a launcher a process is a ring of one.
+ * read, and removes the file when all have met; a path that a killed job has left behind must not
+ * be used again. Or the caller distributes the id: with MPI, rank 0 calls ncclGetUniqueId() and
+ * MPI_Bcast() brings its bytes to the others. With where = NULL the launcher (mpirun, srun,
+ * torchrun) says which rank a process is and how many there are, and the processes of a host take
+ * its GPUs in their order. The file is then RINGATTN_NCCL_FILE, or one in the folder of temporary
+ * files, which serves processes of one host only. Without a launcher a process is a ring of one.
  *
  * TIMEOUT  NCCL has no heartbeats. A rank that waits for a message longer than the timeout of the
- * group gives up, whatever its peer is doing. The group cannot be used after that.
+ * group gives up, whatever its peer is doing: choose a timeout longer than any rank's work between
+ * two messages. ra_group_poll() sends nothing, and after ra_group_abort() the other ranks end at
+ * their timeout. A group that failed cannot be used any more.
  */
 #ifndef RINGATTN_NCCL_H
 #define RINGATTN_NCCL_H

@@ -44,7 +44,7 @@ class Peer:
     def answer(self):
         """The next JSON line; lines that are none come from libraries that talk."""
         deadline = time.monotonic() + self.patience
-        while line := self.line(deadline):
+        while (line := self.line(deadline)) and time.monotonic() < deadline:
             if line.startswith(b"{"):
                 return json.loads(line)
         self.process.kill()
@@ -55,7 +55,8 @@ class Peer:
         """The next line with its end, or nothing. No thread waits here: a signal that is to end the
         comparison could arrive in that thread's bookkeeping, where Python drops the exception."""
         while b"\n" not in self.unread:
-            if not select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            left = deadline - time.monotonic()
+            if left <= 0.0 or not select.select([self.process.stdout], [], [], left)[0]:
                 return b""
             data = os.read(self.process.stdout.fileno(), 1 << 16)
             if not data:

@@ -10,7 +10,6 @@
 static const struct {
     const char *kind, *name;
 } later[] = {
-    { "transport", "nccl" },
     { "transport", "stream" },
     { "partition", "custom" },
 };

@@ -87,7 +87,9 @@ struct ra__backend {
                        struct ra__event *done);
     ra_status (*wait)(void *device, const struct ra__event *event,
                       const struct ra__heartbeat *heartbeat);
-    bool (*has_passed)(const struct ra__event *event); /* NULL where memory is the host's */
+    /* Without waiting; false also after an error, which `wait` reports. NULL where memory is the
+     * host's. */
+    bool (*has_passed)(const struct ra__event *event);
     void (*drain)(void *device);
     /* A queue of the caller: whatever is issued next starts after what is on it now; and what is
      * put on it next starts after everything that was issued. NULL: the device has no queues. */

@@ -2,7 +2,8 @@
 /* run.c - one run of a program. A step is issued as soon as the steps it waits for allow it: steps
  * of the device may still be in its queue, since the device keeps their order; a round of messages
  * is waited for here. Steps are looked at in the order of the program, and rounds are posted in
- * that order on every rank. */
+ * that order on every rank. A load or store that keeps the host busy comes after whatever else may
+ * be issued. */
 #include <stdio.h>
 
 #include "core/clock.h"
@@ -135,41 +136,45 @@ static ra_status issue(struct run *run, int index)
 
 /* Does issuing a step keep the host busy? It does where the memory of the device is its own: rows
  * of callbacks pass through the host, and so does memory that is not pinned. A queue of the caller
- * may be captured, and is not asked how far it is. */
+ * may be captured, and is not asked how far it is; callbacks on a queue need no host. */
 static bool is_slow(const struct run *run, const struct ra__step *step)
 {
-    return !run->exec->rank->backend->host && !run->io->queue &&
+    const ra_stream *stream = run->io->stream;
+    return !run->exec->rank->backend->host && !run->io->queue && !(stream && stream->queue) &&
            (step->op == RA__OP_LOAD || step->op == RA__OP_STORE);
 }
 
-/* Which slow step is the host to be busy with? 3: a load, and 2: a store, for which nothing has to
- * be waited. 1: any other. Loads go first: the device will need them. */
-static int rank_slow(struct run *run, const struct ra__step *step)
+/* Which slow step is the host to be busy with? 3: a load that can start now, since the device will
+ * need it; 2: such a store; 1: a step that must wait for the device first. */
+static int rank_slow(const struct run *run, const struct ra__step *step)
 {
     for (int i = 0; i < step->wait_count; i++) {
-        struct ra__step_progress *other =
+        const struct ra__step_progress *other =
             &run->exec->steps[run->program->waits[step->first_wait + i]];
-        if (other->stage == RA__ISSUED && run->exec->rank->backend->has_passed(&other->event))
-            other->stage = RA__DONE;
-        if (other->stage != RA__DONE) return 1;
+        if (other->stage != RA__DONE && !run->exec->rank->backend->has_passed(&other->event))
+            return 1;
     }
     return step->op == RA__OP_LOAD ? 3 : 2;
 }
 
 /* Issues the steps that may be, up to a second round that cannot be posted yet: those after it
  * would wait for it, or for the first, anyway. Of the slow ones only the best, and last, so that
- * the device is not idle meanwhile; *slow says whether there was one. */
+ * the device is not idle meanwhile; *slow says whether there was one. Stores keep their order: the
+ * one that ends a unit comes after all others of the unit. */
 static ra_status issue_some(struct run *run, bool *slow)
 {
     enum { AHEAD = 64 }; /* steps that are looked at after a slow one */
     const int count = run->program->step_count;
     int best = NONE, best_rank = 0, end = count;
+    bool stores_wait = false;
     for (int i = run->first, rounds = 0; i < end && rounds < 2; i++) {
         const struct ra__step *step = &run->program->steps[i];
         const bool waits = run->exec->steps[i].stage == RA__WAITING;
+        const bool overtakes = step->op == RA__OP_STORE && stores_wait;
         const bool ready = waits && may_issue(run, step);
+        if (waits && step->op == RA__OP_STORE) stores_wait = true;
         if (ready && is_slow(run, step)) {
-            const int rank = rank_slow(run, step);
+            const int rank = overtakes ? 0 : rank_slow(run, step);
             if (best == NONE) end = count - i > AHEAD ? i + AHEAD : count;
             if (rank > best_rank) best = i, best_rank = rank;
         } else if (ready) {

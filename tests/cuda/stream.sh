@@ -31,7 +31,7 @@ same 128 --tokens 512 --heads 4 --dim 32 --dtype bf16 --pattern dilated:64/1,128
 # Its segments are inside the blocks, so a run in memory adds in the same order.
 expect 'a run in memory has the same bits' \
     test "$(sum --tokens 512 --heads 4 --dim 32 --dtype bf16 --pattern dilated:64/1,128/2)" = "$on_device"
-same 64 --tokens 200 --heads 4 --kv-heads 2 --dim 16 --value-dim 24 --dtype f16 --batch 2 --pattern dilated:8/10
+same 64 --tokens 200 --heads 4 --kv-heads 2 --dim 16 --value-dim 24 --dtype f16 --batch 2 --pattern window:20
 same 100 --tokens 150 --heads 2 --dim 8 --pattern full --alibi --softcap 20
 
 # Files of several megabytes, whose rows threads of the host share: the bits of a run in memory.

@@ -32,10 +32,12 @@ start() {
     shift 2
     # shellcheck disable=SC2086
     JOBS=$at_a_time sh "$0" $markdown -p "$one" "$@" 3>"$work/figures-$name" &
+    parts="$parts $!"
 }
 
 if [ -z "$part" ]; then
-    trap 'kill $(jobs -p) 2>/dev/null; wait; exit 1' INT TERM
+    parts=''
+    trap 'kill $parts 2>/dev/null || true; wait; exit 1' INT TERM
     if [ "$markdown" ]; then
         printf '| mutant | what it breaks | caught by |\n|---|---|---|\n'
     else
@@ -57,7 +59,8 @@ if [ -z "$part" ]; then
         }'
     exit
 fi
-trap 'exit 1' INT TERM
+pid=''
+trap 'if [ "$pid" ]; then kill $pid 2>/dev/null || true; fi; exit 1' INT TERM
 
 # each COMMAND NAMES...: calls it with the mutants of this part that are wanted, in $mutant, $file, ...
 wanted() { # wanted NAME [NAMES...]
@@ -98,7 +101,8 @@ each() {
 # The part `none`: nothing is built.
 look() {
     if [ ! -f "$root/$file" ]; then echo "$mutant: there is no $file"
-    elif sed "$edit" "$root/$file" | cmp -s - "$root/$file"; then echo "$mutant: changes nothing in $file"
+    elif ! sed "$edit" "$root/$file" >"$work/edited"; then echo "$mutant: sed refuses its edit"
+    elif cmp -s "$work/edited" "$root/$file"; then echo "$mutant: changes nothing in $file"
     fi
 }
 if [ "$part" = none ]; then

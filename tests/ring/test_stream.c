@@ -3,6 +3,7 @@
  * tensors behind callbacks give the bits of tensors in memory; runs that were broken off anywhere
  * and resumed give the bits of a run that was not; every callback may fail. */
 #include "support/expect.h"
+#include "support/late.h"
 #include "support/walk.h"
 
 #include <stdlib.h>
@@ -94,6 +95,7 @@ struct shelf {
     int calls_left; /* until one fails; -1: none does */
     int resumed;    /* units that were skipped */
     void **queue;   /* of ra_stream */
+    bool late;      /* on a device with memory of its own, whose queues run late */
 };
 
 static ra_status count_call(struct shelf *shelf)
@@ -202,6 +204,7 @@ static ra_status run_shelf(struct shelf *shelf)
     options.strategy = t->strategy;
     options.sources = options.backward = 1;
     assert_int_equal(ra_group_create_local(1, NULL, &group), RA_OK);
+    if (shelf->late) late_use(&group, 1, true, false);
     ra_status status = ra_plan_create(group, &problem, &options, &plan);
     assert_int_equal(status, RA_OK);
     assert_in_range(ra_plan_units(plan, 0), 1, 256);
@@ -269,9 +272,8 @@ static void rows_on_a_device_need_one(void **state)
 }
 
 /* The n-th call of a callback fails, for every n, again and again until the run is done. */
-static void broken_off_anywhere_and_resumed(void **state)
+static void break_off_and_resume(bool late)
 {
-    (void)state;
     for (int i = 0; i < TEST_COUNT(problems); i++) {
         struct fixture fixture;
         fixture_open(&fixture, "%s", problems[i]);
@@ -281,6 +283,7 @@ static void broken_off_anywhere_and_resumed(void **state)
             struct shelf shelf;
             shelf_open(&shelf, &fixture);
             shelf.calls_left = calls;
+            shelf.late = late;
             ra_status status = run_shelf(&shelf);
             if (status != RA_OK) {
                 assert_int_equal(status, RA_ERR_SYSTEM);
@@ -294,6 +297,19 @@ static void broken_off_anywhere_and_resumed(void **state)
         }
         fixture_close(&fixture);
     }
+}
+
+static void broken_off_anywhere_and_resumed(void **state)
+{
+    (void)state;
+    break_off_and_resume(false);
+}
+
+/* The host issues loads and stores out of order there; a unit still ends with its last store. */
+static void the_same_on_a_device_with_memory_of_its_own(void **state)
+{
+    (void)state;
+    break_off_and_resume(true);
 }
 
 /* ---- Plans ----------------------------------------------------------------------------------- */
@@ -383,6 +399,7 @@ int main(void)
         cmocka_unit_test(callbacks_give_the_bits_of_memory),
         cmocka_unit_test(rows_on_a_device_need_one),
         cmocka_unit_test(broken_off_anywhere_and_resumed),
+        cmocka_unit_test(the_same_on_a_device_with_memory_of_its_own),
         cmocka_unit_test(a_budget_is_kept),
         cmocka_unit_test(auto_takes_it_only_if_nothing_else_fits),
         cmocka_unit_test(refused),

@@ -24,7 +24,7 @@ static const char *const names[] = { "OMPI_COMM_WORLD_RANK",
                                      "MPI_LOCALRANKID",
                                      "SLURM_STEP_ID",
                                      "SLURM_PROCID",
-                                     "SLURM_NTASKS",
+                                     "SLURM_STEP_NUM_TASKS",
                                      "SLURM_LOCALID",
                                      "SLURM_JOB_ID",
                                      "RINGATTN_NCCL_FILE" };
@@ -94,6 +94,11 @@ static void groups_and_jobs_have_files_of_their_own(void **state)
     setenv("SLURM_STEP_ID", "2", 1);
     assert_true(meet_path(c, sizeof c, 0));
     assert_non_null(strstr(c, "-4711-2."));
+    without_launcher(NULL);
+    setenv("RANK", "0", 1);
+    setenv("TORCHELASTIC_RUN_ID", "none", 1); /* what torchrun calls every job without a name */
+    assert_true(meet_path(c, sizeof c, 0));
+    assert_string_equal(c, a);
     setenv("RINGATTN_NCCL_FILE", "/shared/x", 1);
     assert_true(meet_path(c, sizeof c, 3));
     assert_string_equal(c, "/shared/x.3");

@@ -384,16 +384,20 @@ static void check_side(const struct ra__kernel *kernel, struct side *s, const st
 static void kv_heads_together_give_the_bits_of_each_alone(void **state)
 {
     (void)state;
-    const int dims[][2] = {
-        { 64, 64 }, { 19, 32 }, { 32, 64 }, { 64, 48 }, { 32, 48 }, { 19, 64 }
-    };
-    const int groups[TEST_COUNT(dims)] = { 1, 1, 2, 1, 3, MOST_GROUP };
+    const int dims[][2] = { { 64, 64 }, { 19, 32 }, { 32, 64 }, { 64, 48 },
+                            { 32, 48 }, { 19, 64 }, { 32, 24 } };
+    const int groups[TEST_COUNT(dims)] = { 1, 1, 2, 1, 3, MOST_GROUP, 2 };
     for (const struct job_kind *on = job_kinds; on->kernel; on++)
         for (int n = 0; n < TEST_COUNT(dims) && on->kernel->wide; n++) {
             const int group = groups[n];
             struct side s = side_make(on->dtype, group, dims[n][0], dims[n][1]);
             const int64_t row = KV_HEADS * s.shape.value_dim;
-            assert_true(on->kernel->wide(&s.shape));
+            const bool is_wide = on->kernel->wide(&s.shape);
+            if (s.shape.value_dim % 16 == 0) assert_true(is_wide); /* of 8 lanes or of 16 */
+            if (!is_wide) {
+                side_free(&s);
+                continue;
+            }
             check_side(on->kernel, &s, &all_runs);
             for (int64_t i = 0; i < KEYS * row; i++)
                 if (i < FENCE * row || i >= (FENCE + FENCED) * row)

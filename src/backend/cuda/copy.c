@@ -195,7 +195,7 @@ static ra_status copy_passing(const struct called *c, char *passing, int64_t fir
 static ra_status next_passing(const struct called *c, struct ra__cuda_passing **out)
 {
     struct ra__cuda_device *device = c->run->device;
-    struct ra__cuda_passing *p = *out = &device->passing[device->passed++ % 2];
+    struct ra__cuda_passing *p = *out = &device->passing[device->passed ^= 1];
     if (!p->rows) RA__CUDA_TRY(cudaMallocHost((void **)&p->rows, RA__CUDA_ROWS_BYTES));
     return ra__cuda_wait(device, &p->copy, c->run->launch->heartbeat);
 }

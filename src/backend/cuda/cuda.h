@@ -50,8 +50,8 @@ struct ra__cuda_device {
     cudaEvent_t caller;                 /* on a stream of the caller */
     bool follows;                       /* such a stream, which may be captured: nothing is asked */
     struct ra__cuda_report *report;     /* pinned */
-    struct ra__cuda_passing passing[2]; /* in turns */
-    int passed;                         /* how often */
+    struct ra__cuda_passing passing[2]; /* one is copied while the other is filled */
+    int passed;                         /* the one used last */
     char *narrow; /* sums in 16 bits, on their way to the caller; NULL: none yet */
 };
 
@@ -144,7 +144,7 @@ struct ra__cuda_plan {
     /* A bias in host memory is copied when a run first needs it. */
     void *bias;
     size_t bias_bytes;
-    uint64_t bias_run;
+    uint64_t bias_run, report_run;
     struct ra__cuda_pending pending[RA__CUDA_PENDING];
     int pending_first, pending_count;
     int64_t pairs;

@@ -148,6 +148,9 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
     struct ra__cuda_device *device = opaque;
     RA__TRY(ra__cuda_enter(device));
     device->follows = true;
+    /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
+     * are not asked again, since this queue may be captured. */
+    for (int i = 0; i < 2; i++) device->passing[i].copy = (struct ra__event){ NULL, 0 };
     RA__CUDA_TRY(cudaEventRecord(device->caller, (cudaStream_t)stream));
     for (int i = 0; i < RA__CUDA_QUEUES; i++)
         RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));

@@ -260,7 +260,10 @@ static struct ra__cuda_queries queries_of(const struct ra__cuda_running *run)
 static ra_status delta(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__cuda_queries queries = queries_of(run);
-    RA__CUDA_TRY(cudaMemsetAsync(queries.report, 0, sizeof *queries.report, queue->stream));
+    /* Once in a run: what a window reported stays for who waits later. */
+    if (run->plan->report_run != run->launch->call->run)
+        RA__CUDA_TRY(cudaMemsetAsync(queries.report, 0, sizeof *queries.report, queue->stream));
+    run->plan->report_run = run->launch->call->run;
     RA__TRY(ra__cuda_check(ra__cuda_delta_launch(&queries, queue->stream), "delta"));
     RA__CUDA_TRY(cudaMemcpyAsync(run->device->report, queries.report, sizeof *queries.report,
                                  cudaMemcpyDeviceToHost, queue->stream));

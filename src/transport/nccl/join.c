@@ -42,6 +42,7 @@ void nccl_backoff(double since)
 void nccl_give_up(struct link *link)
 {
     if (link->comm) ncclCommAbort(link->comm);
+    if (link->comm) cudaStreamSynchronize(link->stream); /* copies to and from the host */
     link->comm = NULL;
 }
 
@@ -125,8 +126,9 @@ static ra_status find_place(struct link *link, const ra_nccl_where *where, char 
     return nccl_fail(RA_ERR_ARGUMENT, "nccl transport: RINGATTN_NCCL_FILE is too long");
 }
 
+/* *written: rank 0 has made the file, and removes it when all have met. */
 static ra_status find_id(struct link *link, const ra_nccl_where *where, const char *path,
-                         ncclUniqueId *id)
+                         ncclUniqueId *id, bool *written)
 {
     const char *why = NULL;
     if (where && where->id) {
@@ -137,16 +139,18 @@ static ra_status find_id(struct link *link, const ra_nccl_where *where, const ch
     if (*path)
         why = link->place.rank == 0 ? meet_write(path, id, sizeof *id)
                                     : meet_read(path, id, sizeof *id, link->timeout);
+    *written = *path && link->place.rank == 0 && !why;
     return why ? nccl_fail(RA_ERR_SYSTEM, "rank %d: nccl transport: %s", link->place.rank, why)
                : RA_OK;
 }
 
-static ra_status connect(struct link *link, const ra_nccl_where *where, const char *path)
+static ra_status connect(struct link *link, const ra_nccl_where *where, const char *path,
+                         bool *written)
 {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     ncclUniqueId id;
     config.blocking = 0;
-    RA__TRY(find_id(link, where, path, &id));
+    RA__TRY(find_id(link, where, path, &id, written));
     RA__TRY(nccl_check_cuda(link, cudaSetDevice(link->place.device), "cudaSetDevice"));
     RA__TRY(nccl_check_cuda(link, cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking),
                             "cudaStreamCreate"));
@@ -161,6 +165,7 @@ ra_status nccl_join(const void *where, const struct ra__link_options *options, v
                     struct ra__place *place)
 {
     char path[PATH_MAX];
+    bool written = false;
     if (options->checksum)
         return nccl_fail(RA_ERR_UNSUPPORTED, "transport nccl: checksums are not supported");
     struct link *link = nccl_host->alloc(sizeof *link);
@@ -168,8 +173,8 @@ ra_status nccl_join(const void *where, const struct ra__link_options *options, v
     link->timeout = options->timeout;
     pthread_mutex_init(&link->lock, NULL);
     ra_status status = find_place(link, where, path, sizeof path);
-    if (status == RA_OK) status = connect(link, where, path);
-    if (*path && link->place.rank == 0) meet_forget(path);
+    if (status == RA_OK) status = connect(link, where, path, &written);
+    if (written) meet_forget(path);
     if (status != RA_OK) {
         nccl_close(link);
         return status;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,7 +28,7 @@ static const struct {
       "PMIX_NAMESPACE", NULL },
     { "RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHELASTIC_RUN_ID", NULL },
     { "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", NULL, NULL },
-    { "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID" },
+    { "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", "SLURM_JOB_ID", "SLURM_STEP_ID" },
 };
 
 static bool number_in(const char *name, int *out)
@@ -41,6 +42,15 @@ static bool number_in(const char *name, int *out)
     return true;
 }
 
+/* A process's number on its host. One launcher may run below another, and only that one says it. */
+static int local_number(void)
+{
+    int number;
+    for (int i = 0; i < RA__COUNT(launchers); i++)
+        if (number_in(launchers[i].local, &number)) return number;
+    return -1;
+}
+
 const char *meet_launched(struct place *place)
 {
     *place = (struct place){ 0, 1, -1 };
@@ -48,7 +58,7 @@ const char *meet_launched(struct place *place)
         if (!number_in(launchers[i].rank, &place->rank) ||
             !number_in(launchers[i].ranks, &place->ranks))
             continue;
-        if (!number_in(launchers[i].local, &place->device)) place->device = -1;
+        place->device = local_number();
         if (place->rank < place->ranks) return NULL;
         snprintf(why, sizeof why, "%s is %d and %s is %d: there is no such rank", launchers[i].rank,
                  place->rank, launchers[i].ranks, place->ranks);
@@ -67,7 +77,7 @@ static void name_job(char *name, size_t room)
         job = getenv(launchers[i].job);
         step = launchers[i].step ? getenv(launchers[i].step) : NULL;
     }
-    if (job && *job && !strchr(job, '/'))
+    if (job && *job && !strchr(job, '/') && strcmp(job, "none")) /* torchrun's word */
         snprintf(name, room, "%s%s%s", job, step ? "-" : "", step ? step : "");
     else snprintf(name, room, "%ld", (long)getppid());
 }
@@ -99,7 +109,8 @@ const char *meet_write(const char *path, const void *id, size_t bytes)
     char part[PATH_MAX];
     if (snprintf(part, sizeof part, "%s.part", path) >= (int)sizeof part)
         return said(path, "the path is too long");
-    const int file = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    unlink(part); /* of a job that was killed */
+    const int file = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (file < 0) return said(part, strerror(errno));
     const bool written = write(file, id, bytes) == (ssize_t)bytes;
     const bool closed = !close(file);
@@ -109,11 +120,14 @@ const char *meet_write(const char *path, const void *id, size_t bytes)
     return reason;
 }
 
+/* A file of another user is none: whoever wrote it would decide whom this rank connects to. */
 static bool read_all(const char *path, void *id, size_t bytes)
 {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat facts;
+    const int file = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (file < 0) return false;
-    const bool all = read(file, id, bytes) == (ssize_t)bytes;
+    const bool all = !fstat(file, &facts) && facts.st_uid == getuid() &&
+                     read(file, id, bytes) == (ssize_t)bytes;
     close(file);
     return all;
 }

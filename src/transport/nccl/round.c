@@ -71,7 +71,11 @@ static ra_status take_staging(struct link *link, const struct ra__round *round)
     cudaFree(link->staging);
     link->staging = NULL;
     link->staging_bytes = 0;
-    RA__TRY(nccl_check_cuda(link, cudaMalloc((void **)&link->staging, bytes), "cudaMalloc"));
+    if (cudaMalloc((void **)&link->staging, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return nccl_fail(RA_ERR_MEMORY, "rank %d: nccl transport: %zu bytes of GPU memory",
+                         link->place.rank, bytes);
+    }
     link->staging_bytes = bytes;
     return RA_OK;
 }

@@ -17,7 +17,7 @@ refused "from 1 to 4096" plan --ring 4097
 refused "from 1 to 1024" run --threads 1025
 refused "verify takes no --tokens" verify --tokens 5
 refused "plan takes no --out" plan --out x.npy
-refused "--transport: the transport nccl is not in this version" run --transport nccl
+refused "--transport: the transport stream is not in this version" run --transport stream
 refused "--transport: the transport stream is not in this version" run --transport stream
 refused "--transport: there is no transport" run --transport pigeon
 refused "strategy 2d: \"two\" is not UxR" run --strategy 2d:two

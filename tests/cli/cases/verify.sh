@@ -29,7 +29,7 @@ ok verify "full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch s
     "causal n=20 h=2 d=8 alibi=0.5,1 bias=maskheads"
 says "passed  full n=20 h=4/2 d=8 b=2 order=shuffled:2 softcap=9 alibi bias=batch sinks dropout=0.2 ring=3 backward seed=4"
 says "dsinks error"
-refused "the transport nccl is not in this version" verify causal nccl
+refused "the partition custom is not in this version" verify causal custom
 ok verify "causal n=64 h=4/2 d=8 ring=4 ulysses backward" "full n=61 h=4 d=8 ring=6 zigzag 2d:2x3 backward"
 says "ring=6 zigzag 2d:2x3"
 refused "order=backwards: " verify causal order=backwards
