@@ -150,8 +150,8 @@ static int open_sampler(struct bench_case *c)
                    half_bytes((ra_dtype)c->trial->dtype);
     if (!world_first()) return EXIT_PASS;
     if (!row_is_cpu(row)) {
-        const char *unit = decode ? "read-memory" : roof_unit(row->kernel);
-        return unit ? sampler_open_unit(&c->sampler, row->device, unit, bytes) : EXIT_PASS;
+        const char *ceiling = decode ? "read-memory" : roof_of_device(row->kernel);
+        return ceiling ? sampler_open_device(&c->sampler, row->device, ceiling, bytes) : EXIT_PASS;
     }
     const struct ceiling *ceiling = decode ? roof_usable("read-memory") : roof_of(row->kernel);
     int64_t threads = row->threads * row->ranks, cores = machine_cores();
@@ -377,9 +377,9 @@ static int open_ceiling(const struct options *options, const char *name, struct 
     return sampler_open(sampler, ceiling, threads, 0);
 }
 
-static int open_unit(const char *name, const char *device, struct sampler *sampler)
+static int open_device_ceiling(const char *name, const char *device, struct sampler *sampler)
 {
-    int status = sampler_open_unit(sampler, device, name, 0);
+    int status = sampler_open_device(sampler, device, name, 0);
     return status || sampler->name ? status
                                    : refuse("bench: %s has no ceiling \"%.40s\"", device, name);
 }
@@ -395,7 +395,7 @@ static int run_ceiling(const struct options *options, const char *text)
     copy(name, sizeof name, text);
     if (device && (size_t)(device - text) < sizeof name) name[device - text] = '\0';
     device = device ? device + sizeof key - 1 : "";
-    int status = *device ? open_unit(name, device, &sampler)
+    int status = *device ? open_device_ceiling(name, device, &sampler)
                          : open_ceiling(options, name, &sampler);
     if (status) return status;
     row_default(&row);

@@ -18,7 +18,7 @@ static const struct rule {
 };
 
 /* Both 16-bit dtypes are multiplied at one rate. */
-static const struct rule unit_rules[] = {
+static const struct rule device_rules[] = {
     { "simt", "fma-f32" },
     { "mma", "mma-bf16" },
     { "sm90", "wgmma-bf16" },
@@ -39,10 +39,10 @@ const struct ceiling *roof_of(const char *kernel)
     return own ? own : roof_usable("fma-avx2");
 }
 
-const char *roof_unit(const char *kernel)
+const char *roof_of_device(const char *kernel)
 {
-    for (int i = 0; i < COUNT(unit_rules); i++)
-        if (!strcmp(unit_rules[i].kernel, kernel)) return unit_rules[i].ceiling;
+    for (int i = 0; i < COUNT(device_rules); i++)
+        if (!strcmp(device_rules[i].kernel, kernel)) return device_rules[i].ceiling;
     return NULL;
 }
 

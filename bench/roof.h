@@ -13,8 +13,8 @@ const struct ceiling *roof_usable(const char *name);
  * of them. */
 const struct ceiling *roof_of(const char *kernel);
 
-/* The unit of a device that bounds a kernel of its plug-in; NULL where none is known. */
-const char *roof_unit(const char *kernel);
+/* The ceiling of a device that bounds a kernel of its plug-in; NULL where none is known. */
+const char *roof_of_device(const char *kernel);
 
 /* A time below work / peak means that less work was done than counted. Compares the row's fastest
  * run with the best that its ceiling ever showed with as many threads, in `rows` or beside the row.

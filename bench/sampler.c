@@ -95,10 +95,10 @@ static int measure(const struct sampler *sampler, struct outcome *outcome)
 }
 
 /* The clock of the device counts: it is busy all the time. */
-static int take_unit(struct sampler *sampler, double *rate)
+static int take_on_device(struct sampler *sampler, double *rate)
 {
     const char *why = sampler->maker->use(sampler->device);
-    if (!why) why = sampler->maker->sample(sampler->device_unit, sampler->bytes, rate);
+    if (!why) why = sampler->maker->sample(sampler->device_ceiling, sampler->bytes, rate);
     if (why) return fault("the ceiling %s: %s", sampler->name, why);
     sampler->peak = fmax(sampler->peak, *rate);
     return EXIT_PASS;
@@ -107,7 +107,7 @@ static int take_unit(struct sampler *sampler, double *rate)
 int sampler_take(struct sampler *sampler, double *rate)
 {
     struct outcome outcome;
-    if (sampler->maker) return take_unit(sampler, rate);
+    if (sampler->maker) return take_on_device(sampler, rate);
     int status = measure(sampler, &outcome);
     if (status) return status;
     *rate = outcome.work / outcome.seconds * 1e-9;
@@ -157,20 +157,20 @@ int sampler_open(struct sampler *sampler, const struct ceiling *ceiling, int thr
     return status;
 }
 
-int sampler_open_unit(struct sampler *sampler, const char *device, const char *name, size_t bytes)
+int sampler_open_device(struct sampler *sampler, const char *device, const char *name, size_t bytes)
 {
     const struct maker *maker = maker_open(device);
     const char *why = maker ? maker->use(maker_number(device)) : NULL;
     *sampler = (struct sampler){ .threads = 1, .bytes = bytes };
     if (why) return fault("%s: %s", device, why);
-    for (int i = 0; maker && maker->unit_at(i); i++) {
-        const struct maker_unit *unit = maker->unit_at(i);
-        if (strcmp(unit->name, name)) continue;
-        sampler->name = unit->name;
-        sampler->unit = unit->unit;
+    for (int i = 0; maker && maker->ceiling_at(i); i++) {
+        const struct maker_ceiling *ceiling = maker->ceiling_at(i);
+        if (strcmp(ceiling->name, name)) continue;
+        sampler->name = ceiling->name;
+        sampler->unit = ceiling->unit;
         sampler->maker = maker;
         sampler->device = maker_number(device);
-        sampler->device_unit = i;
+        sampler->device_ceiling = i;
     }
     return EXIT_PASS;
 }

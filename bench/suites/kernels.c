@@ -68,13 +68,13 @@ static void add_ceilings(struct configurations *list, int threads)
     }
 }
 
-static void add_units(struct configurations *list, const char *device)
+static void add_device_ceilings(struct configurations *list, const char *device)
 {
     const struct maker *maker = maker_open(device);
     if (!maker || maker->use(maker_number(device))) return;
-    for (int i = 0; maker->unit_at(i); i++)
-        suite_add(list, "ceilings", maker->unit_at(i)->name, "", CASE_CEILING "%s",
-                  maker->unit_at(i)->name);
+    for (int i = 0; maker->ceiling_at(i); i++)
+        suite_add(list, "ceilings", maker->ceiling_at(i)->name, "", CASE_CEILING "%s",
+                  maker->ceiling_at(i)->name);
 }
 
 static void list_kernels(struct configurations *list)
@@ -84,7 +84,7 @@ static void list_kernels(struct configurations *list)
     int counts[2] = { wish->threads ? (int)wish->threads : one, machine_cores() };
     int ways = wish->threads || counts[0] == counts[1] || suite_device(list) ? 1 : 2;
     ra_part part = ra_part_default();
-    if (suite_device(list)) add_units(list, suite_device(list));
+    if (suite_device(list)) add_device_ceilings(list, suite_device(list));
     for (int t = 0; t < ways && !suite_device(list); t++) add_ceilings(list, counts[t]);
     for (int i = 0; ra_part_at("kernel", i, &part) == RA_OK; i++)
         for (int t = 0; t < ways && part.usable; t++)

@@ -18,7 +18,7 @@ enum { MAKER_VERSION = 2 };
 enum maker_dtype { MAKER_F32, MAKER_BF16, MAKER_F16 };
 
 /* The most a device can do, one unit at a time; bench/ceilings/ceiling.h has those of CPUs. */
-struct maker_unit {
+struct maker_ceiling {
     const char *name;
     const char *summary;
     const char *unit; /* of a thousand million per second: "GFLOP/s", "Gexp/s", "GB/s" */
@@ -40,11 +40,11 @@ struct maker {
     const char *(*use)(int number);                    /* makes a device that of this thread */
     const char *(*alloc)(size_t bytes, void **memory); /* on it; cleared */
     void (*free)(void *memory);                        /* accepts NULL */
-    /* The units of this thread's device; NULL after the last. */
-    const struct maker_unit *(*unit_at)(int index);
-    /* Keeps a unit busy for some hundredths of a second and says how much it did. `bytes` are to be
-     * read, where it reads; 0 = enough to be in no cache. */
-    const char *(*sample)(int unit, size_t bytes, double *rate);
+    /* The ceilings of this thread's device; NULL after the last. */
+    const struct maker_ceiling *(*ceiling_at)(int index);
+    /* Keeps its unit busy for some hundredths of a second and says how much it did. `bytes` are to
+     * be read, where it reads; 0 = enough to be in no cache. */
+    const char *(*sample)(int ceiling, size_t bytes, double *rate);
 };
 
 /* The maker of a device, e.g. "cuda:0"; NULL if it has none. And the number of that device. */

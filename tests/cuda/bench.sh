@@ -32,7 +32,7 @@ expect 'kernels of the device' run bench kernels --quick --device cuda --tokens 
 expect 'are those of the GPU' has 'kernel=mma'
 expect 'and no others' lacks 'kernel=avx2\|kernel=scalar'
 expect 'ceilings of the device' run bench kernels --quick --device cuda --quiet --out "$work/results" --match ceiling:
-expect 'are those of its units' has 'mma-bf16 .*GFLOP/s'
+expect 'are its own' has 'mma-bf16 .*GFLOP/s'
 expect 'and no others' lacks 'fma-avx2\|threads'
 expect 'a row is beside its ceiling' run bench case 'full n=64 h=2 d=64 bf16 device=cuda' --runs 2
 expect 'of its kernel' has '"ceiling": "mma-bf16"'
@@ -42,8 +42,8 @@ too_fast() { ! RINGATTN_EMULATED_CEILING=1e-9 run bench kernels --quick --device
     --out "$work/fast" --match 'full n=64 h=1 d=64 bf16'; }
 expect 'nothing is faster than its ceiling' too_fast
 expect 'and it is said' has 'is faster than its ceiling mma-bf16'
-no_unit() { ! run bench case 'ceiling:warp device=cuda'; }
-expect 'a ceiling that the device does not have' no_unit
+no_ceiling() { ! run bench case 'ceiling:warp device=cuda'; }
+expect 'a ceiling that the device does not have' no_ceiling
 expect 'is refused' has 'cuda has no ceiling "warp"'
 expect 'errors by ring size' suite scaling 'n=1024 h=2 d=64 f16 ring=4'
 expect 'the baseline is for CPUs' no_suite compare 'standard'

@@ -4,7 +4,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include "harness/device/cuda/units.h"
+#include "harness/device/cuda/ceilings.h"
 #include "harness/device/maker.h"
 
 namespace
@@ -137,6 +137,6 @@ void release(void *memory)
 } // namespace
 
 extern "C" __attribute__((visibility("default"))) const struct maker ringattn_maker;
-extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make,       add_digest, fetch,
-                                                 put,           use,        alloc,      release,
-                                                 unit_at,       unit_sample };
+extern "C" const struct maker ringattn_maker = { MAKER_VERSION, make, add_digest, fetch,
+                                                 put,           use,  alloc,      release,
+                                                 ceiling_at,    ceiling_sample };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* units.h - kernels that keep one unit of a GPU busy, for its ceilings. */
-#ifndef HARNESS_DEVICE_CUDA_UNITS_H
-#define HARNESS_DEVICE_CUDA_UNITS_H
+/* ceilings.h - kernels that keep one unit of a GPU busy, for its ceilings. */
+#ifndef HARNESS_DEVICE_CUDA_CEILINGS_H
+#define HARNESS_DEVICE_CUDA_CEILINGS_H
 
 #include <cuda_runtime.h>
 
 #include "harness/device/maker.h"
 
 /* One launch: so many blocks, each so many rounds. `data` are words that differ, of `bytes`. */
-struct unit_launch {
+struct ceiling_launch {
     int blocks;
     int64_t rounds;
     const unsigned *data;
@@ -16,25 +16,25 @@ struct unit_launch {
     unsigned *sink; /* one word */
 };
 
-struct unit {
-    struct maker_unit facts;
+struct ceiling {
+    struct maker_ceiling facts;
     int least, most;      /* compute capabilities, ten times the major number and the minor one */
     int blocks;           /* for each multiprocessor */
     double work;          /* of a round of a block; 0: all of the bytes, by all blocks */
-    cudaError_t (*launch)(const struct unit_launch *launch);
+    cudaError_t (*launch)(const struct ceiling_launch *launch);
 };
 
 /* In files of their own: they are compiled for the GPUs that have them. */
-cudaError_t unit_launch_mma(const struct unit_launch *launch);
-cudaError_t unit_launch_wgmma(const struct unit_launch *launch);
-enum { UNIT_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16, UNIT_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16 };
+cudaError_t ceiling_launch_mma(const struct ceiling_launch *launch);
+cudaError_t ceiling_launch_wgmma(const struct ceiling_launch *launch);
+enum { CEILING_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16, CEILING_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16 };
 
 /* Of struct maker. */
-const struct maker_unit *unit_at(int index);
-const char *unit_sample(int index, size_t bytes, double *rate);
+const struct maker_ceiling *ceiling_at(int index);
+const char *ceiling_sample(int index, size_t bytes, double *rate);
 
 /* Words that look random: the power a unit draws, and so its clock, depends on its operands. */
-__host__ __device__ static inline unsigned unit_word(unsigned n)
+__host__ __device__ static inline unsigned ceiling_word(unsigned n)
 {
     n = (n ^ 61u ^ n >> 16) * 9u;
     n = (n ^ n >> 4) * 0x27d4eb2du;
@@ -42,9 +42,9 @@ __host__ __device__ static inline unsigned unit_word(unsigned n)
 }
 
 /* Two numbers of a 16-bit dtype, of both signs; in bf16 of magnitudes between 0.5 and 2. */
-__host__ __device__ static inline unsigned unit_pair(unsigned n)
+__host__ __device__ static inline unsigned ceiling_pair(unsigned n)
 {
-    return (unit_word(n) & 0x80ff80ffu) | 0x3f003f00u;
+    return (ceiling_word(n) & 0x80ff80ffu) | 0x3f003f00u;
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit_mma.cu - tensor cores by mma.sync, for GPUs from sm_80 on. */
-#include "harness/device/cuda/units.h"
+/* ceiling_mma.cu - tensor cores by mma.sync, for GPUs from sm_80 on. */
+#include "harness/device/cuda/ceilings.h"
 
 namespace
 {
@@ -12,8 +12,8 @@ __global__ void __launch_bounds__(32 * WARPS) mma_kernel(int64_t rounds, unsigne
 {
     float sums[CHAINS][4] = {};
     unsigned a[4], b[CHAINS][2];
-    for (int i = 0; i < 4; i++) a[i] = unit_pair(threadIdx.x * 4 + i);
-    for (int i = 0; i < 2 * CHAINS; i++) b[i / 2][i % 2] = unit_pair(i * 1024 + threadIdx.x);
+    for (int i = 0; i < 4; i++) a[i] = ceiling_pair(threadIdx.x * 4 + i);
+    for (int i = 0; i < 2 * CHAINS; i++) b[i / 2][i % 2] = ceiling_pair(i * 1024 + threadIdx.x);
     for (int64_t round = 0; round < rounds; round++)
 #pragma unroll
         for (int i = 0; i < CHAINS; i++)
@@ -26,11 +26,11 @@ __global__ void __launch_bounds__(32 * WARPS) mma_kernel(int64_t rounds, unsigne
     if (all == 0.1234567f) *sink = 1;
 }
 
-static_assert(UNIT_MMA_FLOPS == WARPS * CHAINS * 2 * 16 * 8 * 16, "work of a round");
+static_assert(CEILING_MMA_FLOPS == WARPS * CHAINS * 2 * 16 * 8 * 16, "work of a round");
 
 } // namespace
 
-cudaError_t unit_launch_mma(const struct unit_launch *l)
+cudaError_t ceiling_launch_mma(const struct ceiling_launch *l)
 {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)l->blocks);

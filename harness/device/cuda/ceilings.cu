@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* units.cu - the ceilings of a GPU: what any GPU has, and how a unit is measured. */
-#include "harness/device/cuda/units.h"
+/* ceilings.cu - the ceilings of a GPU: what any GPU has, and how one is measured. */
+#include "harness/device/cuda/ceilings.h"
 
 namespace
 {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(THREADS) fill_kernel(unsigned *data, int64_t c
 {
     const int64_t step = (int64_t)gridDim.x * THREADS;
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < count; i += step)
-        data[i] = unit_word((unsigned)i);
+        data[i] = ceiling_word((unsigned)i);
 }
 
 template <class... Args>
@@ -83,20 +83,20 @@ cudaError_t launch_kernel(void (*kernel)(Args...), int blocks, const Args &...ar
     return cudaLaunchKernelEx(&config, kernel, args...);
 }
 
-cudaError_t launch_fma(const struct unit_launch *l)
+cudaError_t launch_fma(const struct ceiling_launch *l)
 {
     return launch_kernel(fma_kernel, l->blocks, l->rounds, l->sink);
 }
-cudaError_t launch_exp2(const struct unit_launch *l)
+cudaError_t launch_exp2(const struct ceiling_launch *l)
 {
     return launch_kernel(exp2_kernel, l->blocks, l->rounds, l->sink);
 }
-cudaError_t launch_read(const struct unit_launch *l)
+cudaError_t launch_read(const struct ceiling_launch *l)
 {
     return launch_kernel(read_kernel, l->blocks, l->rounds, (const uint4 *)l->data,
                          (int64_t)(l->bytes / sizeof(uint4)), l->sink);
 }
-cudaError_t launch_copy(const struct unit_launch *l)
+cudaError_t launch_copy(const struct ceiling_launch *l)
 {
     return launch_kernel(copy_kernel, l->blocks, l->rounds, (uint4 *)l->data,
                          (int64_t)(l->bytes / sizeof(uint4) / 2));
@@ -106,14 +106,14 @@ cudaError_t launch_copy(const struct unit_launch *l)
 
 const int NEVER = 1000;
 
-const struct unit units[] = {
+const struct ceiling ceilings[] = {
     { { "fma-f32", "f32 multiply-adds", "GFLOP/s" }, 0, NEVER, 8,
       2.0 * THREADS * CHAINS * STEPS, launch_fma },
     { { "mma-bf16", "bf16 products, mma.sync", "GFLOP/s" }, 80, NEVER, 2,
-      UNIT_MMA_FLOPS, unit_launch_mma },
+      CEILING_MMA_FLOPS, ceiling_launch_mma },
 #if MAKER_HAVE_WGMMA
     { { "wgmma-bf16", "bf16 products, wgmma", "GFLOP/s" }, 90, 90, 1,
-      UNIT_WGMMA_FLOPS, unit_launch_wgmma },
+      CEILING_WGMMA_FLOPS, ceiling_launch_wgmma },
 #endif
     { { "exp2-f32", "2^x, ex2.approx", "Gexp/s" }, 0, NEVER, 8,
       1.0 * THREADS * CHAINS * STEPS, launch_exp2 },
@@ -121,7 +121,7 @@ const struct unit units[] = {
     { { "copy-memory", "copying device memory, bytes read and written", "GB/s" }, 0, NEVER, 16, 0.0,
       launch_copy },
 };
-const int UNITS = (int)(sizeof units / sizeof units[0]);
+const int CEILINGS = (int)(sizeof ceilings / sizeof ceilings[0]);
 
 /* Of the current device. */
 cudaError_t facts_of(int *capability, int *multiprocessors)
@@ -138,12 +138,12 @@ cudaError_t facts_of(int *capability, int *multiprocessors)
 
 /* ---- Samples --------------------------------------------------------------------------------- */
 
-cudaError_t time_launch(const struct unit *unit, const struct unit_launch *l, cudaEvent_t *events,
+cudaError_t time_launch(const struct ceiling *ceiling, const struct ceiling_launch *l, cudaEvent_t *events,
                         double *seconds)
 {
     float milliseconds = 0.0f;
     cudaError_t error = cudaEventRecord(events[0], nullptr);
-    if (!error) error = unit->launch(l);
+    if (!error) error = ceiling->launch(l);
     if (!error) error = cudaEventRecord(events[1], nullptr);
     if (!error) error = cudaEventSynchronize(events[1]);
     if (!error) error = cudaEventElapsedTime(&milliseconds, events[0], events[1]);
@@ -152,26 +152,26 @@ cudaError_t time_launch(const struct unit *unit, const struct unit_launch *l, cu
 }
 
 /* Rounds by doubling, then one launch of about SAMPLE_SECONDS. */
-cudaError_t measure(const struct unit *unit, struct unit_launch *l, cudaEvent_t *events,
+cudaError_t measure(const struct ceiling *ceiling, struct ceiling_launch *l, cudaEvent_t *events,
                     double *rate)
 {
     double seconds = 0.0;
     cudaError_t error = cudaSuccess;
     for (l->rounds = 1; !error; l->rounds *= 2) {
-        error = time_launch(unit, l, events, &seconds);
+        error = time_launch(ceiling, l, events, &seconds);
         if (seconds >= SAMPLE_SECONDS / 4) break;
     }
     if (!error) l->rounds = (int64_t)((double)l->rounds * SAMPLE_SECONDS / seconds) + 1;
-    if (!error) error = time_launch(unit, l, events, &seconds);
-    const double work = unit->work > 0.0 ? unit->work * l->blocks : (double)l->bytes;
+    if (!error) error = time_launch(ceiling, l, events, &seconds);
+    const double work = ceiling->work > 0.0 ? ceiling->work * l->blocks : (double)l->bytes;
     if (!error) *rate = work * (double)l->rounds / seconds * 1e-9;
     return error;
 }
 
-cudaError_t take_data(const struct unit *unit, struct unit_launch *l)
+cudaError_t take_data(const struct ceiling *ceiling, struct ceiling_launch *l)
 {
     cudaError_t error = cudaMalloc((void **)&l->sink, sizeof *l->sink);
-    if (error || unit->work > 0.0) return error;
+    if (error || ceiling->work > 0.0) return error;
     error = cudaMalloc((void **)&l->data, l->bytes);
     if (error) return error;
     return launch_kernel(fill_kernel, l->blocks, (unsigned *)l->data,
@@ -180,31 +180,31 @@ cudaError_t take_data(const struct unit *unit, struct unit_launch *l)
 
 } // namespace
 
-const struct maker_unit *unit_at(int index)
+const struct maker_ceiling *ceiling_at(int index)
 {
     int capability, multiprocessors, count = 0;
     if (facts_of(&capability, &multiprocessors)) return nullptr;
-    for (int i = 0; i < UNITS; i++)
-        if (capability >= units[i].least && capability <= units[i].most && count++ == index)
-            return &units[i].facts;
+    for (int i = 0; i < CEILINGS; i++)
+        if (capability >= ceilings[i].least && capability <= ceilings[i].most && count++ == index)
+            return &ceilings[i].facts;
     return nullptr;
 }
 
-const char *unit_sample(int index, size_t bytes, double *rate)
+const char *ceiling_sample(int index, size_t bytes, double *rate)
 {
     const size_t piece = 2 * sizeof(uint4);
-    const struct maker_unit *facts = unit_at(index);
+    const struct maker_ceiling *facts = ceiling_at(index);
     int capability, multiprocessors = 0;
-    struct unit_launch l = {};
+    struct ceiling_launch l = {};
     cudaEvent_t events[2] = {};
-    if (!facts) return "there is no such unit";
-    const struct unit *unit = (const struct unit *)facts; /* its first field */
+    if (!facts) return "there is no such ceiling";
+    const struct ceiling *ceiling = (const struct ceiling *)facts; /* its first field */
     cudaError_t error = facts_of(&capability, &multiprocessors);
-    l.blocks = unit->blocks * multiprocessors;
+    l.blocks = ceiling->blocks * multiprocessors;
     l.bytes = (bytes ? bytes / piece + 1 : MEMORY_BYTES / piece) * piece;
     for (int i = 0; i < 2 && !error; i++) error = cudaEventCreate(&events[i]);
-    if (!error) error = take_data(unit, &l);
-    if (!error) error = measure(unit, &l, events, rate);
+    if (!error) error = take_data(ceiling, &l);
+    if (!error) error = measure(ceiling, &l, events, rate);
     for (int i = 0; i < 2; i++)
         if (events[i]) cudaEventDestroy(events[i]);
     cudaFree((void *)l.data);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit_wgmma.cu - tensor cores by wgmma, for Hopper. */
-#include "harness/device/cuda/units.h"
+/* ceiling_wgmma.cu - tensor cores by wgmma, for Hopper. */
+#include "harness/device/cuda/ceilings.h"
 
 namespace
 {
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_kernel(int64_t rounds, unsig
 {
     extern __shared__ __align__(1024) unsigned tiles[];
     float d[128] = {};
-    for (int i = threadIdx.x; i < BYTES / 4; i += THREADS) tiles[i] = unit_pair(i);
+    for (int i = threadIdx.x; i < BYTES / 4; i += THREADS) tiles[i] = ceiling_pair(i);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     __syncthreads();
     const char *base = (const char *)tiles;
@@ -60,11 +60,11 @@ __global__ void __launch_bounds__(THREADS, 1) wgmma_kernel(int64_t rounds, unsig
     if (all == 0.1234567f) *sink = 1;
 }
 
-static_assert(UNIT_WGMMA_FLOPS == GROUPS * DEPTH * 2 * 64 * 256 * 16, "work of a round");
+static_assert(CEILING_WGMMA_FLOPS == GROUPS * DEPTH * 2 * 64 * 256 * 16, "work of a round");
 
 } // namespace
 
-cudaError_t unit_launch_wgmma(const struct unit_launch *l)
+cudaError_t ceiling_launch_wgmma(const struct ceiling_launch *l)
 {
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)l->blocks);
