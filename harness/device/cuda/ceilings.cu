@@ -138,8 +138,8 @@ cudaError_t facts_of(int *capability, int *multiprocessors)
 
 /* ---- Samples --------------------------------------------------------------------------------- */
 
-cudaError_t time_launch(const struct ceiling *ceiling, const struct ceiling_launch *l, cudaEvent_t *events,
-                        double *seconds)
+cudaError_t time_launch(const struct ceiling *ceiling, const struct ceiling_launch *l,
+                        cudaEvent_t *events, double *seconds)
 {
     float milliseconds = 0.0f;
     cudaError_t error = cudaEventRecord(events[0], nullptr);

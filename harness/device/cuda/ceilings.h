@@ -27,7 +27,10 @@ struct ceiling {
 /* In files of their own: they are compiled for the GPUs that have them. */
 cudaError_t ceiling_launch_mma(const struct ceiling_launch *launch);
 cudaError_t ceiling_launch_wgmma(const struct ceiling_launch *launch);
-enum { CEILING_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16, CEILING_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16 };
+enum {
+    CEILING_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16,
+    CEILING_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16
+};
 
 /* Of struct maker. */
 const struct maker_ceiling *ceiling_at(int index);
