@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "ringattn.h"
+#include "harness/problem/parts.h"
 
 /* The plug-in of a device among the modules of this process, and the maker beside it. */
 struct search {
@@ -34,10 +34,10 @@ static int look_at(struct dl_phdr_info *info, size_t bytes, void *context)
 const struct maker *maker_open(const char *device)
 {
     struct search search = { .device = device, .letters = (int)strcspn(device, ":") };
-    ra_part part = ra_part_default();
-    for (int i = 0; ra_part_at("device", i, &part) == RA_OK; i++) {
-    } /* opens all plug-ins */
-    if (search.letters == 0 || !dl_iterate_phdr(look_at, &search)) return NULL;
+    ra_part part;
+    /* Opens the plug-in. */
+    if (!parts_find("device", device, (size_t)search.letters, &part)) return NULL;
+    if (!dl_iterate_phdr(look_at, &search)) return NULL;
     void *module = dlopen(search.path, RTLD_NOW | RTLD_LOCAL); /* stays open */
     const struct maker *maker = module ? dlsym(module, MAKER_SYMBOL) : NULL;
     return maker && maker->version == MAKER_VERSION ? maker : NULL;

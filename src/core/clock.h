@@ -13,6 +13,14 @@ static inline double ra__now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* A moment between two looks at something that began at `since`. Most waits are short; a longer
+ * one leaves the core to others. */
+static inline void ra__backoff(double since)
+{
+    if (ra__now() - since < 200e-6) return;
+    nanosleep(&(struct timespec){ 0, 50000 }, NULL);
+}
+
 /* A condition variable whose deadlines are on this clock; see ra__deadline. */
 static inline void ra__cond_init(pthread_cond_t *condition)
 {

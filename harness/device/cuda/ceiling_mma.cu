@@ -32,8 +32,5 @@ static_assert(CEILING_MMA_FLOPS == WARPS * CHAINS * 2 * 16 * 8 * 16, "work of a 
 
 cudaError_t ceiling_launch_mma(const struct ceiling_launch *l)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)l->blocks);
-    config.blockDim = dim3(32 * WARPS);
-    return cudaLaunchKernelEx(&config, mma_kernel, l->rounds, l->sink);
+    return ceiling_start(mma_kernel, l->blocks, 32 * WARPS, 0, l->rounds, l->sink);
 }

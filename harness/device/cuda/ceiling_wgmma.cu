@@ -66,11 +66,8 @@ static_assert(CEILING_WGMMA_FLOPS == GROUPS * DEPTH * 2 * 64 * 256 * 16, "work o
 
 cudaError_t ceiling_launch_wgmma(const struct ceiling_launch *l)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)l->blocks);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = BYTES;
     const cudaError_t error = cudaFuncSetAttribute(
         (const void *)wgmma_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, BYTES);
-    return error ? error : cudaLaunchKernelEx(&config, wgmma_kernel, l->rounds, l->sink);
+    return error ? error
+                 : ceiling_start(wgmma_kernel, l->blocks, THREADS, BYTES, l->rounds, l->sink);
 }

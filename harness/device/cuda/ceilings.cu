@@ -74,31 +74,22 @@ __global__ void __launch_bounds__(THREADS) fill_kernel(unsigned *data, int64_t c
         data[i] = ceiling_word((unsigned)i);
 }
 
-template <class... Args>
-cudaError_t launch_kernel(void (*kernel)(Args...), int blocks, const Args &...args)
-{
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(THREADS);
-    return cudaLaunchKernelEx(&config, kernel, args...);
-}
-
 cudaError_t launch_fma(const struct ceiling_launch *l)
 {
-    return launch_kernel(fma_kernel, l->blocks, l->rounds, l->sink);
+    return ceiling_start(fma_kernel, l->blocks, THREADS, 0, l->rounds, l->sink);
 }
 cudaError_t launch_exp2(const struct ceiling_launch *l)
 {
-    return launch_kernel(exp2_kernel, l->blocks, l->rounds, l->sink);
+    return ceiling_start(exp2_kernel, l->blocks, THREADS, 0, l->rounds, l->sink);
 }
 cudaError_t launch_read(const struct ceiling_launch *l)
 {
-    return launch_kernel(read_kernel, l->blocks, l->rounds, (const uint4 *)l->data,
+    return ceiling_start(read_kernel, l->blocks, THREADS, 0, l->rounds, (const uint4 *)l->data,
                          (int64_t)(l->bytes / sizeof(uint4)), l->sink);
 }
 cudaError_t launch_copy(const struct ceiling_launch *l)
 {
-    return launch_kernel(copy_kernel, l->blocks, l->rounds, (uint4 *)l->data,
+    return ceiling_start(copy_kernel, l->blocks, THREADS, 0, l->rounds, (uint4 *)l->data,
                          (int64_t)(l->bytes / sizeof(uint4) / 2));
 }
 
@@ -174,7 +165,7 @@ cudaError_t take_data(const struct ceiling *ceiling, struct ceiling_launch *l)
     if (error || ceiling->work > 0.0) return error;
     error = cudaMalloc((void **)&l->data, l->bytes);
     if (error) return error;
-    return launch_kernel(fill_kernel, l->blocks, (unsigned *)l->data,
+    return ceiling_start(fill_kernel, l->blocks, THREADS, 0, (unsigned *)l->data,
                          (int64_t)(l->bytes / sizeof(unsigned)));
 }
 

@@ -32,6 +32,18 @@ enum {
     CEILING_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16
 };
 
+/* Starts a kernel on the default stream. */
+template <class... Args>
+cudaError_t ceiling_start(void (*kernel)(Args...), int blocks, int threads, size_t shared,
+                          const Args &...args)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = shared;
+    return cudaLaunchKernelEx(&config, kernel, args...);
+}
+
 /* Of struct maker. */
 const struct maker_ceiling *ceiling_at(int index);
 const char *ceiling_sample(int index, size_t bytes, double *rate);

@@ -182,20 +182,20 @@ static struct called called_of(const struct ra__cuda_running *run, const struct 
 }
 
 /* Copies between memory that rows pass through and the buffer. */
-static ra_status copy_passing(const struct called *c, char *passing, int64_t first, int64_t count,
-                              cudaStream_t stream)
+static ra_status copy_staged(const struct called *c, char *staging, int64_t first, int64_t count,
+                             cudaStream_t stream)
 {
-    const struct end packed = packed_rows(c->piece, passing, c->dtype);
+    const struct end packed = packed_rows(c->piece, staging, c->dtype);
     const struct end there = moved(c->inside, 0, first);
     return copy_converted(c->run, c->piece, c->load ? &there : &packed, c->load ? &packed : &there,
                           count, stream);
 }
 
 /* The next pinned memory, free to be written. */
-static ra_status next_passing(const struct called *c, struct ra__cuda_passing **out)
+static ra_status next_staging(const struct called *c, struct ra__cuda_staging **out)
 {
     struct ra__cuda_device *device = c->run->device;
-    struct ra__cuda_passing *p = *out = &device->passing[device->passed ^= 1];
+    struct ra__cuda_staging *p = *out = &device->staging[device->staged ^= 1];
     if (!p->rows) RA__CUDA_TRY(cudaMallocHost((void **)&p->rows, RA__CUDA_ROWS_BYTES));
     return ra__cuda_wait(device, &p->copy, c->run->launch->heartbeat);
 }
@@ -207,10 +207,10 @@ static ra_status load_called(const struct called *c, struct ra__cuda_queue *queu
     const int64_t most = rows_at_once(c->piece, c->dtype);
     for (int64_t first = 0; first < c->piece->tokens; first += most) {
         const int64_t count = ra__min(most, c->piece->tokens - first);
-        struct ra__cuda_passing *p;
-        RA__TRY(next_passing(c, &p));
+        struct ra__cuda_staging *p;
+        RA__TRY(next_staging(c, &p));
         RA__TRY(call_back(c->rows, true, c->batch, c->first + first, count, p->rows));
-        RA__TRY(copy_passing(c, p->rows, first, count, queue->stream));
+        RA__TRY(copy_staged(c, p->rows, first, count, queue->stream));
         RA__TRY(ra__cuda_queue_mark(queue, &p->copy));
     }
     return RA_OK;
@@ -219,11 +219,11 @@ static ra_status load_called(const struct called *c, struct ra__cuda_queue *queu
 static ra_status store_called(const struct called *c, struct ra__cuda_queue *queue)
 {
     const int64_t most = rows_at_once(c->piece, c->dtype), all = c->piece->tokens;
-    struct ra__cuda_passing *before = NULL, *p = NULL;
+    struct ra__cuda_staging *before = NULL, *p = NULL;
     for (int64_t first = 0; first < all + most; first += most, before = p) {
         if (first < all) {
-            RA__TRY(next_passing(c, &p));
-            RA__TRY(copy_passing(c, p->rows, first, ra__min(most, all - first), queue->stream));
+            RA__TRY(next_staging(c, &p));
+            RA__TRY(copy_staged(c, p->rows, first, ra__min(most, all - first), queue->stream));
             RA__TRY(ra__cuda_queue_mark(queue, &p->copy));
         }
         if (!before) continue;
@@ -259,10 +259,10 @@ static ra_status copy_queued(const struct called *c, struct ra__cuda_queue *queu
     for (int64_t first = 0; first < c->piece->tokens; first += most) {
         const int64_t count = ra__min(most, c->piece->tokens - first);
         char *rows = packed ? c->inside.data : queue->rows;
-        if (!packed && !c->load) RA__TRY(copy_passing(c, rows, first, count, queue->stream));
+        if (!packed && !c->load) RA__TRY(copy_staged(c, rows, first, count, queue->stream));
         *c->run->launch->call->stream->queue = queue->stream;
         RA__TRY(call_back(c->rows, c->load, c->batch, c->first + first, count, rows));
-        if (!packed && c->load) RA__TRY(copy_passing(c, rows, first, count, queue->stream));
+        if (!packed && c->load) RA__TRY(copy_staged(c, rows, first, count, queue->stream));
     }
     return RA_OK;
 }

@@ -37,7 +37,7 @@ struct ra__cuda_queue {
 };
 
 /* Pinned memory through which rows of callbacks pass. */
-struct ra__cuda_passing {
+struct ra__cuda_staging {
     char *rows;            /* NULL: none yet */
     struct ra__event copy; /* the last one from or to it */
 };
@@ -50,8 +50,8 @@ struct ra__cuda_device {
     cudaEvent_t caller;                 /* on a stream of the caller */
     bool follows;                       /* such a stream, which may be captured: nothing is asked */
     struct ra__cuda_report *report;     /* pinned */
-    struct ra__cuda_passing passing[2]; /* one is copied while the other is filled */
-    int passed;                         /* the one used last */
+    struct ra__cuda_staging staging[2]; /* one is copied while the other is filled */
+    int staged;                         /* the one used last */
     char *narrow; /* sums in 16 bits, on their way to the caller; NULL: none yet */
 };
 

@@ -150,7 +150,7 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
     device->follows = true;
     /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
      * are not asked again, since this queue may be captured. */
-    for (int i = 0; i < 2; i++) device->passing[i].copy = (struct ra__event){ NULL, 0 };
+    for (int i = 0; i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
     RA__CUDA_TRY(cudaEventRecord(device->caller, (cudaStream_t)stream));
     for (int i = 0; i < RA__CUDA_QUEUES; i++)
         RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
@@ -228,7 +228,7 @@ void ra__cuda_close(void *opaque)
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
-    for (int i = 0; i < 2; i++) cudaFreeHost(device->passing[i].rows);
+    for (int i = 0; i < 2; i++) cudaFreeHost(device->staging[i].rows);
     cudaFreeHost(device->report);
     cudaGetLastError();
     ra__cuda_host->free(device);

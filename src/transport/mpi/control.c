@@ -60,7 +60,7 @@ static bool send_control_to_all(struct link *link, const struct control_message 
 /* Until all control messages are sent, or at most this long. */
 static bool drain(struct link *link, double until)
 {
-    for (double since = ra__now();; mpi_backoff(since)) {
+    for (double since = ra__now();; ra__backoff(since)) {
         bool all = true;
         for (int i = 0; i < link->ranks; i++)
             all = has_left(&link->peers[i].heartbeat_message) &&
@@ -290,7 +290,7 @@ bool control_goodbye(struct link *link)
     send_control_to_all(link, &control_message);
     link->last_heartbeat = 1e300; /* nothing follows a goodbye */
     link->waits_since = ra__now();
-    for (double since = link->waits_since; (peer = still_there(link)) >= 0; mpi_backoff(since)) {
+    for (double since = link->waits_since; (peer = still_there(link)) >= 0; ra__backoff(since)) {
         link->waits_for = peer;
         if (control_poll(link) != RA_OK) return false;
         if (still_there(link) == peer && ra__now() - heartbeat_awaited(link) > link->timeout)

@@ -88,7 +88,7 @@ static ra_status find_comm(const ra_mpi_where *where, MPI_Comm *comm)
 static ra_status wait_for_all(struct link *link, MPI_Request *request, const char *what)
 {
     int done = 0;
-    for (double since = ra__now(); !done; mpi_backoff(since)) {
+    for (double since = ra__now(); !done; ra__backoff(since)) {
         RA__TRY(mpi_check(link, MPI_Test(request, &done, MPI_STATUS_IGNORE), what));
         if (!done && ra__now() - since > link->timeout)
             return mpi_fail(RA_ERR_TIMEOUT,

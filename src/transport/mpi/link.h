@@ -146,7 +146,4 @@ void control_close(struct link *link);
 /* Cancels a request; false if MPI did not release it. */
 bool mpi_withdraw(MPI_Request *request, double until);
 
-/* Sleeps briefly: longer the longer this wait has lasted. */
-void mpi_backoff(double since);
-
 #endif

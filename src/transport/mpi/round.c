@@ -28,18 +28,11 @@
 /* How long a failed rank waits for MPI to release its buffers. */
 #define WITHDRAW_LIMIT 0.05
 
-void mpi_backoff(double since)
-{
-    /* Most waits are short; a longer wait leaves the core to others. */
-    if (ra__now() - since < 200e-6) return;
-    nanosleep(&(struct timespec){ 0, 50000 }, NULL);
-}
-
 bool mpi_withdraw(MPI_Request *request, double until)
 {
     int done = *request == MPI_REQUEST_NULL;
     if (!done) MPI_Cancel(request);
-    for (double since = ra__now(); !done; mpi_backoff(since)) {
+    for (double since = ra__now(); !done; ra__backoff(since)) {
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
         if (!done && ra__now() > until) return false;
     }
@@ -328,7 +321,7 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
         if (message != newest) link->waits_since = ra__now();
         newest = message;
         link->waits_for = message->peer;
-        mpi_backoff(since);
+        ra__backoff(since);
         status = look(link);
         if (status == RA_OK && pending(link) == message)
             status = control_check(link, message->peer, message->hop);

@@ -29,13 +29,6 @@ ra_status nccl_check_cuda(const struct link *link, cudaError_t error, const char
                      link->place.rank, link->hop, what, cudaGetErrorString(error));
 }
 
-void nccl_backoff(double since)
-{
-    /* Most waits are short; a longer wait leaves the core to others. */
-    if (ra__now() - since < 200e-6) return;
-    nanosleep(&(struct timespec){ 0, 50000 }, NULL);
-}
-
 /* ---- A communicator that does not answer ----------------------------------------------------- */
 
 /* Kernels that wait for a peer end with it, so nothing uses the buffers any more. */
@@ -74,7 +67,7 @@ ra_status nccl_settle(struct link *link, ncclResult_t result, const char *what)
                              "ranks there?",
                              link->place.rank, link->hop, what, link->timeout, link->place.ranks);
         }
-        nccl_backoff(since);
+        ra__backoff(since);
         if (ncclCommGetAsyncError(link->comm, &result) != ncclSuccess) result = ncclInternalError;
     }
     const ra_status status = nccl_check(link, result, what);

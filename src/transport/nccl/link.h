@@ -48,9 +48,6 @@ ra_status nccl_settle(struct link *link, ncclResult_t result, const char *what);
 ra_status nccl_alive(struct link *link);
 void nccl_give_up(struct link *link);
 
-/* A moment between two looks at something that began at `since`. */
-void nccl_backoff(double since);
-
 /* struct ra__transport. */
 ra_status nccl_join(const void *where, const struct ra__link_options *options, void **link,
                     struct ra__place *place);

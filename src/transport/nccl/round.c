@@ -14,59 +14,50 @@ enum { ALIGNMENT = 256 };
 
 static size_t padded(size_t bytes) { return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
 
-/* Is it memory of the GPU of this rank? An error if it is that of another. */
-static ra_status is_on_device(const struct link *link, const struct ra__message *m, bool *device)
+/* The state of a message: where its bytes are. Asked once, when it is posted. */
+enum { ON_HOST, ON_DEVICE };
+
+static ra_status find_memory(struct link *link, struct ra__message *m, bool send, char *at)
 {
     struct cudaPointerAttributes facts;
+    (void)send;
+    (void)at;
     RA__TRY(nccl_check_cuda(link, cudaPointerGetAttributes(&facts, m->data),
                             "cudaPointerGetAttributes"));
-    *device = facts.type == cudaMemoryTypeDevice;
-    if (!*device || facts.device == link->place.device) return RA_OK;
+    m->state = facts.type == cudaMemoryTypeDevice ? ON_DEVICE : ON_HOST;
+    if (m->state == ON_HOST || facts.device == link->place.device) return RA_OK;
     return nccl_fail(RA_ERR_ARGUMENT,
                      "rank %d, hop %d: it computes on cuda:%d, but NCCL connects its GPU %d; give "
                      "every process a GPU of its own, for example by CUDA_VISIBLE_DEVICES",
                      link->place.rank, m->hop, facts.device, link->place.device);
 }
 
-/* Calls `visit` with every message, and where its bytes are for NCCL: in place, or in memory
- * through which messages of the host pass. */
+/* Calls `visit` with every message that has bytes, and where they are for NCCL: in place, or in the
+ * staging memory, of which *used is taken. */
 typedef ra_status visit_function(struct link *link, struct ra__message *message, bool send,
                                  char *at);
 
-static ra_status each(struct link *link, struct ra__round *round, visit_function *visit)
+static ra_status each(struct link *link, struct ra__round *round, visit_function *visit,
+                      size_t *used)
 {
-    size_t used = 0;
+    *used = 0;
     for (int i = 0; i < round->send_count + round->recv_count; i++) {
         const bool send = i < round->send_count;
         struct ra__message *m = send ? &round->sends[i] : &round->recvs[i - round->send_count];
-        bool device;
         if (m->bytes == 0) continue;
-        RA__TRY(is_on_device(link, m, &device));
-        RA__TRY(visit(link, m, send, device ? (char *)m->data : link->staging + used));
-        if (!device) used += padded(m->bytes);
+        char *staged = link->staging ? link->staging + *used : NULL;
+        RA__TRY(visit(link, m, send, m->state == ON_DEVICE ? m->data : staged));
+        if (m->state == ON_HOST) *used += padded(m->bytes);
     }
     return RA_OK;
 }
 
 /* ---- Memory that messages of the host pass through ------------------------------------------- */
 
-static ra_status count_staged(const struct link *link, const struct ra__message *messages,
-                              int count, size_t *bytes)
+static ra_status take_staging(struct link *link, struct ra__round *round)
 {
-    for (int i = 0; i < count; i++) {
-        bool device;
-        if (messages[i].bytes == 0) continue;
-        RA__TRY(is_on_device(link, &messages[i], &device));
-        if (!device) *bytes += padded(messages[i].bytes);
-    }
-    return RA_OK;
-}
-
-static ra_status take_staging(struct link *link, const struct ra__round *round)
-{
-    size_t bytes = 0;
-    RA__TRY(count_staged(link, round->sends, round->send_count, &bytes));
-    RA__TRY(count_staged(link, round->recvs, round->recv_count, &bytes));
+    size_t bytes;
+    RA__TRY(each(link, round, find_memory, &bytes));
     if (bytes <= link->staging_bytes) return RA_OK;
     cudaFree(link->staging);
     link->staging = NULL;
@@ -109,10 +100,11 @@ static ra_status start_message(struct link *link, struct ra__message *m, bool se
 
 static ra_status start_all(struct link *link, struct ra__round *round)
 {
+    size_t used;
     RA__TRY(take_staging(link, round));
-    RA__TRY(each(link, round, fill_staging));
+    RA__TRY(each(link, round, fill_staging, &used));
     RA__TRY(nccl_check(link, ncclGroupStart(), "ncclGroupStart"));
-    const ra_status status = each(link, round, start_message);
+    const ra_status status = each(link, round, start_message, &used);
     const ncclResult_t ended = ncclGroupEnd(); /* also after a failure, or the group stays open */
     RA__TRY(status);
     RA__TRY(nccl_settle(link, ended, "starting the messages"));
@@ -138,7 +130,7 @@ static int peer_of(const struct ra__round *round)
 
 static ra_status await(struct link *link, const struct ra__round *round)
 {
-    for (double since = ra__now();; nccl_backoff(since)) {
+    for (double since = ra__now();; ra__backoff(since)) {
         ncclResult_t result = ncclSuccess;
         const cudaError_t error = cudaEventQuery(link->done);
         if (error == cudaSuccess) return RA_OK;
@@ -157,9 +149,10 @@ static ra_status await(struct link *link, const struct ra__round *round)
 ra_status nccl_wait(void *opaque, struct ra__round *round)
 {
     struct link *link = opaque;
+    size_t used;
     RA__TRY(nccl_alive(link));
     ra_status status = await(link, round);
-    if (status == RA_OK) status = each(link, round, empty_staging);
+    if (status == RA_OK) status = each(link, round, empty_staging, &used);
     if (status == RA_OK)
         status = nccl_check_cuda(link, cudaStreamSynchronize(link->stream), "a copy from the GPU");
     if (status != RA_OK) nccl_give_up(link);
