@@ -9,7 +9,8 @@
  * The rules of arithmetic are those of the CPU's kernels (backend/cpu/kernel/kernel.h): sums in
  * f32, scores in units of log2, -inf for "nothing folded", hidden keys without any effect, and
  * rows whose bits do not depend on other rows. Key blocks start at multiples of the kernel's block
- * size, counted in pos / pos_step. All sums have a fixed order: the same bits every time. */
+ * size, counted in pos / pos_step. All sums have a fixed order, the same bits every time, but where a
+ * plan allows any order. */
 #ifndef RA__BACKEND_CUDA_KERNEL_H
 #define RA__BACKEND_CUDA_KERNEL_H
 
@@ -176,7 +177,10 @@ struct ra__kernel {
     int (*forward)(const struct ra__cuda_step *step, void *stream);
     int (*gradient_q)(const struct ra__cuda_step *step, void *stream);
     int (*gradient_kv)(const struct ra__cuda_step *step, void *stream);
-    const struct ra__cuda_scheduler *scheduler; /* instead of the four before it; NULL: none */
+    /* Both at once, once per wave. dq is added to by atomic operations, in any order, so its last
+     * bits may differ from run to run: only where the plan allows it. NULL: there is none. */
+    int (*gradient_any_order)(const struct ra__cuda_step *step, void *stream);
+    const struct ra__cuda_scheduler *scheduler; /* instead of the five before it; NULL: none */
 };
 
 #ifdef __cplusplus

@@ -32,5 +32,6 @@ extern "C" const struct ra__kernel ra__cuda_kernel_mma = {
     ra__cuda_mma_forward,
     ra__cuda_mma_gradient_q,
     ra__cuda_mma_gradient_kv,
+    /* gradient_any_order */ 0,
     /* scheduler */ 0,
 };
