@@ -8,14 +8,11 @@
 
 #include "backend/cuda/sm90/bridge.h"
 
-/* Terms whose kernels need positions. */
+/* Terms whose kernels need positions; they also tell heads apart. */
 enum { POSITION_TERMS = RA__SM90_SLOPES | RA__SM90_DROPOUT };
 
 /* Arrays of a program: more would not be worth their memory. */
 #define MOST_BYTES ((size_t)1 << 30)
-
-/* Tiles that are mostly empty are left to kernels with smaller tiles: at least so many fifths. */
-enum { FULL_FIFTHS = 2 };
 
 static int takes(int dtype, int dim, int value_dim, int backward)
 {
@@ -26,17 +23,22 @@ static int takes(int dtype, int dim, int value_dim, int backward)
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
+static bool is_forward(const struct ra__sm90_program *p)
+{
+    return p->program->direction == RA__FORWARD;
+}
+
 static bool computes(const struct ra__sm90_program *p, const struct ra__step *step)
 {
-    const bool back = p->program->direction == RA__BACKWARD;
-    return step->op == (back ? RA__OP_GRADIENT : RA__OP_ATTEND) && step->row_count > 0;
+    return step->op == (is_forward(p) ? RA__OP_ATTEND : RA__OP_GRADIENT) && step->row_count > 0;
 }
 
 static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work *b)
 {
     const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
-    return a->one_head == b->one_head && x->family_count == y->family_count &&
-           x->family_count > 0 && x->run_count == y->run_count && x->view_count == y->view_count &&
+    return a->one_head == b->one_head && a->packed == b->packed &&
+           x->family_count == y->family_count && x->family_count > 0 &&
+           x->run_count == y->run_count && x->view_count == y->view_count &&
            x->q_rows == y->q_rows && x->k_rows == y->k_rows &&
            !memcmp(x->views, y->views, sizeof x->views) &&
            !memcmp(x->families, y->families, (size_t)x->family_count * sizeof *x->families) &&
@@ -91,8 +93,11 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
     struct ra__sm90_work work = { .one_head = is_one_head(p->program, step) };
     const enum ra__sm90_answer answer = expand(p, step, &work.rows);
     if (answer != RA__SM90_YES) return answer;
+    const struct ra__shape *s = &p->program->work.shape;
     out->q_line = work.rows.q_line;
     out->k_line = work.rows.k_line;
+    work.packed = is_forward(p) && !work.one_head && !(p->terms & POSITION_TERMS) &&
+                  ra__sm90_pack(&work.rows, s->q_heads / s->kv_heads, s->kv_heads);
     if (p->terms & POSITION_TERMS && (out->q_line.bent || out->k_line.bent)) {
         ra__sm90_work_clear(&work);
         return RA__SM90_NO;
@@ -113,7 +118,20 @@ static bool carries(const struct ra__sm90_program *p)
     return false;
 }
 
-static bool is_full(int64_t used, int64_t paid) { return 5 * used >= FULL_FIFTHS * paid; }
+/* Tiles that are mostly empty are left to kernels with smaller tiles: at least so many fifths. */
+static bool is_full(int64_t used, int64_t paid)
+{
+    enum { FULL_FIFTHS = 2 };
+    return 5 * used >= FULL_FIFTHS * paid;
+}
+
+/* Few queries against many keys: if each key is read once, empty rows of a tile cost nothing. */
+static bool decodes(const struct ra__sm90_program *p, const struct ra__sm90_work *work)
+{
+    const struct ra__shape *s = &p->program->work.shape;
+    return is_forward(p) && p->program->split.ranges > 1 &&
+           (work->packed || s->q_heads == s->kv_heads);
+}
 
 /* Leaves out steps whose tiles are mostly empty; where states are carried, all or none. */
 static void leave_out(struct ra__sm90_program *p)
@@ -125,9 +143,10 @@ static void leave_out(struct ra__sm90_program *p)
         const int index = p->steps[i].work;
         const struct ra__sm90_work *work = index < 0 ? NULL : &p->works[index];
         if (!work) continue;
-        used += work->rows_used;
+        const int64_t counted = decodes(p, work) ? work->rows_paid : work->rows_used;
+        used += counted;
         paid += work->rows_paid;
-        if (bytes > MOST_BYTES || (!p->carried && !is_full(work->rows_used, work->rows_paid)))
+        if (bytes > MOST_BYTES || (!p->carried && !is_full(counted, work->rows_paid)))
             p->steps[i].work = -1;
     }
     if (p->carried && !is_full(used, paid))
@@ -176,15 +195,14 @@ static int terms_of(const struct ra__problem_terms *terms)
            (terms->dropout > 0 ? RA__SM90_DROPOUT : 0);
 }
 
-/* Masks of an order, positions that go through one, and split keys are for other kernels. Dropout
- * counts heads from the first one of the problem, the kernels from that of the head slice. */
+/* Masks of an order, and positions that go through one, are for other kernels. Dropout counts heads
+ * from the first one of the problem, the kernels from that of the head slice. */
 static bool can_run(const struct ra__sm90_program *p, const struct ra__problem_terms *terms)
 {
     const struct ra__program *program = p->program;
     if (terms && (terms->see_from || terms->see_to)) return false;
     if (p->origin && p->terms & POSITION_TERMS) return false;
-    if (p->terms & RA__SM90_DROPOUT && program->work.first_head != 0) return false;
-    return program->direction == RA__BACKWARD || program->split.ranges == 1;
+    return !(p->terms & RA__SM90_DROPOUT) || program->work.first_head == 0;
 }
 
 static void destroy(void *schedule)

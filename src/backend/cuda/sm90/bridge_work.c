@@ -28,6 +28,9 @@ static struct ra__sm90_heads heads_of(const struct ra__shape *shape,
 {
     if (work->by_head)
         return (struct ra__sm90_heads){ 1, shape->q_heads / shape->kv_heads, 1, false };
+    if (work->packed)
+        return (struct ra__sm90_heads){ (int)shape->batch, shape->kv_heads, shape->kv_heads,
+                                        false };
     return (struct ra__sm90_heads){ (int)shape->batch, shape->q_heads, shape->kv_heads,
                                     work->one_head };
 }
@@ -41,7 +44,8 @@ static int shape_for(const struct ra__program *program, const struct ra__sm90_ne
                                 : ra__sm90_forward_shape(needs, shape, clusters);
 }
 
-/* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal. */
+/* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal, and
+ * if heads are heads. */
 static void find_extras(const struct ra__program *program, int clusters, struct ra__sm90_work *work)
 {
     for (int extra = 0; extra < RA__SM90_EXTRAS; extra++) {
@@ -50,7 +54,8 @@ static void find_extras(const struct ra__program *program, int clusters, struct 
         int other;
         if (extra & RA__SM90_WITH_SINKS) needs.terms |= RA__SM90_SINKS;
         if (extra & RA__SM90_WITH_BIAS) needs.terms |= RA__SM90_BIAS;
-        work->extras[extra] = shape_for(program, &needs, &shape, &other) == 0 &&
+        work->extras[extra] = (extra == 0 || !work->packed) &&
+                              shape_for(program, &needs, &shape, &other) == 0 &&
                               other == clusters && shape.tile_rows == work->shape.tile_rows &&
                               shape.block_keys == work->shape.block_keys &&
                               shape.part_floats == work->shape.part_floats &&
