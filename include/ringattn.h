@@ -415,12 +415,12 @@ typedef struct ra_plan_options {
     const ra_machine *measured; /* by ra_group_measure(); used where `machine` has 0 */
     size_t memory;              /* budget in bytes per rank, caller's shards included; 0 = none */
     int backward;               /* 1: allocate the buffers of ra_gradient() too */
-    int bias;  /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    int ranks; /* this and the next three: without a group, the group that there would be; 0 = 1 */
-    int rank;  /* whose plan it is */
+    int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
+    int ranks, rank;       /* without a group: those there would be (0 = 1), and whose plan it is */
     const char *transport; /* NULL = "local" */
     int threads;           /* 0 = 1 */
     int sources; /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
+    int any_order, reserved; /* 1: dq may differ in its last bits between runs: faster on GPUs; 0 */
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
 /* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the

@@ -43,7 +43,8 @@ static ra_status open_plans(struct bench *b, const char *pattern, const char *ke
     ra_plan_options how = ra_plan_options_default();
     how.kernel = *kernel ? kernel : NULL;
     how.strategy = *strategy ? strategy : NULL;
-    how.backward = b->backward;
+    how.backward = b->backward > 0;
+    how.any_order = b->backward == 2;
     if (b->ranks > 1) how.partition = "zigzag";
     for (int i = 0; i < b->ranks && status == RA_OK; i++)
         status = ra_plan_create(b->groups[i], problem, &how, &b->plans[i]);

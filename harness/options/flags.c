@@ -11,16 +11,15 @@
 #include "harness/text/text.h"
 
 enum kind {
-    SETS_TRIAL,  /* a field of the trial, by its key in problem strings */
-    SETS_FILE,   /* the same, of a field that may be a file and must be one here */
-    SETS_TEXT,   /* a const char * of the options */
-    SETS_BYTES,  /* an int64_t, 512M */
-    SETS_POOL,   /* the same, or off: -1 */
-    SETS_WHOLE,  /* an int64_t */
-    SETS_TIME,   /* a double, seconds */
-    SETS_RATE,   /* a double, per second */
-    SETS_SWITCH, /* a bool of the options */
-    SETS_BACKWARD
+    SETS_TRIAL, /* a field of the trial, by its key in problem strings */
+    SETS_FILE,  /* the same, of a field that may be a file and must be one here */
+    SETS_TEXT,  /* a const char * of the options */
+    SETS_BYTES, /* an int64_t, 512M */
+    SETS_POOL,  /* the same, or off: -1 */
+    SETS_WHOLE, /* an int64_t */
+    SETS_TIME,  /* a double, seconds */
+    SETS_RATE,  /* a double, per second */
+    SETS_SWITCH /* a bool of the options */
 };
 
 enum group { PROBLEM, SCORES, DATA, MACHINE, OUTPUT, GROUPS };
@@ -44,11 +43,6 @@ static const char *const group_titles[GROUPS] = {
     {                                                                                              \
         .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
         .kind = kind_, .offset = offsetof(struct options, field_)                                  \
-    }
-#define OTHER(verbs_, group_, name_, argument_, kind_, help_)                                      \
-    {                                                                                              \
-        .name = name_, .argument = argument_, .help = help_, .group = group_, .verbs = verbs_,     \
-        .kind = kind_                                                                              \
     }
 
 static const struct flag {
@@ -91,8 +85,8 @@ static const struct flag {
     TRIAL(SIZED, PROBLEM, "--batch", "N", "b", "sequences (1)"),
     TRIAL(SIZED, PROBLEM, "--dtype", "NAME", "dtype",
           "auto, f32, bf16 or f16; auto: as the files, or f32 for synthetic data on a CPU"),
-    OTHER(SIZED, PROBLEM, "--backward", NULL, SETS_BACKWARD,
-          "gradients too; with files it needs --dout"),
+    SET(SIZED, PROBLEM, "--backward", NULL, SETS_SWITCH, trial.backward,
+        "gradients too; with files it needs --dout"),
     TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),
     TRIAL(SIZED, SCORES, "--softcap", "X", "softcap", "scores become X tanh(score / X)"),
     TRIAL(SIZED, SCORES, "--alibi", "[=LIST]", "alibi",
@@ -199,6 +193,9 @@ static const struct flag {
     SET(SIZED | VERB_VERIFY, MACHINE, "--deterministic", NULL, SETS_SWITCH, deterministic,
         "every run gives the same bits; --strategy auto then measures nothing, so that it chooses "
         "the same strategy each time"),
+    SET(SIZED, MACHINE, "--any-order", NULL, SETS_SWITCH, trial.any_order,
+        "dq may be summed in any order, and differ in its last bits from run to run: faster on "
+        "GPUs, no difference on CPUs"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--digest", NULL, SETS_SWITCH, digest,
@@ -312,7 +309,6 @@ static int set_value(struct options *options, const struct flag *flag, const cha
     case SETS_RATE: return number_real(flag->name, value, 1.0, 1e15, place);
     case SETS_TIME: return number_real(flag->name, value, 0.001, 1e9, place);
     case SETS_SWITCH: *(bool *)place = true; return EXIT_PASS;
-    case SETS_BACKWARD: options->trial.backward = true; return EXIT_PASS;
     }
     return EXIT_PASS;
 }
@@ -377,6 +373,8 @@ int flags_parse(const struct verb *verb, int argc, char **argv, struct options *
     if (!(verb->bit & (VERB_VERIFY | VERB_BENCH | VERB_REPORT)) && options->word_count)
         return refuse("%s: \"%.60s\" is not a flag; see ringattn help %s", verb->name,
                       options->words[0], verb->name);
+    if (options->deterministic && options->trial.any_order)
+        return refuse("--any-order does not give the same bits, which --deterministic asks for");
     return shorthand_expand(options);
 }
 

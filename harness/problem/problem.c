@@ -45,6 +45,10 @@ static int read_bare(struct reader *reader, const char *word, size_t length)
         reader->trial->backward = true;
         return EXIT_PASS;
     }
+    if (!strcmp(word, "any-order")) {
+        reader->trial->any_order = true;
+        return EXIT_PASS;
+    }
     if (!strcmp(word, "ones")) {
         reader->trial->ones = true;
         return EXIT_PASS;
@@ -139,6 +143,7 @@ char *trial_format(const struct trial *t)
     add_real(&s, "load", t->load);
     if (strcmp(t->transport, "local")) string_add(&s, " %s", t->transport);
     if (t->backward) string_add(&s, " backward");
+    if (t->any_order) string_add(&s, " any-order");
     if (t->ones) string_add(&s, " ones");
     if (t->seed) string_add(&s, " seed=%" PRId64, t->seed);
     add_real(&s, "scale", t->scale);

@@ -55,6 +55,7 @@ struct trial {
         device[24]; /* "" = the library's choice */
     enum trial_strides strides;
     bool backward;
+    bool any_order; /* of the sums of dq */
     bool ones; /* V = 1 everywhere */
 };
 

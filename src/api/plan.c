@@ -236,6 +236,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.many_jobs = plan->backend->many_jobs;
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
+    input.any_order = options->any_order != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
     RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));

@@ -307,6 +307,7 @@ struct ra__program {
     struct ra__side next; /* of a stream: window B */
     int units;            /* of a stream */
     struct ra__key_split split;
+    bool any_order;                    /* backward: dq may be summed in any order */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
     int *waits;

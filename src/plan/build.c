@@ -136,6 +136,7 @@ static void begin_program(struct ra__builder *b, enum ra__direction direction)
     b->program->work = make_side(&b->plan->input);
     if (b->plan->team.size > 1) use_slices(&b->program->work);
     b->program->split = ra__key_split_for(&b->input->shape, jobs_of(b->plan));
+    b->program->any_order = b->plan->caller.any_order;
     b->program->storage = b->plan->storage;
     b->hops_before = 0;
 }

@@ -41,6 +41,7 @@ struct ra__plan_input {
     bool many_jobs; /* the device wants many small ones, as a GPU does */
     bool stages;    /* messages cannot reach the device: they are staged in host memory */
     bool sourced;   /* the caller gives tensors by callbacks */
+    bool any_order; /* dq may be summed in any order */
     int64_t block;  /* of a stream: positions; 0: not chosen yet */
     size_t limit;   /* of a stream: bytes that its programs may take; 0: any */
 };

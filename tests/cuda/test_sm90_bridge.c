@@ -40,7 +40,7 @@ int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_s
 int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
                             int *clusters)
 {
-    assert_true(needs->deterministic);
+    if (!needs->deterministic && needs->terms) return 801;
     *shape = (struct ra__sm90_shape){ .dim = needs->dim,
                                       .tile_rows = 32,
                                       .block_keys = 16,
@@ -535,6 +535,27 @@ static void equal_hops_share_a_schedule(void **state)
     world_close(&w);
 }
 
+/* In any order there are no ranks; score terms have no kernels for it. */
+static void any_order_needs_no_ranks(void **state)
+{
+    (void)state;
+    const struct ra__problem_terms softcap = { .softcap = 30.0f };
+    struct world w = { .n = 128, .k_len = 128, .q_heads = 2, .kv_heads = 1 };
+    world_open(&w, "causal", 1, "contiguous", "ring");
+    for (int i = 0; i < 4; i++) {
+        struct ra__program program = *program_of(&w, 0, true);
+        void *own;
+        program.any_order = i & 1;
+        assert_int_equal(ra__sm90_scheduler.create(&program, i & 2 ? &softcap : NULL, &own), 0);
+        const struct ra__sm90_program *made = own;
+        assert_non_null(made);
+        assert_int_equal(made->works[0].needs.deterministic, i != 1);
+        assert_int_equal(made->works[0].adds > 0, i != 1);
+        ra__sm90_scheduler.destroy(own);
+    }
+    world_close(&w);
+}
+
 /* Ranks of adds to dq are many where sequences are long: then each KV head has a launch of its own,
  * by the same ranks, and in the end such a step is left to other kernels. */
 static void long_gradients_go_head_by_head(void **state)
@@ -585,6 +606,7 @@ int main(void)
         cmocka_unit_test(usual_patterns_are_taken),
         cmocka_unit_test(decoding_packs_the_heads_of_a_group),
         cmocka_unit_test(equal_hops_share_a_schedule),
+        cmocka_unit_test(any_order_needs_no_ranks),
         cmocka_unit_test(long_gradients_go_head_by_head),
         cmocka_unit_test(odd_worlds_keep_their_pairs),
         cmocka_unit_test(every_world_keeps_its_pairs),

@@ -219,13 +219,16 @@ static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_qu
     out.dv = tensor_from(run, step->to, work->shape.dim);
     const int own = run_own(run, &out, queue->stream);
     if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "gradient");
+    const struct ra__kernel *kernel = run->plan->kernel;
+    const bool at_once = program->any_order && kernel->gradient_any_order;
     out.parts = run->program->tables.parts;
-    RA__TRY(ra__cuda_check(run->plan->kernel->gradient_q(&out, queue->stream), "gradient of q"));
+    if (!at_once) RA__TRY(ra__cuda_check(kernel->gradient_q(&out, queue->stream), "gradient of q"));
     for (int i = 0; i < table->wave_count; i++) {
         const struct ra__cuda_wave *wave = &run->program->waves[table->first_wave + i];
         out.key_tiles = run->program->tables.key_tiles + wave->first;
         out.key_tile_count = wave->count;
-        RA__TRY(ra__cuda_check(run->plan->kernel->gradient_kv(&out, queue->stream),
+        RA__TRY(ra__cuda_check(at_once ? kernel->gradient_any_order(&out, queue->stream)
+                                       : kernel->gradient_kv(&out, queue->stream),
                                "gradient of k, v"));
     }
     return RA_OK;

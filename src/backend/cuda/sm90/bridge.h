@@ -114,7 +114,7 @@ struct ra__sm90_work {
     struct ra__sm90_schedule schedule;
     bool placed;
     int64_t rows_used, rows_paid; /* times runs: rows, and rows of the tiles they take */
-    /* Backward. */
+    bool backward;                /* what follows is for it */
     int padded_rows;
     bool by_head; /* one launch per batch item and KV head, all by the same schedule */
     int64_t adds; /* to blocks of dq, in one launch */

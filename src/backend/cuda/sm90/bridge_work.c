@@ -110,8 +110,8 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .item_cost = ITEM_COST,
         .split = !(back && work->one_head), /* merge_keys() finds KV heads by query heads */
         /* Measured: docs/GPU.md. */
-        .spread = back && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
-        .rotate = back,
+        .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
+        .rotate = work->needs.deterministic,
     };
     if (ra__sm90_schedule(&in, &work->schedule)) answer = RA__SM90_NO_MEMORY;
     work->rows_used = work->rows_paid = 0;
@@ -144,7 +144,7 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
         return RA__SM90_NO;
     for (;;) {
         const enum ra__sm90_answer answer = schedule(program, clusters, work);
-        if (answer != RA__SM90_YES) return answer;
+        if (answer != RA__SM90_YES || !work->needs.deterministic) return answer;
         const struct ra__sm90_order_input in = order_of(s, work);
         work->adds = ra__sm90_order_adds(&in);
         if (work->adds <= SOME_ADDS || work->by_head) break;
@@ -168,10 +168,13 @@ static enum ra__sm90_answer make(const struct ra__program *program, int terms,
                                            .rows = mean_rows(&work->rows),
                                            .terms = terms,
                                            .views = work->rows.view_count > 0,
-                                           .deterministic = back };
+                                           .deterministic = back && !program->any_order };
+    work->backward = back;
     work->q_rows = work->rows.q_rows;
     work->k_rows = work->rows.k_rows;
     memcpy(work->views, work->rows.views, sizeof work->views);
+    if (back && shape_for(program, &work->needs, &work->shape, &clusters))
+        work->needs.deterministic = true; /* score terms have no other kernels */
     if (shape_for(program, &work->needs, &work->shape, &clusters)) return RA__SM90_NO;
     if (!back && work->shape.tile_rows % (1 << work->rows.stair)) return RA__SM90_NO;
     find_extras(program, clusters, work);
@@ -260,7 +263,7 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
     struct ra__sm90_scratch out = { .bytes = 0 };
     const size_t parts = (size_t)work->schedule.part_count * (size_t)work->shape.part_floats;
     out.parts = put(&at, NULL, parts * sizeof *out.parts);
-    if (!work->needs.deterministic) {
+    if (!work->backward) {
         out.failed = put(&at, NULL, (size_t)work->schedule.item_count * (size_t)work->shape.warps);
     } else {
         const size_t rows = (size_t)heads.batch * (size_t)heads.q_heads * (size_t)work->padded_rows;
