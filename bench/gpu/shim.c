@@ -17,6 +17,7 @@ struct bench {
     size_t element;
 };
 
+/* `backward`: 0 = no, 1 = yes, 2 = with sums of dq in any order. */
 RA_API int gpu_bench_open(const char *pattern, const char *kernel, const char *strategy, int ranks,
                           int dtype, int64_t batch, int64_t q_len, int64_t k_len, int q_heads,
                           int kv_heads, int dim, int backward, struct bench **out);

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernels of the device cuda beside PyTorch's, in one process, alternating.
 
-usage: table.py BUILD [--seconds S] [--rounds N] [--only TEXT] [--kernel NAME] [--check]
+usage: table.py BUILD [--seconds S] [--rounds N] [--only TEXT] [--kernel NAME] [--any-order]
+                [--check]
 
 BUILD holds libringattn_gpu_bench.so. Every line: TFLOP/s of pairs that are seen, median of the
 rounds, ours / theirs with the least and the most. --check compares results with PyTorch's in f32.
@@ -37,6 +38,8 @@ def load(build):
 class Problem:
     """One shape, as ours and as PyTorch's."""
 
+    any_order = False
+
     def __init__(self, lib, pattern, dtype, n, heads, dim, kv_heads=0, batch=1, nk=0, ranks=1,
                  backward=True, kernel=""):
         number, kind = DTYPES[dtype]
@@ -51,7 +54,8 @@ class Problem:
         self.dq, self.dk, self.dv = map(torch.empty_like, (self.q, self.k, self.v))
         self.handle = ctypes.c_void_p()
         status = lib.gpu_bench_open(pattern.encode(), kernel.encode(), b"", ranks, number, batch, n,
-                                    nk, heads, kv_heads, dim, int(backward),
+                                    nk, heads, kv_heads, dim,
+                                    2 if backward and self.any_order else int(backward),
                                     ctypes.byref(self.handle))
         self.must(status)
         self.kernel = lib.gpu_bench_kernel(self.handle).decode()
@@ -257,8 +261,10 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     parser.add_argument("--kernel", default="")
+    parser.add_argument("--any-order", action="store_true", help="of the sums of dq")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
+    Problem.any_order = args.any_order
     lib = load(args.build)
     print(f"{'':58} {'ours':>8} {'theirs':>8}   ratio", flush=True)
     run_dense(lib, args)

@@ -217,6 +217,28 @@ static void add_rings_backward(struct grid_lists *lists)
             }
 }
 
+/* Sums of dq in any order: other kernels on a GPU. */
+static void add_any_order(struct grid_lists *lists)
+{
+    static const char *const kinds[] = {
+        "full",
+        "causal",
+        "window:20,3",
+        "full;docs=0,7,75,150",
+        "dilated:50/1,75/3",
+        "blocks:16;local=2",
+        "causal alibi softcap=20 dropout=0.1 sinks",
+    };
+    static const int dims[] = { 24, 64, 128, 256 };
+    for (int k = 0; k < lists->kernels.count; k++)
+        for (int p = 0; p < COUNT(kinds); p++)
+            for (int d = 0; d < COUNT(dims); d++)
+                grid_add(lists, "any order of sums",
+                         "%s n=150 h=4/2 d=%d %s ring=%d backward any-order kernel=%s", kinds[p],
+                         dims[d], grid_dtypes[1 + (p + d) % 2], grid_ranks[(p + d) % 3],
+                         lists->kernels.name[k]);
+}
+
 /* Pairs of lengths that other test suites found worth having. */
 static void add_lengths(struct grid_lists *lists)
 {
@@ -387,7 +409,7 @@ int grid_open(struct grid *grid, const char *device, const char *kernel, bool fi
     static void (*const groups[])(struct grid_lists *) = {
         add_dims,          add_dims_backward, add_rings,        add_rings_backward, add_lengths,
         add_models,        add_tiny,          add_heads,        add_documents,      add_scores,
-        add_memory_shapes, add_threads,       add_tensor_cores, grid_add_sparse,
+        add_memory_shapes, add_threads,       add_tensor_cores, add_any_order,      grid_add_sparse,
     };
     *grid = (struct grid){ .count = 0 };
     struct grid_lists lists = { .grid = grid,

@@ -195,7 +195,7 @@ static void add_queries(struct pairs *p, const struct ra__sm90_rows *rows, struc
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges;
+    int steps, taken, mixed, views, stairs, placed, merges, direct;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -324,6 +324,23 @@ static void open_call(struct ra__call *call, const struct ra__program *program, 
                                                           .head_stride = 64 } };
 }
 
+/* Where a step writes results, sums are neither cleared nor finished; all of that or nothing, by the
+ * tensors of the call. */
+static void check_sums(const struct ra__program *program, const struct ra__sm90_program *made,
+                       struct ra__call *call)
+{
+    const enum ra__buffer dk = program->caller.dk;
+    for (int i = 0; i < program->step_count; i++) {
+        if (program->steps[i].op != RA__OP_GATHER) continue;
+        const int direct = made->direct >= 0 ? 0 : RA__CUDA_NOT_TAKEN;
+        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), direct);
+        call->at[dk].data++;
+        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), RA__CUDA_NOT_TAKEN);
+        call->at[dk].data--;
+        tally[1].direct += made->direct >= 0;
+    }
+}
+
 static void check_calls(const struct ra__program *program, const struct ra__sm90_program *made,
                         int index, bool backward)
 {
@@ -347,6 +364,7 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
     call.at[side->q].data++;
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), RA__CUDA_NOT_TAKEN);
     call.at[side->q].data--;
+    check_sums(program, made, &call);
     call.bias.data = memory; /* its kernel has other tiles */
     if (!backward)
         assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL),
@@ -408,7 +426,7 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)
@@ -458,6 +476,7 @@ static void usual_patterns_are_taken(void **state)
                         if (!made || made->steps[s].work < 0)
                             fail_msg("%s: rank %d, %s, step %d is left out", w.text, rank,
                                      direction(backward), s);
+                        assert_int_equal(made->direct, backward && ranks == 1 ? s : -1);
                     }
                     ra__sm90_scheduler.destroy(own);
                 }

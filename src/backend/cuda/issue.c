@@ -319,6 +319,7 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
                                    .batch = (int32_t)program->work.shape.batch,
                                    .items = run->program->steps[step - program->steps].items };
     int count = 0;
+    if (run_own(run, NULL, queue->stream) != RA__CUDA_NOT_TAKEN) return RA_OK;
     memset(out.place_of, 0xff, sizeof out.place_of);
     for (int i = 0; i < step->piece_count; i++) {
         const struct ra__piece *piece = &program->pieces[step->first_piece + i];

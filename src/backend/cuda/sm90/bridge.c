@@ -107,6 +107,15 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
 
 /* ---- Programs -------------------------------------------------------------------------------- */
 
+/* The only GRADIENT step of a program that clears sums, adds to them and finishes them, and that
+ * these kernels run without sums; -1: there is none. */
+static int find_direct(const struct ra__sm90_program *p)
+{
+    for (int i = 0; i < p->program->step_count; i++)
+        if (p->steps[i].work >= 0 && p->works[p->steps[i].work].direct) return i;
+    return -1;
+}
+
 static bool carries(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++) {
@@ -185,6 +194,7 @@ static int fill(struct ra__sm90_program *p)
     for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].work = -1;
     leave_out(p);
     drop_works(p);
+    p->direct = find_direct(p);
     return 0;
 }
 

@@ -115,6 +115,7 @@ struct ra__sm90_work {
     bool placed;
     int64_t rows_used, rows_paid; /* times runs: rows, and rows of the tiles they take */
     bool backward;                /* what follows is for it */
+    bool direct;                  /* dq, dk and dv are written as the caller wants them; no sums */
     int padded_rows;
     bool by_head; /* one launch per batch item and KV head, all by the same schedule */
     int64_t adds; /* to blocks of dq, in one launch */
@@ -160,6 +161,7 @@ struct ra__sm90_program {
     int terms;    /* enum ra__sm90_term: those of the plan */
     bool carried; /* states go from step to step: these kernels run all ATTEND steps, or none */
     bool origin;  /* positions of score terms go through an order */
+    int direct;   /* the GRADIENT step that writes results, so that sums are not used; or -1 */
     char *scratch;
 };
 

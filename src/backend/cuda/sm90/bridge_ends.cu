@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bridge_ends.cu - before and after a GRADIENT step: see bridge_ends.h. All of it reads or writes
  * each number once, so memory bounds it. */
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include "backend/cuda/sm90/bridge_ends.h"
@@ -34,9 +36,24 @@ __global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm9
     ends.own_delta[at] = delta;
 }
 
+/* Four numbers: to a sum, or as a result. */
+__device__ void put(float *to, float4 x)
+{
+    const float4 sum = *(const float4 *)to;
+    *(float4 *)to = make_float4(sum.x + x.x, sum.y + x.y, sum.z + x.z, sum.w + x.w);
+}
+template <class T> __device__ void put(T *to, float4 x)
+{
+    union {
+        T numbers[4];
+        uint2 word;
+    } rounded = { { (T)x.x, (T)x.y, (T)x.z, (T)x.w } };
+    *(uint2 *)to = rounded.word;
+}
+
 /* One block of queries per CTA. dq_sum has numbers in the order of the accumulators, as finish() of
  * backward_ends.cuh says; they are put into rows in shared memory first. */
-template <int DIM>
+template <int DIM, class T>
 __global__ void __launch_bounds__(THREADS) end(const __grid_constant__ ra__sm90_ends ends)
 {
     enum {
@@ -72,25 +89,29 @@ __global__ void __launch_bounds__(THREADS) end(const __grid_constant__ ra__sm90_
         const int in_block = i / (DIM / 4), column = i % (DIM / 4) * 4;
         const int row = block * queries + in_block;
         if (row >= ends.rows) break;
-        float4 *to = (float4 *)((float *)ends.sum.data + element(ends.sum, batch, row, head) +
-                                column);
         const float4 x = *(const float4 *)(rows + in_block * PITCH + column);
-        float4 sum = *to;
-        sum.x = fmaf(x.x, ends.scale, sum.x);
-        sum.y = fmaf(x.y, ends.scale, sum.y);
-        sum.z = fmaf(x.z, ends.scale, sum.z);
-        sum.w = fmaf(x.w, ends.scale, sum.w);
-        *to = sum;
+        put((T *)ends.dq.data + element(ends.dq, batch, row, head) + column,
+            make_float4(x.x * ends.scale, x.y * ends.scale, x.z * ends.scale, x.w * ends.scale));
     }
 }
 
-template <int DIM> int launch_end(const ra__sm90_ends &ends, cudaStream_t stream)
+template <int DIM, class T> int launch_end(const ra__sm90_ends &ends, cudaStream_t stream)
 {
     const size_t bytes = (size_t)ends.block_queries * (DIM + 4) * sizeof(float);
     const int64_t blocks = (int64_t)ends.batch * ends.heads *
                            (ends.padded_rows / ends.block_queries);
-    end<DIM><<<(unsigned)blocks, THREADS, bytes, stream>>>(ends);
+    end<DIM, T><<<(unsigned)blocks, THREADS, bytes, stream>>>(ends);
     return cudaGetLastError();
+}
+
+template <class T> int end_gradient(const ra__sm90_ends &ends, cudaStream_t stream)
+{
+    switch (ends.dim) {
+    case 64: return launch_end<64, T>(ends, stream);
+    case 128: return launch_end<128, T>(ends, stream);
+    case 256: return launch_end<256, T>(ends, stream);
+    default: return cudaErrorNotSupported;
+    }
 }
 
 } // namespace
@@ -109,11 +130,9 @@ int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
 
 int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream)
 {
-    switch (ends->dim) {
-    case 64: return launch_end<64>(*ends, (cudaStream_t)stream);
-    case 128: return launch_end<128>(*ends, (cudaStream_t)stream);
-    case 256: return launch_end<256>(*ends, (cudaStream_t)stream);
-    default: return cudaErrorNotSupported;
-    }
+    const cudaStream_t queue = (cudaStream_t)stream;
+    return ends->dq_dtype == RA__CUDA_F32    ? end_gradient<float>(*ends, queue)
+           : ends->dq_dtype == RA__CUDA_BF16 ? end_gradient<__nv_bfloat16>(*ends, queue)
+                                             : end_gradient<__half>(*ends, queue);
 }
 }

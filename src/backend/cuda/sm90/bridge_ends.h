@@ -16,14 +16,16 @@ struct ra__sm90_ends {
     int dim, block_queries;
     int batch, heads, rows, padded_rows;
     float scale;
-    struct ra__cuda_tensor lse, delta, sum; /* of the engine, f32 */
-    float *lse2, *own_delta, *dq_sum;       /* of the kernel */
+    struct ra__cuda_tensor lse, delta; /* of the engine, f32 */
+    struct ra__cuda_tensor dq;         /* sums of the engine in f32, or results in 16 bits */
+    int dq_dtype;                      /* enum ra__cuda_dtype */
+    float *lse2, *own_delta, *dq_sum;  /* of the kernel */
 };
 
 /* lse2 and delta as the kernel reads them; dq_sum = 0. */
 int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream);
 
-/* Adds dq_sum to the engine's sums of dq. */
+/* Adds dq_sum to the engine's sums of dq, or writes it as the result. */
 int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream);
 
 #ifdef __cplusplus

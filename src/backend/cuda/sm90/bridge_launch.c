@@ -62,6 +62,9 @@ static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *c
            tensor_fits(call, back ? side->dout : side->out, work->q_rows, s->q_heads, s->batch) &&
            (work->k_rows == 0 || (tensor_fits(call, k, work->k_rows, s->kv_heads, s->batch) &&
                                   tensor_fits(call, v, work->k_rows, s->kv_heads, s->batch))) &&
+           (!work->direct || (tensor_fits(call, side->dq, work->q_rows, s->q_heads, s->batch) &&
+                              tensor_fits(call, side->dk, work->k_rows, s->kv_heads, s->batch) &&
+                              tensor_fits(call, side->dv, work->k_rows, s->kv_heads, s->batch))) &&
            terms_fit(p, call, &p->steps[index]);
 }
 
@@ -195,8 +198,9 @@ static struct ra__cuda_tensor moved(struct ra__cuda_tensor x, int64_t batch, int
     return x;
 }
 
-/* A batch item and a KV head of a step, as a step of its own. */
-static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int batch, int kv_head)
+/* A batch item and a KV head of a step, as a step of its own; `bytes` of a number of dq, dk, dv. */
+static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int batch, int kv_head,
+                                         size_t bytes)
 {
     const int group = step->q_heads / step->kv_heads, head = kv_head * group;
     const struct ra__cuda_terms *t = &step->terms;
@@ -212,9 +216,9 @@ static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int b
     out.v = moved(step->v, batch, kv_head, 2);
     out.lse = moved(step->lse, batch, head, sizeof(float));
     out.delta = moved(step->delta, batch, head, sizeof(float));
-    out.dq = moved(step->dq, batch, head, sizeof(float));
-    out.dk = moved(step->dk, batch, kv_head, sizeof(float));
-    out.dv = moved(step->dv, batch, kv_head, sizeof(float));
+    out.dq = moved(step->dq, batch, head, bytes);
+    out.dk = moved(step->dk, batch, kv_head, bytes);
+    out.dv = moved(step->dv, batch, kv_head, bytes);
     if (t->bias) out.terms.bias = (const char *)t->bias + bias * (t->bias_mask ? 1 : 4);
     return out;
 }
@@ -232,7 +236,8 @@ static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
                                    .scale = step->scale,
                                    .lse = step->lse,
                                    .delta = step->delta,
-                                   .sum = step->dq,
+                                   .dq = step->dq,
+                                   .dq_dtype = work->direct ? step->dtype : RA__CUDA_F32,
                                    .lse2 = scratch->lse2,
                                    .own_delta = scratch->delta,
                                    .dq_sum = scratch->dq_sum };
@@ -252,8 +257,8 @@ static int launch_gradient(const struct ra__sm90_program *p, int index, int extr
         .k = tensor_of(&step->k, work->k_rows, kv_heads, step->batch, step->dim),
         .v = tensor_of(&step->v, work->k_rows, kv_heads, step->batch, step->dim),
         .dout = tensor_of(&step->dout, work->q_rows, step->q_heads, step->batch, step->dim),
-        .dk.heads = kv_heads,
-        .dv.heads = kv_heads,
+        .dk = tensor_of(&step->dk, work->k_rows, kv_heads, step->batch, step->dim),
+        .dv = tensor_of(&step->dv, work->k_rows, kv_heads, step->batch, step->dim),
         .scale = step->scale,
         .items = work->schedule.items,
         .runs = work->schedule.runs,
@@ -280,15 +285,37 @@ static int launch_gradient(const struct ra__sm90_program *p, int index, int extr
     return error;
 }
 
+static struct ra__cuda_tensor result_of(const struct ra__call *call, enum ra__buffer buffer)
+{
+    const struct ra__location *at = &call->at[buffer];
+    return (struct ra__cuda_tensor){ at->data, at->storage.batch_stride, at->storage.token_stride,
+                                     at->storage.head_stride };
+}
+
+/* The same step with the results of the call in place of sums. */
+static struct ra__cuda_step direct_step(const struct ra__sm90_program *p,
+                                        const struct ra__call *call,
+                                        const struct ra__cuda_step *step)
+{
+    struct ra__cuda_step out = *step;
+    out.dq = result_of(call, p->program->caller.dq);
+    out.dk = result_of(call, p->program->caller.dk);
+    out.dv = result_of(call, p->program->caller.dv);
+    return out;
+}
+
 static int gradient(const struct ra__sm90_program *p, int index, const struct ra__call *call,
-                    const struct ra__cuda_step *step, void *stream)
+                    const struct ra__cuda_step *given, void *stream)
 {
     const int extras = extras_of(p, call);
     const struct ra__sm90_work *work = &p->works[p->steps[index].work];
+    const struct ra__cuda_step direct = direct_step(p, call, given);
+    const struct ra__cuda_step *step = work->direct ? &direct : given;
     if (work->k_rows == 0) return 0; /* nobody sees anything */
     if (!work->by_head) return launch_gradient(p, index, extras, step, stream);
     for (int i = 0; i < step->batch * step->kv_heads; i++) {
-        const struct ra__cuda_step one = step_of_head(step, i / step->kv_heads, i % step->kv_heads);
+        const struct ra__cuda_step one = step_of_head(step, i / step->kv_heads, i % step->kv_heads,
+                                                      work->direct ? 2 : sizeof(float));
         const int error = launch_gradient(p, index, extras, &one, stream);
         if (error) return error;
     }
@@ -300,6 +327,8 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
 {
     const struct ra__sm90_program *p = schedule;
     const bool merges = p->program->steps[index].op == RA__OP_MERGE;
+    if (p->program->steps[index].op == RA__OP_GATHER) /* of sums, which it may do without */
+        return p->direct >= 0 && call_fits(p, call, p->direct) ? 0 : RA__CUDA_NOT_TAKEN;
     if (merges) index--; /* the ATTEND that it belongs to has done its work, or was not taken */
     if (p->steps[index].work < 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
     if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */

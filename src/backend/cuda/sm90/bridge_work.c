@@ -71,7 +71,31 @@ static int mean_rows(const struct ra__sm90_expanded *rows)
     return rows->family_count ? (int)(sum / rows->family_count) : 0;
 }
 
+/* Is there one GRADIENT step, and nothing between the tensors of the call and its sums? */
+static bool writes_results(const struct ra__program *program)
+{
+    int gradients = 0;
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        gradients += step->op == RA__OP_GRADIENT;
+        if (step->op == RA__OP_EXCHANGE) return false;
+        if (step->op == RA__OP_GATHER && step->gather != RA__GATHER_CLEAR &&
+            step->gather != RA__GATHER_FINISH)
+            return false;
+    }
+    return is_backward(program) && gradients == 1 && program->units == 0;
+}
+
 /* ---- Schedules ------------------------------------------------------------------------------- */
+
+/* Does every key have a row? Otherwise its gradients would not be written. */
+static bool covers(const struct ra__sm90_row_list *list, const struct ra__sm90_heads *heads,
+                   int64_t keys)
+{
+    int64_t sum = 0;
+    for (int i = 0; i < list->row_count; i++) sum += list->rows[i].q_count;
+    return sum > 0 && sum == keys * heads->kv_heads * heads->batch;
+}
 
 static void count_rows(struct ra__sm90_work *work, const struct ra__sm90_row_list *list)
 {
@@ -99,6 +123,9 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
                                                             &list)
                                        : ra__sm90_list_rows(&work->rows, &heads, &list);
     if (answer != RA__SM90_YES) return answer;
+    work->direct = work->direct && covers(&list, &heads, program->work.keys);
+    for (int i = 0; i < list.row_count && work->direct; i++)
+        list.rows[i].flags |= RA__SM90_FIRST | RA__SM90_LAST;
     const struct ra__sm90_schedule_input in = {
         .rows = list.rows,
         .runs = list.runs ? list.runs : work->rows.runs,
@@ -170,6 +197,7 @@ static enum ra__sm90_answer make(const struct ra__program *program, int terms,
                                            .views = work->rows.view_count > 0,
                                            .deterministic = back && !program->any_order };
     work->backward = back;
+    work->direct = writes_results(program) && work->rows.q_rows == program->work.queries;
     work->q_rows = work->rows.q_rows;
     work->k_rows = work->rows.k_rows;
     memcpy(work->views, work->rows.views, sizeof work->views);
