@@ -81,6 +81,15 @@ inline problem family(void)
     p.rows = { { r, { own, all } } };
     return p;
 }
+/* Three queries and many runs, some shorter than a block, one of which only the last query sees. */
+inline problem few_of_runs(void)
+{
+    problem p = heads(band("few of runs", 3, 700, 690, 0, 0), 1, 4, 2);
+    p.rows[0].runs = { run(2, 2, 3, ANY, ANY),      run(20, 20, 200, ANY, ANY),
+                       run(230, 230, 1, ANY, ANY),  run(300, 300, 70, ANY, ANY),
+                       run(400, 400, 64, ANY, ANY), run(500, 500, 192, ANY, 0) };
+    return p;
+}
 /* Rows with some heads each. */
 inline problem by_head(void)
 {
@@ -134,6 +143,19 @@ inline std::vector<problem> all_cases(void)
     add(split, "");
     split = several_runs(), split.ranges = 4;
     add(split, " split");
+    for (int dtype : { RA__CUDA_BF16, RA__CUDA_F16 })
+        for (int dim : { 64, 128, 256 }) {
+            problem p = heads(band("few queries split", 2, 1500, 1498, 900, 0), 2, 12, 2);
+            p.ranges = 3;
+            add(dims(p, dtype, dim, dim), "");
+            p = few_of_runs();
+            p.ranges = 4;
+            add(dims(p, dtype, dim, dim), " split");
+            p.bad_keys = { 5, 130, 301, 599 };
+            add(dims(p, dtype, dim, dim), " split, bad keys");
+        }
+    split = dims(few_of_runs(), RA__CUDA_BF16, 33, 51), split.ranges = 2;
+    add(split, " split, ragged");
     problem large = causal;
     large.size = 4.0f, large.scale = 1.0f;
     add(large, " large scores");

@@ -51,7 +51,7 @@ inline void merge(bench &b, const std::vector<float> &states)
                 o[d] += factor * states[2 * all + at * p.value_dim + d];
         }
         for (int d = 0; d < p.value_dim; d++)
-            b.out.row(batch, token, head)[d] = (float)(sum > 0.0 ? o[d] / sum : 0.0);
+            b.out.row(batch, token, head)[d] = (float)(sum == 0.0 ? 0.0 : o[d] / sum);
         *b.lse.row(batch, token, head) = (float)((most + log2(sum)) * 0.69314718055994530942);
     });
 }

@@ -23,6 +23,7 @@ template <class T, int D, bool TERMS> struct forward_start {
 int ra__cuda_mma_forward(const struct ra__cuda_step *step, void *stream)
 {
     if (step->tiles == 0) return 0;
+    if (ra__cuda_mma_decodes(step)) return ra__cuda_mma_decode(step, stream);
     return start_kernel<forward_start>(*step, stream);
 }
 

@@ -10,6 +10,9 @@ extern "C" {
 #endif
 
 int ra__cuda_mma_forward(const struct ra__cuda_step *step, void *stream);
+/* Forward with split keys and few rows; is a step one of these? */
+int ra__cuda_mma_decode(const struct ra__cuda_step *step, void *stream);
+int ra__cuda_mma_decodes(const struct ra__cuda_step *step);
 int ra__cuda_mma_gradient_q(const struct ra__cuda_step *step, void *stream);
 int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream);
 
