@@ -107,20 +107,35 @@ inline void forward(const ra__kernel &kernel, bench &b)
 
 /* ---- Backward ---- */
 
-inline void backward(const ra__kernel &kernel, bench &b, const ra__cuda_tiling &tiling)
+/* A launch for each wave of tiles of keys. */
+inline void backward_waves(int (*launch)(const ra__cuda_step *, void *), bench &b, int size)
 {
-    b.tile_queries(tiling.gradient_rows);
-    launched(kernel.gradient_q(&b.step, nullptr));
-    const key_waves keys = tile_keys(b, tiling.tile_keys);
+    const key_waves keys = tile_keys(b, size);
     b.step.parts = b.device.put(keys.parts);
     for (const auto &wave : keys.waves) {
         b.step.key_tiles = b.device.put(wave);
         b.step.key_tile_count = (int)wave.size();
-        launched(kernel.gradient_kv(&b.step, nullptr));
+        launched(launch(&b.step, nullptr));
     }
+}
+inline void download_gradients(bench &b)
+{
     b.dq.download();
     b.dk.download();
     b.dv.download();
+}
+
+inline void backward(const ra__kernel &kernel, bench &b, const ra__cuda_tiling &tiling)
+{
+    b.tile_queries(tiling.gradient_rows);
+    launched(kernel.gradient_q(&b.step, nullptr));
+    backward_waves(kernel.gradient_kv, b, tiling.tile_keys);
+    download_gradients(b);
+}
+inline void backward_any_order(const ra__kernel &kernel, bench &b, const ra__cuda_tiling &tiling)
+{
+    backward_waves(kernel.gradient_any_order, b, tiling.tile_keys);
+    download_gradients(b);
 }
 
 } // namespace test

@@ -123,29 +123,60 @@ __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], const uint32_t
     }
 }
 
-/* c += W B: weights in registers, rounded to T here, and N numbers of each row of B; b has
- * lane_first() in it. WARY: infinities and NaN of B count as 0; says whether there are some in what
- * this lane has loaded. */
-template <bool WARY, class T, int D, int M, int K, int N>
-__device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const float (&w)[M][K][4],
-                                               uint32_t b)
-{
-    uint32_t found = 0, second[2][4];
-    load_transposed(second[0], b);
-#pragma unroll
-    for (int k = 0; k < K / 2; k++) {
-        uint32_t first[M][4];
+/* Weights that are first operands, 16 columns at a time: in registers, rounded to T here; */
+template <class T, int M, int K> struct held_weights {
+    static constexpr bool AHEAD = false;
+    const float (&w)[M][K][4];
+    __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
+    {
 #pragma unroll
         for (int i = 0; i < M; i++) {
-            first[i][0] = pack<T>(w[i][2 * k][0], w[i][2 * k][1]);
-            first[i][1] = pack<T>(w[i][2 * k][2], w[i][2 * k][3]);
-            first[i][2] = pack<T>(w[i][2 * k + 1][0], w[i][2 * k + 1][1]);
-            first[i][3] = pack<T>(w[i][2 * k + 1][2], w[i][2 * k + 1][3]);
+            to[i][0] = pack<T>(w[i][2 * k][0], w[i][2 * k][1]);
+            to[i][1] = pack<T>(w[i][2 * k][2], w[i][2 * k][3]);
+            to[i][2] = pack<T>(w[i][2 * k + 1][0], w[i][2 * k + 1][1]);
+            to[i][3] = pack<T>(w[i][2 * k + 1][2], w[i][2 * k + 1][3]);
         }
+    }
+};
+/* in shared memory, in rows of D numbers: `a` has lane_first() in it; */
+template <int D> struct stored_weights {
+    static constexpr bool AHEAD = true;
+    uint32_t a;
+    template <int M> __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
+    {
+#pragma unroll
+        for (int i = 0; i < M; i++) load_matrices(to[i], moved<D>(a, i, k));
+    }
+};
+/* or the transpose of those: `a` has lane_second() in it. */
+template <int D> struct transposed_weights {
+    static constexpr bool AHEAD = true;
+    uint32_t a;
+    template <int M> __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
+    {
+#pragma unroll
+        for (int i = 0; i < M; i++) load_transposed(to[i], moved<D>(a, k, i));
+    }
+};
+
+/* c += W B: 16 STEPS weights of a row, and N numbers of each row of B; b has lane_first() in it.
+ * WARY: infinities and NaN of B count as 0; says whether there are some in what this lane has
+ * loaded. Weights in shared memory are loaded one step before they are multiplied. */
+template <bool WARY, class T, int D, int STEPS, int M, int N, class Weights>
+__device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const Weights &weights,
+                                               uint32_t b)
+{
+    uint32_t found = 0, first[2][M][4], second[2][4];
+    if constexpr (Weights::AHEAD) weights.load(first[0], 0);
+    load_transposed(second[0], b);
+#pragma unroll
+    for (int k = 0; k < STEPS; k++) {
+        if constexpr (!Weights::AHEAD) weights.load(first[k & 1], k);
+        else if (k + 1 < STEPS) weights.load(first[(k + 1) & 1], k + 1);
 #pragma unroll
         for (int j = 0; j < N / 2; j++) {
             const int n = k * (N / 2) + j, next = n + 1;
-            if (next < K / 2 * (N / 2))
+            if (next < STEPS * (N / 2))
                 load_transposed(second[next & 1], moved<D>(b, next / (N / 2), next % (N / 2)));
             if constexpr (WARY) {
 #pragma unroll
@@ -155,10 +186,16 @@ __device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const float 
                     found |= marks;
                 }
             }
-            multiply_two<T>(c, j, first, second[n & 1]);
+            multiply_two<T>(c, j, first[k & 1], second[n & 1]);
         }
     }
     return found;
+}
+template <bool WARY, class T, int D, int M, int K, int N>
+__device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const float (&w)[M][K][4],
+                                               uint32_t b)
+{
+    return weigh_rows<WARY, T, D, K / 2>(c, held_weights<T, M, K>{ w }, b);
 }
 
 /* Numbers of a T in memory. */
@@ -173,41 +210,64 @@ __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823
  * fragment moves the fragment to memory. */
 __device__ __forceinline__ float selected(bool first, float a, float b) { return first ? a : b; }
 
-/* After weigh_rows<true>(): adds the products of the infinities and NaN of B, a matrix of which the
- * fragments have N columns from `column` on, with the weights, for the pairs that visible(row, key)
- * lets pass; rows are those of the warp's fragments. Rare, so it is slow and out of the way: a
- * function of its own, on copies, leaves the registers of its caller alone. */
-template <class T, int D, int M, int K, int N, class Visible>
-__device__ __noinline__ void weigh_one_by_one(float *c, const float *w, const unsigned char *matrix,
-                                              int column, const Visible &visible)
+/* The number in row `row` and column `d` of a matrix in shared memory. */
+template <class T, int D>
+__device__ __forceinline__ float number_at(const unsigned char *matrix, int row, int d)
+{
+    return wide(((const T *)(matrix + chunk_at<D>(row, d / 8)))[d % 8]);
+}
+
+/* After weigh_rows<true>(): adds the products of the infinities and NaN of B, a matrix of `keys`
+ * rows of which the fragments have N columns from `column` on, with the weights, for the pairs that
+ * visible(row, key) lets pass; rows are those of the warp's fragments, and all lanes together ask
+ * for weight(row, key). Rare, so it is slow and out of the way: a function of its own, on copies,
+ * leaves the registers of its caller alone. */
+template <class T, int D, int M, int N, class Weight, class Visible>
+__device__ __noinline__ void weigh_one_by_one(float *c, const unsigned char *matrix, int keys,
+                                              int column, const Weight &weight,
+                                              const Visible &visible)
 {
     const int lane = threadIdx.x & 31, quad = lane & 3;
 #pragma unroll 1
-    for (int key = 0; key < 8 * K; key++)
+    for (int key = 0; key < keys; key++)
 #pragma unroll 1
         for (int n = 0; n < 2 * M; n++) {
-            const int i = n / 2, half = n % 2;
-            const float mine = w[4 * (i * K + key / 8) + 2 * half + (key & 1)];
-            const float weight = __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
-            if (!visible(16 * i + 8 * half + (lane >> 2), key)) continue;
+            const int row = 8 * n + (lane >> 2);
+            const float by = weight(row, key);
+            if (!visible(row, key)) continue;
 #pragma unroll 1
             for (int j = 0; j < 2 * N; j++) {
-                const int d = column + j / 2 * 8 + 2 * quad + j % 2;
-                const float x = wide(((const T *)(matrix + chunk_at<D>(key, d / 8)))[d % 8]);
-                if (!is_finite(x)) c[4 * (i * N + j / 2) + 2 * half + j % 2] += weight * x;
+                const float x = number_at<T, D>(matrix, key, column + j / 2 * 8 + 2 * quad + j % 2);
+                if (!is_finite(x)) c[4 * (n / 2 * N + j / 2) + 2 * (n % 2) + j % 2] += by * x;
             }
         }
 }
+/* With weights in shared memory. */
+template <class T, int D, int M, int N, class Weight, class Visible>
+__device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4], const unsigned char *matrix,
+                                                 int keys, int column, const Weight &weight,
+                                                 const Visible &visible)
+{
+    float sums[M][N][4];
+    copy(sums, c);
+    weigh_one_by_one<T, D, M, N>(&sums[0][0][0], matrix, keys, column, weight, visible);
+    copy(c, sums);
+}
+/* And in registers. */
 template <class T, int D, int M, int K, int N, class Visible>
 __device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4], const float (&w)[M][K][4],
                                                  const unsigned char *matrix, int column,
                                                  const Visible &visible)
 {
-    float sums[M][N][4], weights[M][K][4];
-    copy(sums, c);
+    float weights[M][K][4];
     copy(weights, w);
-    weigh_one_by_one<T, D, M, K, N>(&sums[0][0][0], &weights[0][0][0], matrix, column, visible);
-    copy(c, sums);
+    const float *first = &weights[0][0][0];
+    const auto weight = [first](int row, int key) {
+        const int lane = threadIdx.x & 31;
+        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
+        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
+    };
+    weigh_not_finite<T, D>(c, matrix, 8 * K, column, weight, visible);
 }
 
 /* Row `half` of a row of fragments, times a factor, is added to numbers in global memory. */
@@ -229,6 +289,46 @@ __device__ __forceinline__ void add_row(float *to, const float (&c)[N][4], int h
             to[d] += low;
             if (d + 1 < numbers) to[d + 1] += high;
         }
+    }
+}
+
+/* The same by atomic operations; and where all numbers of the fragments are there, aligned. */
+template <int N>
+__device__ __forceinline__ void add_row_atomic(float *to, const float (&c)[N][4], int half,
+                                               int numbers, float factor)
+{
+    const int quad = threadIdx.x & 3;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        const int d = 8 * j + 2 * quad;
+        if (d < numbers) add_atomic(to + d, c[j][2 * half] * factor);
+        if (d + 1 < numbers) add_atomic(to + d + 1, c[j][2 * half + 1] * factor);
+    }
+}
+template <int N>
+__device__ __forceinline__ void add_whole_row(float *to, const float (&c)[N][4], int half,
+                                              float factor)
+{
+    to += 2 * (threadIdx.x & 3);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        add_atomic(to + 8 * j, c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
+}
+/* Four numbers at a time: lanes 2 i and 2 i + 1 exchange halves, so that the first has four numbers
+ * of one fragment and the second four of the next. All lanes call it; `to` may be NULL. */
+template <int N>
+__device__ __forceinline__ void add_fours(float *to, const float (&c)[N][4], int half, float factor)
+{
+    const int quad = threadIdx.x & 3, odd = quad & 1;
+#pragma unroll
+    for (int j = 0; j < N; j += 2) {
+        const float2 a = make_float2(c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
+        const float2 b = make_float2(c[j + 1][2 * half] * factor, c[j + 1][2 * half + 1] * factor);
+        const float x = __shfl_xor_sync(0xffffffffu, selected(odd, a.x, b.x), 1);
+        const float y = __shfl_xor_sync(0xffffffffu, selected(odd, a.y, b.y), 1);
+        const float4 four = make_float4(selected(odd, x, a.x), selected(odd, y, a.y),
+                                        selected(odd, b.x, x), selected(odd, b.y, y));
+        if (to) add_atomic(to + 8 * (j + odd) + 2 * (quad - odd), four);
     }
 }
 

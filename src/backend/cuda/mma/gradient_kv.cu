@@ -14,7 +14,7 @@ template <class T, int D, bool TERMS> struct gradient_kv_start {
     {
         using F = gradient_kv_shape<T, D, TERMS>;
         const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
-        return launch(gradient_kv_kernel<F>, tiles, 1, F::THREADS, F::BYTES, step,
+        return launch(gradient_kv_kernel<gradient_kv_tile<F>>, tiles, 1, F::THREADS, F::BYTES, step,
                       access_of(step, true), stream);
     }
 };

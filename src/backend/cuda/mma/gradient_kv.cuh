@@ -29,11 +29,12 @@ template <class T_, int D_, bool TERMS_> struct gradient_kv_shape {
     static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
-    using Walk = parts_walk<PAIRS, THREADS>;
-    static constexpr int BYTES = TABLES_AT + (int)sizeof(parts_tables<PAIRS>);
+    using Walk = parts_walk<PAIRS, 3, THREADS>;
+    static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
 
 template <class F> struct gradient_kv_tile {
+    using Shape = F;
     using T = typename F::T;
     using Table = pair_table<F::PAIRS>;
     static constexpr int M = F::M, N = F::D / 8 / F::SPLIT, K = F::SOME / 8;
@@ -48,14 +49,12 @@ template <class F> struct gradient_kv_tile {
 
     __device__ __forceinline__ int lane() const { return threadIdx.x & 31; }
     __device__ __forceinline__ int quad() const { return threadIdx.x & 3; }
+    __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
     /* The first key of the warp, and the first of its columns. */
-    __device__ __forceinline__ int first_key() const
-    {
-        return (int)(threadIdx.x >> 5) / F::SPLIT * 16 * M;
-    }
+    __device__ __forceinline__ int first_key() const { return warp() / F::SPLIT * 16 * M; }
     __device__ __forceinline__ int first_column() const
     {
-        return F::SPLIT == 1 ? 0 : (int)(threadIdx.x >> 5) % F::SPLIT * 8 * N;
+        return F::SPLIT == 1 ? 0 : warp() % F::SPLIT * 8 * N;
     }
     __device__ __forceinline__ int key_of(int i, int half) const
     {
@@ -79,22 +78,21 @@ template <class F> struct gradient_kv_tile {
     {
         const int to = stage(index);
         pairs.load_ends(index);
-        pairs.template load<F::D>(index, step.q, step.dim, shared, to, how.chunks);
-        pairs.template load<F::D>(index, step.dout, step.value_dim, shared, to + F::STAGE / 2,
-                                  how.chunks);
+        pairs.template load<F::D>(index, shared, to, to + F::STAGE / 2, how.chunks);
     }
 
-    /* What SOME pairs from `from` on see of the warp's keys. */
+    /* What COUNT pairs from `from` on see of KEYS keys from `key` on. */
     enum view { NOTHING, PART, ALL };
-    __device__ __forceinline__ view view_of(const Table &t, int from) const
+    template <int COUNT, int KEYS>
+    __device__ __forceinline__ view view_of(const Table &t, int from, int key) const
     {
         bool some = false, all = true;
 #pragma unroll
-        for (int n = 0; n < F::SOME / 32; n++) {
-            const int r = from + 32 * n + lane();
-            const int lo = t.lo[r] - first_key(), hi = t.hi[r] - first_key();
-            some = some || (lo < 16 * M && hi > 0 && lo < hi);
-            all = all && lo <= 0 && hi >= 16 * M && !is_weightless(t.lse[r]);
+        for (int n = 0; n < (COUNT + 31) / 32; n++) {
+            const int r = from + (32 * n + lane()) % COUNT;
+            const int lo = t.lo[r] - key, hi = t.hi[r] - key;
+            some = some || (lo < KEYS && hi > 0 && lo < hi);
+            all = all && lo <= 0 && hi >= KEYS && !is_weightless(t.lse[r]);
         }
         if (__all_sync(0xffffffffu, all)) return ALL;
         return __any_sync(0xffffffffu, some) ? PART : NOTHING;
@@ -152,6 +150,14 @@ template <class F> struct gradient_kv_tile {
         }
     }
 
+    /* Does pair r see the key, and no term hides it? */
+    __device__ __forceinline__ bool visible(const Table &t, int r, int key) const
+    {
+        if (!t.sees(r, key)) return false;
+        if constexpr (!F::TERMS) return true;
+        return !hides(step, pairs.query_for(t, r), t.pos + key * t.pos_step);
+    }
+
     /* c += weights by rows of a matrix at an offset, as add_values() of forward.cuh. */
     __device__ __forceinline__ void add(float (&c)[M][N][4], const float (&w)[M][K][4], int matrix,
                                         const Table &t, int from, bool wary) const
@@ -167,44 +173,64 @@ template <class F> struct gradient_kv_tile {
         const gradient_kv_tile self = *this;
         const Table *table = &t;
         const auto visible = [self, table, from](int row, int pair) {
-            const int key = self.first_key() + row, r = from + pair;
-            if (!table->sees(r, key)) return false;
-            if constexpr (!F::TERMS) return true;
-            const query q = self.pairs.query_for(*table, r);
-            return !hides(self.step, q, table->pos + key * table->pos_step);
+            return self.visible(*table, from + pair, self.first_key() + row);
         };
         weigh_not_finite<T, F::D>(c, w, ra_shared + matrix, first_column(), visible);
     }
 
-    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    /* Where the queries of a block are, and their dout. */
+    __device__ __forceinline__ int queries_at(int index) const { return stage(index); }
+    __device__ __forceinline__ int douts_at(int index) const { return stage(index) + F::STAGE / 2; }
+
+    /* Of SOME pairs: s becomes p, the weights, and dp becomes ds. */
+    __device__ __forceinline__ void weigh(int index, int from, view seen, float (&s)[M][K][4],
+                                          float (&dp)[M][K][4]) const
     {
         const Table &t = pairs.table(index);
-        const view seen = view_of(t, from);
-        if (seen == NOTHING) return;
-        const int queries = stage(index) + from * LINE<F::D>, douts = queries + F::STAGE / 2;
+        const int queries = queries_at(index) + from * LINE<F::D>;
+        const int douts = douts_at(index) + from * LINE<F::D>;
         const uint32_t keys = shared + first_key() * LINE<F::D> + lane_first<F::D>(lane());
-        float s[M][K][4], dp[M][K][4];
         rows_by_rows<T, F::D>(s, keys, shared + queries + lane_second<F::D>(lane()));
         rows_by_rows<T, F::D>(dp, keys + F::VALUES_AT, shared + douts + lane_second<F::D>(lane()));
         if constexpr (F::TERMS) differentiate_terms(t, from, s, dp);
         else if (seen == ALL) differentiate<false>(t, from, s, dp);
         else differentiate<true>(t, from, s, dp);
-        const bool wary = F::TERMS || seen != ALL;
-        add(x.dv, s, douts, t, from, wary);
-        add(x.dk, dp, queries, t, from, wary);
     }
 
-    /* From the first block on, which is being copied; `after` is the second. */
-    __device__ __forceinline__ void add_all(sums &x, bool more, pairs_place after) const
+    __device__ __forceinline__ void add_some(sums &x, int index, int from, view seen,
+                                             const float (&p)[M][K][4],
+                                             const float (&ds)[M][K][4]) const
     {
-        for (int index = 0; more; index++) {
-            copies_wait<0>();
-            __syncthreads(); /* this block has arrived, and nobody reads the one before it */
-            more = !pairs.ended(after);
-            if (more) load_pairs(index + 1);
-            copies_commit();
-            after = pairs.next(after, index + 1);
-            pairs.describe(after, index + 2);
+        const Table &t = pairs.table(index);
+        const bool wary = F::TERMS || seen != ALL;
+        add(x.dv, p, douts_at(index) + from * LINE<F::D>, t, from, wary);
+        add(x.dk, ds, queries_at(index) + from * LINE<F::D>, t, from, wary);
+    }
+
+    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    {
+        const view seen = view_of<F::SOME, 16 * M>(pairs.table(index), from, first_key());
+        if (seen == NOTHING) return;
+        float s[M][K][4], dp[M][K][4];
+        weigh(index, from, seen, s, dp);
+        add_some(x, index, from, seen, s, dp);
+    }
+
+    /* Waits for a block, starts the copies of the next one and describes the one after that. */
+    __device__ __forceinline__ void arrive(int index) const
+    {
+        copies_wait<0>();
+        __syncthreads(); /* this block has arrived, and nobody reads the one before it */
+        if (pairs.is_there(index + 1)) load_pairs(index + 1);
+        copies_commit();
+        pairs.describe(pairs.next(index + 1), index + 2);
+    }
+
+    /* From the first block on, which is being copied; the second is described. */
+    __device__ __forceinline__ void add_all(sums &x) const
+    {
+        for (int index = 0; pairs.is_there(index); index++) {
+            arrive(index);
 #pragma unroll 1
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
         }
@@ -229,35 +255,33 @@ template <class F> struct gradient_kv_tile {
     }
 };
 
-/* All tiles of a KV head run together: they read the same queries. */
-template <class F>
-__global__ void __launch_bounds__(F::THREADS, F::CTAS)
+/* All tiles of a KV head run together: they read the same queries. Tile: gradient_kv_tile, or what
+ * extends it. */
+template <class Tile>
+__global__ void __launch_bounds__(Tile::Shape::THREADS, Tile::Shape::CTAS)
     gradient_kv_kernel(const __grid_constant__ ra__cuda_step step, const access how)
 {
+    using F = typename Tile::Shape;
     const int unit = (int)blockIdx.x / step.key_tile_count;
     const int kv_head = unit % step.kv_heads, batch = unit / step.kv_heads;
     const ra__cuda_key_tile &keys = step.key_tiles[(int)blockIdx.x % step.key_tile_count];
     if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
-    auto &tables = *(parts_tables<F::PAIRS> *)(ra_shared + F::TABLES_AT);
+    auto &tables = *(typename F::Walk::Tables *)(ra_shared + F::TABLES_AT);
     if (threadIdx.x == 0)
         tables.head = parts_head{ batch, kv_head, keys.first_part, keys.part_count };
     __syncthreads();
-    const gradient_kv_tile<F> tile = {
-        step, how, { step, keys, tables }, shared_address(ra_shared)
-    };
+    const Tile tile = { step, how, { step, keys, tables }, shared_address(ra_shared) };
     tile.load_keys(step.k, step.dim, 0);
     tile.load_keys(step.v, step.value_dim, F::VALUES_AT);
-    const pairs_place first = tile.pairs.open(0);
-    tile.pairs.describe(first, 0);
+    tile.pairs.describe(tile.pairs.open(0), 0);
     __syncthreads();
-    const pairs_place second = tile.pairs.next(first, 0);
-    tile.pairs.describe(second, 1);
-    if (!tile.pairs.ended(first)) tile.load_pairs(0);
+    tile.pairs.describe(tile.pairs.next(0), 1);
+    if (tile.pairs.is_there(0)) tile.load_pairs(0);
     copies_commit();
-    typename gradient_kv_tile<F>::sums x;
+    typename Tile::sums x;
     clear(x.dk);
     clear(x.dv);
-    tile.add_all(x, !tile.pairs.ended(first), second);
+    tile.add_all(x);
     tile.end(x);
 }
 

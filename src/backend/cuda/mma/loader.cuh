@@ -16,6 +16,7 @@ namespace ra::mma
 struct access {
     int32_t chunks; /* q, k, v and dout: 16 bytes at a time */
     int32_t pairs;  /* what is written: two numbers at a time */
+    int32_t fours;  /* dq: four numbers at a time */
 };
 
 /* Rows [lo, hi) of ROWS that are `stride` numbers apart, of `numbers` numbers each, to the offset
@@ -54,15 +55,18 @@ template <int D, int ROWS, int THREADS, class Where>
 __device__ __forceinline__ void load_rows_at(uint32_t shared, int to, int numbers, bool chunks,
                                              const Where &where)
 {
-    constexpr int CHUNKS = D / 8, COUNT = ROWS * CHUNKS;
-    static_assert(COUNT % THREADS == 0, "the same number of chunks for each thread");
+    constexpr int CHUNKS = D / 8, ROWS_AT_ONCE = THREADS / CHUNKS;
+    static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_AT_ONCE == 0,
+                  "the same number of chunks for each thread");
     if (chunks) {
+        const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
+        const bool inside = 8 * chunk < numbers;
 #pragma unroll 4
-        for (int index = threadIdx.x; index < COUNT; index += THREADS) {
-            const int row = index / CHUNKS, chunk = index % CHUNKS;
-            const uint16_t *from = where(row);
-            copy_16(shared + to + chunk_at<D>(row, chunk), from + 8 * chunk,
-                    from != nullptr && 8 * chunk < numbers);
+        for (int i = 0; i < ROWS / ROWS_AT_ONCE; i++) {
+            const int now = row + i * ROWS_AT_ONCE;
+            const uint16_t *from = where(now);
+            copy_16(shared + to + chunk_at<D>(now, chunk), from + 8 * chunk,
+                    inside && from != nullptr);
         }
         return;
     }

@@ -32,6 +32,6 @@ extern "C" const struct ra__kernel ra__cuda_kernel_mma = {
     ra__cuda_mma_forward,
     ra__cuda_mma_gradient_q,
     ra__cuda_mma_gradient_kv,
-    /* gradient_any_order */ 0,
+    ra__cuda_mma_gradient_any_order,
     /* scheduler */ 0,
 };

@@ -15,6 +15,7 @@ int ra__cuda_mma_decode(const struct ra__cuda_step *step, void *stream);
 int ra__cuda_mma_decodes(const struct ra__cuda_step *step);
 int ra__cuda_mma_gradient_q(const struct ra__cuda_step *step, void *stream);
 int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream);
+int ra__cuda_mma_gradient_any_order(const struct ra__cuda_step *step, void *stream);
 
 /* Queries of a tile, and keys. */
 int ra__cuda_mma_forward_rows(int dim, int value_dim);

@@ -11,11 +11,20 @@
 namespace ra::mma
 {
 
+/* Which block: PAIRS pairs of a part from `at` on; after the last, `part` is the part_count. */
+struct pairs_place {
+    int part;
+    int64_t at;
+};
+
 /* The pairs of a block. Pair r sees keys [lo, hi) of the tile. */
 template <int PAIRS> struct pair_table {
+    pairs_place place;
     int64_t pos, pos_step; /* of key 0 of the tile, as these queries see it */
     int64_t count;         /* pairs of the part */
     int64_t token[PAIRS], position[PAIRS];
+    const uint16_t *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
+    float *dq[PAIRS];
     int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
     float lse[PAIRS], delta[PAIRS]; /* copied with the rows */
 
@@ -24,12 +33,6 @@ template <int PAIRS> struct pair_table {
     {
         return key >= lo[r] && key < hi[r] && !is_weightless(lse[r]);
     }
-};
-
-/* Which block: PAIRS pairs of a part from `at` on; after the last, `part` is the part_count. */
-struct pairs_place {
-    int part;
-    int64_t at;
 };
 
 /* The heads of a row that read a KV head. */
@@ -53,24 +56,26 @@ __device__ __forceinline__ heads heads_of(const ra__cuda_row &row, int kv_head, 
 struct parts_head {
     int32_t batch, kv_head, first_part, part_count;
 };
-template <int PAIRS> struct parts_tables {
-    static constexpr int COUNT = 3; /* multiplied, copied and described */
+/* TABLES blocks are known at a time: one is multiplied, one copied and one described; and where it
+ * is still needed, the block before those. */
+template <int PAIRS, int TABLES> struct parts_tables {
     parts_head head;
-    pair_table<PAIRS> pairs[COUNT];
+    pair_table<PAIRS> pairs[TABLES];
 };
 
-template <int PAIRS, int THREADS> struct parts_walk {
+template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
     static_assert(PAIRS <= THREADS, "a thread for each pair");
+    using Tables = parts_tables<PAIRS, TABLES>;
     const ra__cuda_step &step;
     const ra__cuda_key_tile &tile;
-    parts_tables<PAIRS> &tables;
+    Tables &tables;
 
     __device__ __forceinline__ int batch() const { return tables.head.batch; }
     __device__ __forceinline__ int kv_head() const { return tables.head.kv_head; }
 
     __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
     {
-        return tables.pairs[index % parts_tables<PAIRS>::COUNT];
+        return tables.pairs[index % TABLES];
     }
     __device__ __forceinline__ bool ended(const pairs_place &p) const
     {
@@ -96,9 +101,12 @@ template <int PAIRS, int THREADS> struct parts_walk {
         }
         return p;
     }
-    /* The block after one that the index-th table describes. */
-    __device__ __forceinline__ pairs_place next(const pairs_place &p, int index) const
+    /* Does the index-th table describe a block? */
+    __device__ __forceinline__ bool is_there(int index) const { return !ended(table(index).place); }
+    /* The block after it. */
+    __device__ __forceinline__ pairs_place next(int index) const
     {
+        const pairs_place p = table(index).place;
         if (ended(p)) return p;
         if (p.at + PAIRS < table(index).count) return pairs_place{ p.part, p.at + PAIRS };
         return open(p.part + 1);
@@ -108,8 +116,10 @@ template <int PAIRS, int THREADS> struct parts_walk {
     __device__ __forceinline__ void describe(const pairs_place &p, int index) const
     {
         const int r = (int)threadIdx.x;
-        if (r >= PAIRS || ended(p)) return;
+        if (r >= PAIRS) return;
         pair_table<PAIRS> &to = table(index);
+        if (r == 0) to.place = p;
+        if (ended(p)) return;
         const ra__cuda_part &part = part_at(p);
         const ra__cuda_row &row = step.rows[part.row];
         const ra__cuda_run run = run_at(step, &row, part.repeat, part.run - row.first_run);
@@ -122,6 +132,7 @@ template <int PAIRS, int THREADS> struct parts_walk {
         }
         to.lo[r] = to.hi[r] = 0;
         to.head[r] = -1;
+        to.q[r] = to.dout[r] = nullptr;
         /* Pairs after the last have a position too, since terms look it up. */
         const int64_t pair = least(p.at + r, count - 1), query = part.q_lo + pair / h.count;
         const int head = h.first + (int)(pair % h.count) * h.step;
@@ -134,22 +145,23 @@ template <int PAIRS, int THREADS> struct parts_walk {
         to.position[r] = position;
         if (p.at + r >= count) return;
         to.head[r] = head;
+        to.q[r] = ra::at<uint16_t>(step.q, batch(), token, head);
+        to.dout[r] = ra::at<uint16_t>(step.dout, batch(), token, head);
+        to.dq[r] = ra::at<float>(step.dq, batch(), token, head);
         to.lo[r] = (int32_t)most(seen.lo - part.shift, part.lo);
         to.hi[r] = (int32_t)least(seen.hi - part.shift, part.hi);
     }
 
-    /* The rows of a block, or of dout. */
+    /* The queries of a block, and their dout. */
     template <int D>
-    __device__ __forceinline__ void load(int index, const ra__cuda_tensor &from, int numbers,
-                                         uint32_t shared, int to, bool chunks) const
+    __device__ __forceinline__ void load(int index, uint32_t shared, int queries, int douts,
+                                         bool chunks) const
     {
         const pair_table<PAIRS> &pairs = table(index);
-        const auto where = [&](int r) {
-            return pairs.head[r] >= 0
-                       ? ra::at<uint16_t>(from, batch(), pairs.token[r], pairs.head[r])
-                       : nullptr;
-        };
-        load_rows_at<D, PAIRS, THREADS>(shared, to, numbers, chunks, where);
+        const auto query = [&](int r) { return pairs.q[r]; };
+        const auto dout = [&](int r) { return pairs.dout[r]; };
+        load_rows_at<D, PAIRS, THREADS>(shared, queries, step.dim, chunks, query);
+        load_rows_at<D, PAIRS, THREADS>(shared, douts, step.value_dim, chunks, dout);
     }
 
     /* Their lse and delta. */

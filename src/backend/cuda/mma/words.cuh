@@ -61,6 +61,38 @@ __device__ __forceinline__ void load_transposed(uint32_t (&to)[4], uint32_t from
                  : "memory");
 }
 
+/* A barrier of some warps, `threads` threads; id is 1 to 15. */
+__device__ __forceinline__ void barrier_of(int id, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+/* Atomic additions to global memory that nothing waits for. Two numbers are aligned to 8 bytes,
+ * four to 16. */
+__device__ __forceinline__ void add_atomic(float *to, float x)
+{
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x));
+}
+__device__ __forceinline__ void add_atomic(float *to, float low, float high)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(to), "f"(low), "f"(high));
+#else
+    add_atomic(to, low);
+    add_atomic(to + 1, high);
+#endif
+}
+__device__ __forceinline__ void add_atomic(float *to, float4 x)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y),
+                 "f"(x.z), "f"(x.w));
+#else
+    add_atomic(to, x.x, x.y);
+    add_atomic(to + 2, x.z, x.w);
+#endif
+}
+
 /* c[16 x 8] += a[16 x 16] b[16 x 8] */
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,

@@ -118,6 +118,24 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
     memcpy(c, sums.word, sizeof c);
 }
 
+/* ---- Barriers and atomics ---- */
+
+inline void barrier_of(int id, int threads) { emulated::named_barrier(id, threads); }
+
+inline void add_atomic(float *to, float x) { *to += x; }
+inline void add_atomic(float *to, float low, float high)
+{
+    if ((uintptr_t)to % 8 != 0) emulated::fail("two numbers are not aligned");
+    to[0] += low;
+    to[1] += high;
+}
+inline void add_atomic(float *to, float4 x)
+{
+    if ((uintptr_t)to % 16 != 0) emulated::fail("four numbers are not aligned");
+    add_atomic(to, x.x, x.y);
+    add_atomic(to + 2, x.z, x.w);
+}
+
 /* ---- Numbers ---- */
 
 inline float exp2_fast(float x) { return exp2f(x); }

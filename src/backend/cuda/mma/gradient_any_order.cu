@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradient_any_order.cu - which kernel for all three gradients a step gets. */
+#include "backend/cuda/mma/gradient_any_order.cuh"
+#include "backend/cuda/mma/launch.cuh"
+#include "backend/cuda/mma/mma.h"
+
+namespace
+{
+
+using namespace ra::mma;
+
+template <class T, int D, bool TERMS> struct gradient_any_order_start {
+    static int run(const ra__cuda_step &step, void *stream)
+    {
+        using F = gradient_any_order_shape<T, D, TERMS>;
+        static_assert(F::KEYS == gradient_kv_shape<T, D, TERMS>::KEYS, "the same tiles of keys");
+        const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
+        return launch(gradient_kv_kernel<gradient_any_order_tile<F>>, tiles, 1, F::THREADS,
+                      F::BYTES, step, access_of(step, true), stream);
+    }
+};
+
+} // namespace
+
+int ra__cuda_mma_gradient_any_order(const struct ra__cuda_step *step, void *stream)
+{
+    if (step->key_tile_count == 0) return 0;
+    return start_kernel<gradient_any_order_start>(*step, stream);
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradient_any_order.cuh - a CTA computes dk and dv of a tile of keys as gradient_kv.cuh does, and
+ * adds the part of these keys in dq to global memory by atomic operations: 5 products instead of
+ * the 7 of two kernels, but the order of sums in dq is any.
+ *
+ * A warp leaves its ds in shared memory, a matrix [KEYS x PAIRS] of a block of pairs; after a
+ * barrier each warp multiplies 32 pairs of it by 32 columns of k:
+ *     dq += scale ds^T k
+ * Two warps that share keys weigh one half of the block's pairs each, and leave their p there too:
+ * each needs all pairs for its own columns of dk and dv. */
+#ifndef RA__BACKEND_CUDA_MMA_GRADIENT_ANY_ORDER_CUH
+#define RA__BACKEND_CUDA_MMA_GRADIENT_ANY_ORDER_CUH
+
+#include "backend/cuda/mma/gradient_kv.cuh"
+
+/* For measurements. */
+#ifndef ANY_ORDER_LATE
+#define ANY_ORDER_LATE 1 /* dq of a block while the next one is worked on, or in its own turn */
+#endif
+#ifndef ANY_ORDER_FOUR
+#define ANY_ORDER_FOUR 0 /* 1: dq four numbers at a time */
+#endif
+#ifndef ANY_ORDER_SPLIT_128
+#define ANY_ORDER_SPLIT_128 2 /* 1: weights stay in registers, 16 keys of a warp */
+#endif
+
+namespace ra::mma
+{
+
+template <class T_, int D_, bool TERMS_> struct gradient_any_order_shape {
+    using T = T_;
+    static constexpr int D = D_;
+    static constexpr bool TERMS = TERMS_;
+    static constexpr int SPLIT = D <= 64 ? 1 : D <= 128 ? ANY_ORDER_SPLIT_128 : 2;
+    static constexpr int M = D <= 64 || (D <= 128 && SPLIT == 2) ? 2 : 1;
+    static constexpr int WARPS = D <= 64 ? 4 : 8, THREADS = 32 * WARPS;
+    static constexpr int CTAS = D <= 64 ? 2 : 1;
+    static constexpr int KEYS = WARPS / SPLIT * 16 * M;
+    static constexpr int PAIRS = D <= 128 ? 64 : 32;
+    /* Pairs that a warp works on at a time. */
+    static constexpr int SOME = SPLIT > 1 ? PAIRS / SPLIT : D == 128 && !TERMS ? 64 : 32;
+    /* dq of a block is computed while the next one is worked on: one barrier per block, and two
+     * buffers for ds. */
+    static constexpr bool LATE = ANY_ORDER_LATE;
+    static constexpr int VALUES_AT = KEYS * LINE<D>;
+    static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
+    static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
+    static constexpr int WEIGHTS = KEYS * LINE<PAIRS>;
+    static constexpr int WEIGHTS_AT = STAGES_AT + 2 * STAGE; /* p, where warps share it */
+    static constexpr int SLOPES_AT = WEIGHTS_AT + (SPLIT > 1 ? WEIGHTS : 0); /* ds */
+    static constexpr int TABLES_AT = SLOPES_AT + (LATE ? 2 : 1) * WEIGHTS;
+    using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS>;
+    static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
+};
+
+template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
+    using kv = gradient_kv_tile<F>;
+    using kv::first_column, kv::first_key, kv::how, kv::lane, kv::pairs, kv::quad, kv::shared;
+    using kv::step, kv::warp;
+    using typename kv::sums;
+    using typename kv::T;
+    using typename kv::Table;
+    using typename kv::view;
+    static constexpr int M = kv::M, N = kv::N, K = kv::K;
+    /* Of a block's dq, each warp has 16 Q_M pairs by 8 Q_N columns. */
+    static constexpr int Q_M = 2, Q_N = 4, Q_ACROSS = F::D / (8 * Q_N);
+    static_assert(F::SPLIT <= 2, "the pairs of a warp, and those of the other");
+    static_assert(F::WARPS == F::PAIRS / (16 * Q_M) * Q_ACROSS, "all of dq, once");
+
+    __device__ __forceinline__ int slopes_at(int index) const
+    {
+        return F::SLOPES_AT + (F::LATE ? (index & 1) * F::WEIGHTS : 0);
+    }
+    __device__ __forceinline__ int first_pair() const { return warp() / Q_ACROSS * 16 * Q_M; }
+    __device__ __forceinline__ int first_of_q() const { return warp() % Q_ACROSS * 8 * Q_N; }
+
+    /* Weights of the warp's keys and SOME pairs, to a matrix in shared memory. A word is two pairs
+     * of one key, as the lane has them; the permuted chunks keep 8 keys in different banks. */
+    __device__ __forceinline__ void store(int to, int from, const float (&w)[M][K][4]) const
+    {
+        const int start = to + chunk_at<F::PAIRS>(first_key() + (lane() >> 2), from / 8) +
+                          4 * quad();
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+#pragma unroll
+                for (int j = 0; j < K; j++) {
+                    const int at = (start ^ j << 4) + (16 * i + 8 * half) * LINE<F::PAIRS>;
+                    *(uint32_t *)(ra_shared + at) = pack<T>(w[i][j][2 * half],
+                                                            w[i][j][2 * half + 1]);
+                }
+    }
+
+    /* c += weights that another warp has stored, of SOME pairs from `from` on, by rows of a matrix;
+     * as add() of gradient_kv.cuh. */
+    __device__ __forceinline__ void add_stored(float (&c)[M][N][4], int weights, int matrix,
+                                               const Table &t, int from, bool wary) const
+    {
+        const stored_weights<F::PAIRS> first = { moved<F::PAIRS>(
+            shared + weights + first_key() * LINE<F::PAIRS> + lane_first<F::PAIRS>(lane()), 0,
+            from / 16) };
+        const uint32_t rows = moved<F::D>(shared + matrix + lane_first<F::D>(lane()), 0,
+                                          first_column() / 16);
+        if (!wary) {
+            weigh_rows<false, T, F::D, F::SOME / 16>(c, first, rows);
+            return;
+        }
+        const uint32_t found = weigh_rows<true, T, F::D, F::SOME / 16>(c, first, rows);
+        if (!__any_sync(0xffffffffu, found != 0)) return;
+        const gradient_any_order_tile self = *this;
+        const Table *table = &t;
+        const auto weight = [self, weights, from](int row, int pair) {
+            return number_at<T, F::PAIRS>(ra_shared + weights, self.first_key() + row, from + pair);
+        };
+        const auto visible = [self, table, from](int row, int pair) {
+            return self.visible(*table, from + pair, self.first_key() + row);
+        };
+        weigh_not_finite<T, F::D>(c, ra_shared + matrix, F::SOME, first_column(), weight, visible);
+    }
+
+    /* dk and dv of a block; leaves its ds. */
+    __device__ __forceinline__ void block(sums &x, int index) const
+    {
+        if constexpr (F::SPLIT == 1) {
+#pragma unroll 1
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
+            if constexpr (!F::LATE) __syncthreads();
+        } else {
+            shared_pairs(x, index);
+        }
+    }
+
+    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    {
+        const view seen = kv::template view_of<F::SOME, 16 * M>(pairs.table(index), from,
+                                                                first_key());
+        float s[M][K][4], dp[M][K][4];
+        if (seen == kv::NOTHING) {
+            clear(dp);
+            store(slopes_at(index), from, dp);
+            return;
+        }
+        kv::weigh(index, from, seen, s, dp);
+        store(slopes_at(index), from, dp);
+        kv::add_some(x, index, from, seen, s, dp);
+    }
+
+    /* Where warps share keys. What is seen of them is the same for all of these warps. The pairs
+     * that the warp has weighed itself come first, and meanwhile the others store theirs. */
+    __device__ __forceinline__ void shared_pairs(sums &x, int index) const
+    {
+        const Table &t = pairs.table(index);
+        const view seen = kv::template view_of<F::PAIRS, 16 * M>(t, 0, first_key());
+        const int from = warp() % F::SPLIT * F::SOME;
+        float s[M][K][4], dp[M][K][4];
+        if (seen == kv::NOTHING) clear(dp);
+        else kv::weigh(index, from, seen, s, dp);
+        store(slopes_at(index), from, dp);
+        if (seen == kv::NOTHING) {
+            if constexpr (!F::LATE) __syncthreads();
+            return;
+        }
+        store(F::WEIGHTS_AT, from, s);
+        kv::add_some(x, index, from, seen, s, dp);
+        if constexpr (F::LATE) barrier_of(1 + warp() / F::SPLIT, 32 * F::SPLIT);
+        else __syncthreads();
+        const bool wary = F::TERMS || seen != kv::ALL;
+        const int other = F::SOME - from, rows = other * LINE<F::D>;
+        add_stored(x.dv, F::WEIGHTS_AT, kv::douts_at(index) + rows, t, other, wary);
+        add_stored(x.dk, slopes_at(index), kv::queries_at(index) + rows, t, other, wary);
+    }
+
+    /* The warp's share in dq = ds^T k of a block. */
+    __device__ __forceinline__ void multiply_slopes(float (&dq)[Q_M][Q_N][4], int index,
+                                                    bool wary) const
+    {
+        constexpr int STEPS = F::KEYS / 16;
+        const int slopes = slopes_at(index), column = first_of_q(), pair = first_pair();
+        const transposed_weights<F::PAIRS> first = { moved<F::PAIRS>(
+            shared + slopes + lane_second<F::PAIRS>(lane()), 0, pair / 16) };
+        const uint32_t rows = moved<F::D>(shared + lane_first<F::D>(lane()), 0, column / 16);
+        clear(dq);
+        if (!wary) {
+            weigh_rows<false, T, F::D, STEPS>(dq, first, rows);
+            return;
+        }
+        const uint32_t found = weigh_rows<true, T, F::D, STEPS>(dq, first, rows);
+        if (!__any_sync(0xffffffffu, found != 0)) return;
+        const gradient_any_order_tile self = *this;
+        const Table *table = &pairs.table(index);
+        const auto weight = [slopes, pair](int row, int key) {
+            return number_at<T, F::PAIRS>(ra_shared + slopes, key, pair + row);
+        };
+        const auto visible = [self, table, pair](int row, int key) {
+            return self.visible(*table, pair + row, key);
+        };
+        weigh_not_finite<T, F::D>(dq, ra_shared, F::KEYS, column, weight, visible);
+    }
+
+    __device__ __forceinline__ void add_queries(int index) const
+    {
+        const Table &t = pairs.table(index);
+        const int column = first_of_q();
+        const view seen = kv::template view_of<16 * Q_M, F::KEYS>(t, first_pair(), 0);
+        if (seen == kv::NOTHING) return;
+        float dq[Q_M][Q_N][4];
+        multiply_slopes(dq, index, F::TERMS || seen != kv::ALL);
+        const bool fours = ANY_ORDER_FOUR && how.fours && column + 8 * Q_N <= step.dim;
+#pragma unroll
+        for (int i = 0; i < Q_M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const int r = first_pair() + 16 * i + 8 * half + (lane() >> 2);
+                if (fours) {
+                    add_fours(t.lo[r] < t.hi[r] ? t.dq[r] + column : nullptr, dq[i], half,
+                              step.scale);
+                    continue;
+                }
+                if (t.lo[r] >= t.hi[r]) continue; /* it sees nothing, or there is none */
+                if (how.pairs && column + 8 * Q_N <= step.dim)
+                    add_whole_row(t.dq[r] + column, dq[i], half, step.scale);
+                else add_row_atomic(t.dq[r] + column, dq[i], half, step.dim - column, step.scale);
+            }
+    }
+
+    /* As add_all() of gradient_kv.cuh. */
+    __device__ __forceinline__ void add_all(sums &x) const
+    {
+        int index = 0;
+        for (; pairs.is_there(index); index++) {
+            kv::arrive(index);
+            if (F::LATE && index > 0) add_queries(index - 1);
+            block(x, index);
+            if (!F::LATE) add_queries(index);
+        }
+        if (!F::LATE || index == 0) return;
+        __syncthreads();
+        add_queries(index - 1);
+    }
+};
+
+} // namespace ra::mma
+
+#endif
