@@ -35,11 +35,10 @@ struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t ma
         LEAST_KEYS = 16384, /* of a range: its first keys are not prefetched */
         MANY_KEYS = 1024,   /* the same where jobs are to be many */
         MANY_JOBS = 2048,   /* enough for every GPU */
-        MOST_RANGES = 64,
-        BLOCK = 256 /* ranges start at key blocks of kernels, or at every second one */
+        BLOCK = 256         /* ranges start at key blocks of kernels, or at every second one */
     };
     int64_t rows = shape->q_len * (shape->q_heads / shape->kv_heads);
-    int64_t ranges = ra__min(shape->k_len / (many ? MANY_KEYS : LEAST_KEYS), MOST_RANGES);
+    int64_t ranges = ra__min(shape->k_len / (many ? MANY_KEYS : LEAST_KEYS), RA__MOST_RANGES);
     if (many) ranges = ra__min(ranges, ra__ceil_div(MANY_JOBS, many));
     if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len };
     int64_t keys = ra__ceil_div(ra__ceil_div(shape->k_len, ranges), BLOCK) * BLOCK;

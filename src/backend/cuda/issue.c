@@ -131,6 +131,8 @@ static void set_keys(const struct ra__cuda_running *run, const struct ra__side *
     out->v = tensor_from(run, v, k == v ? work->shape.dim : 0);
 }
 
+_Static_assert((int)RA__CUDA_RANGES == (int)RA__MOST_RANGES, "the same number on both sides");
+
 static void set_split(const struct ra__cuda_running *run, const struct ra__side *work,
                       struct ra__cuda_step *out)
 {

@@ -97,6 +97,9 @@ struct ra__cuda_terms {
 
 enum ra__cuda_dtype { RA__CUDA_F32, RA__CUDA_BF16, RA__CUDA_F16 };
 
+/* The most ranges that keys are split into. As RA__MOST_RANGES of core/program.h. */
+enum { RA__CUDA_RANGES = 64 };
+
 /* One step. Its fields are many because they are all that a launch is given. */
 struct ra__cuda_step {
     int32_t dtype; /* enum ra__cuda_dtype */

@@ -10,7 +10,8 @@
 namespace
 {
 
-enum { THREADS = 128, WARP = 32, WARPS = THREADS / WARP };
+enum { THREADS = 128, WARP = 32 };
+enum { MERGE_THREADS = 512 }; /* a warp for each row of a tile, as a rule */
 
 /* ---- MERGE ----------------------------------------------------------------------------------- */
 
@@ -21,39 +22,66 @@ template <> __device__ __half narrow(float x) { return __float2half_rn(x); }
 
 __device__ float factor(float m, float to) { return (float)exp2((double)m - to); }
 
-__device__ float larger(float a, float b) { return a > b ? a : b; }
+/* The largest number of a warp, and the sum in a fixed order. */
+__device__ float warp_max(float x)
+{
+    for (int i = WARP / 2; i > 0; i /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, i));
+    return x;
+}
+__device__ float warp_sum(float x)
+{
+    for (int i = WARP / 2; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
+    return x;
+}
 
-/* A warp per row. Lanes walk over the columns; m and l are the same in all of them. */
+/* A warp per row. Lanes share the ranges, two at most each, to find m, l and the factors of all
+ * states; then they share the columns. */
 template <class T>
 __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, int lane)
 {
+    enum { EACH = RA__CUDA_RANGES / WARP };
     const int64_t token = t.token(t.query(r));
     const int head = t.head_of(r);
     const ra::state_place own = ra::state_at(step, t.batch, token, head);
     const bool starts = t.row->first, ends = t.row->last;
     const float m0 = starts ? -INFINITY : *own.m, l0 = starts ? 0.0f : *own.l;
-    float m = m0, l = l0;
-    for (int range = 0; range < step.ranges; range++) {
-        const ra::state_place part = ra::split_state_at(step, range, t.batch, token, head);
-        const float next = larger(m, *part.m), shift = next == -INFINITY ? 0.0f : next;
-        l = l * factor(m, shift) + *part.l * factor(*part.m, shift);
-        m = next;
+    const auto part = [&](int range) {
+        return ra::split_state_at(step, range, t.batch, token, head);
+    };
+    float factors[EACH], m = m0, l = 0.0f;
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int range = i * WARP + lane;
+        factors[i] = range < step.ranges ? *part(range).m : -INFINITY;
+        m = fmaxf(m, factors[i]);
     }
+    m = warp_max(m);
+    const float shift = m == -INFINITY ? 0.0f : m, kept = factor(m0, shift);
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const int range = i * WARP + lane;
+        factors[i] = factor(factors[i], shift);
+        if (range < step.ranges) l += *part(range).l * factors[i];
+    }
+    l = l0 * kept + warp_sum(l); /* after it m and l of the row have been read by all lanes */
     const ra::row_end end = ra::end_of(m, l, ends ? ra::sink_of(step, head) : -INFINITY);
-    for (int d = lane; d < step.value_dim; d += WARP) {
-        float so_far = m0, sum = starts ? 0.0f : own.acc[d];
-        for (int range = 0; range < step.ranges; range++) {
-            const ra::state_place part = ra::split_state_at(step, range, t.batch, token, head);
-            const float next = larger(so_far, *part.m), shift = next == -INFINITY ? 0.0f : next;
-            sum = sum * factor(so_far, shift) + part.acc[d] * factor(*part.m, shift);
-            so_far = next;
-        }
+    for (int first = 0; first < step.value_dim; first += WARP) {
+        const int d = first + lane;
+        const bool there = d < step.value_dim;
+        float sum = starts || !there ? 0.0f : own.acc[d] * kept;
+#pragma unroll
+        for (int i = 0; i < EACH; i++)
+#pragma unroll 8
+            for (int n = 0; n < WARP && i * WARP + n < step.ranges; n++) {
+                const float by = __shfl_sync(0xffffffffu, factors[i], n);
+                if (there) sum += part(i * WARP + n).acc[d] * by;
+            }
+        if (!there) continue;
         if (ends)
             ra::at<T>(step.out, t.batch, token,
                       head)[d] = narrow<T>(l == 0.0f ? 0.0f : sum / end.divisor);
         else own.acc[d] = sum;
     }
-    __syncwarp(); /* m and l of the row have been read by all lanes */
     if (lane != 0) return;
     if (ends && step.lse.data) *ra::at<float>(step.lse, t.batch, token, head) = end.lse;
     if (!ends) {
@@ -63,10 +91,11 @@ __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, i
 }
 
 template <class T>
-__global__ void __launch_bounds__(THREADS) merge_kernel(const ra__cuda_step step, int tile_rows)
+__global__ void __launch_bounds__(MERGE_THREADS)
+    merge_kernel(const ra__cuda_step step, int tile_rows)
 {
     const ra::tile t = ra::find_tile(step, blockIdx.x, 0, tile_rows);
-    for (int r = threadIdx.x / WARP; r < t.rows; r += WARPS)
+    for (int r = threadIdx.x / WARP; r < t.rows; r += MERGE_THREADS / WARP)
         merge_row<T>(step, t, r, threadIdx.x % WARP);
 }
 
@@ -109,12 +138,13 @@ __global__ void __launch_bounds__(THREADS)
 int ra__cuda_merge_launch(const struct ra__cuda_step *step, int tile_rows, void *stream)
 {
     if (step->dtype == RA__CUDA_F32)
-        return ra::launch_blocks(merge_kernel<float>, step->tiles, THREADS, stream, *step,
+        return ra::launch_blocks(merge_kernel<float>, step->tiles, MERGE_THREADS, stream, *step,
                                  tile_rows);
     if (step->dtype == RA__CUDA_BF16)
-        return ra::launch_blocks(merge_kernel<__nv_bfloat16>, step->tiles, THREADS, stream, *step,
-                                 tile_rows);
-    return ra::launch_blocks(merge_kernel<__half>, step->tiles, THREADS, stream, *step, tile_rows);
+        return ra::launch_blocks(merge_kernel<__nv_bfloat16>, step->tiles, MERGE_THREADS, stream,
+                                 *step, tile_rows);
+    return ra::launch_blocks(merge_kernel<__half>, step->tiles, MERGE_THREADS, stream, *step,
+                             tile_rows);
 }
 
 int ra__cuda_pairs_launch(const struct ra__cuda_step *step, unsigned long long *count, void *stream)
