@@ -82,6 +82,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 32 * WARPS; i++) sum += out[i];
     for (int i = 0; i < BLOCKS; i++) want += (float)(i * NUMBERS * WARPS);
     const bool right = error == cudaSuccess && sum == want;
-    printf("%s: %g, %s\n", name, sum, right ? "right" : error ? cudaGetErrorString(error) : "wrong");
+    printf("%s: %g, %s\n", name, sum, right ? "right" : "wrong");
     return !right;
 }

@@ -324,8 +324,8 @@ static void open_call(struct ra__call *call, const struct ra__program *program, 
                                                           .head_stride = 64 } };
 }
 
-/* Where a step writes results, sums are neither cleared nor finished; all of that or nothing, by the
- * tensors of the call. */
+/* Where a step writes results, sums are neither cleared nor finished: all of that or nothing, by
+ * the tensors of the call. */
 static void check_sums(const struct ra__program *program, const struct ra__sm90_program *made,
                        struct ra__call *call)
 {

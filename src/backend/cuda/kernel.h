@@ -9,7 +9,7 @@
  * The rules of arithmetic are those of the CPU's kernels (backend/cpu/kernel/kernel.h): sums in
  * f32, scores in units of log2, -inf for "nothing folded", hidden keys without any effect, and
  * rows whose bits do not depend on other rows. Key blocks start at multiples of the kernel's block
- * size, counted in pos / pos_step. All sums have a fixed order, the same bits every time, except for
+ * size, counted in pos / pos_step. All sums have a fixed order, the same bits every time, except
  * gradients where a plan allows any order. */
 #ifndef RA__BACKEND_CUDA_KERNEL_H
 #define RA__BACKEND_CUDA_KERNEL_H

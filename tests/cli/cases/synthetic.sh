@@ -25,3 +25,8 @@ json predicted_seconds
 ok verify "causal n=8 nk=0 h=4/2 d=16 ring=3 backward" "full n=1 nk=0 h=2 d=8 bf16"
 refused "there are no keys to look at" plan --tokens 8 --kv-tokens 0 --mask mask.png
 refused "more queries (8) than keys (0)" run --tokens 8 --kv-tokens 0 --pattern prefix:4
+
+# Sums of dq in any order: a choice of the caller, which --deterministic contradicts.
+ok run --tokens 65 --heads 2 --dim 8 --backward --any-order
+says "problem    full n=65 h=2 d=8 backward any-order"
+refused "--any-order" run --tokens 65 --backward --any-order --deterministic
