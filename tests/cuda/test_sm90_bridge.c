@@ -157,9 +157,11 @@ static void add_program(struct pairs *p, const struct ra__program *program,
     }
 }
 
+static const struct ra__sm90_view ALL_TOKENS = { 0, 1 };
+
 static struct ra__sm90_view view_at(const struct ra__sm90_view *views, int index)
 {
-    return views[index].step ? views[index] : (struct ra__sm90_view){ 0, 1 };
+    return views[index].step ? views[index] : ALL_TOKENS;
 }
 
 /* A run of keys, for queries from q_row of a view on. */
@@ -179,23 +181,24 @@ static void add_run(struct pairs *p, const struct ra__sm90_rows *rows, struct ra
     }
 }
 
-/* Backward: a run of queries, of all heads of a group, for keys from q_row on. */
+/* Backward: a run of queries, of all heads of a group, for keys from q_row on; rows of views. */
 static void add_queries(struct pairs *p, const struct ra__sm90_rows *rows, struct ra__sm90_run run,
-                        int padded)
+                        int padded, struct ra__sm90_view q, struct ra__sm90_view k)
 {
     const int stair = rows->flags >> RA__SM90_RUN_STAIR_SHIFT & RA__SM90_STAIR_MASK;
     for (int i = 0; i < rows->q_count; i++)
         for (int j = 0; j < run.count; j++) {
             const int climbed = j >> stair << stair, at = run.row + j;
             if (run.lo + i <= climbed && climbed <= run.hi + i)
-                add_pair(p, rows->head + at / padded, at % padded, rows->q_row + i);
+                add_pair(p, rows->head + at / padded, q.first + at % padded * q.step,
+                         k.first + (rows->q_row + i) * k.step);
         }
 }
 
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges, direct;
+    int steps, taken, mixed, views, stairs, placed, merges, direct, parts;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -254,7 +257,7 @@ static void check_rows(const struct world *w, const struct ra__program *program,
         of_batch[row->batch]++;
         assert_int_equal(row->kv_head, heads.one_head ? 0 : row->head / got.group);
         for (int r = row->first_run; r < row->first_run + row->run_count && !row->batch; r++)
-            if (backward) add_queries(&got, row, list.runs[r], padded);
+            if (backward) add_queries(&got, row, list.runs[r], padded, ALL_TOKENS, ALL_TOKENS);
             else add_run(&got, row, rows.runs[r], rows.views);
         const struct ra__sm90_view q = view_at(rows.views,
                                                (unsigned)row->flags >> RA__SM90_VIEW_SHIFT);
@@ -286,26 +289,44 @@ static struct ra__sm90_rows row_of_item(const struct ra__sm90_item *item, bool p
     return rows;
 }
 
-static void check_items(const struct world *w, const struct ra__program *program,
-                        const struct ra__sm90_program *made, int index, bool backward)
+static void add_items(struct pairs *got, const struct ra__sm90_work *work, bool backward)
 {
-    const struct ra__sm90_work *work = &made->works[made->steps[index].work];
     const struct ra__sm90_schedule *schedule = &work->schedule;
-    const struct ra__shape *s = &program->work.shape;
-    struct pairs want, got;
-    pairs_open(&want, s, work->q_rows, work->k_rows);
-    pairs_open(&got, s, work->q_rows, work->k_rows);
-    add_program(&want, program, &program->steps[index]);
+    const struct ra__sm90_view q = view_at(&work->q_view, 0), k = view_at(&work->k_view, 0);
     for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
         const struct ra__sm90_item *item = &schedule->items[i];
         for (int row = 0; row < (work->packed ? item->q_count : 1) && item->batch == 1; row++) {
-            const struct ra__sm90_rows rows = row_of_item(item, work->packed, got.group, row);
+            const struct ra__sm90_rows rows = row_of_item(item, work->packed, got->group, row);
             for (int r = rows.first_run; r < rows.first_run + rows.run_count; r++)
-                if (backward) add_queries(&got, &rows, schedule->runs[r], work->padded_rows);
-                else add_run(&got, &rows, schedule->runs[r], work->views);
+                if (backward) add_queries(got, &rows, schedule->runs[r], work->padded_rows, q, k);
+                else add_run(got, &rows, schedule->runs[r], work->views);
         }
     }
     tally[backward].merges += schedule->merge_count;
+}
+
+static int64_t tokens_of(struct ra__sm90_view view, int64_t rows)
+{
+    return view.step ? view.first + (rows - 1) * view.step + 1 : rows;
+}
+
+static void check_items(const struct world *w, const struct ra__program *program,
+                        const struct ra__sm90_program *made, int index, bool backward)
+{
+    const struct ra__sm90_step *step = &made->steps[index];
+    const struct ra__shape *s = &program->work.shape;
+    int64_t queries = 0, keys = 0;
+    struct pairs want, got;
+    for (int n = 0; n < step->count; n++) {
+        const struct ra__sm90_work *work = &made->works[step->works[n]];
+        queries = ra__max(queries, tokens_of(work->q_view, work->q_rows));
+        keys = ra__max(keys, tokens_of(work->k_view, work->k_rows));
+    }
+    pairs_open(&want, s, queries, keys);
+    pairs_open(&got, s, queries, keys);
+    add_program(&want, program, &program->steps[index]);
+    for (int n = 0; n < step->count; n++) add_items(&got, &made->works[step->works[n]], backward);
+    tally[backward].parts += step->count > 1;
     expect_same(w, "items", &want, &got);
     pairs_close(&want);
     pairs_close(&got);
@@ -355,10 +376,11 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
                                         .q.data = memory };
     const int *count = backward ? &launched.backward : &launched.forward;
     const int before = *count;
-    const bool keys = made->works[made->steps[index].work].k_rows > 0;
+    const bool keys = made->works[made->steps[index].works[0]].k_rows > 0;
+    const int parts = made->steps[index].count;
     open_call(&call, program, memory);
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), 0);
-    assert_int_equal(*count, before + (keys || !backward));
+    assert_int_equal(*count, before + (keys || !backward ? parts : 0));
     assert_int_equal(launched.starts, launched.ends);
     const struct ra__side *side = ra__work_side(program, &program->steps[index]);
     call.at[side->q].data++;
@@ -393,7 +415,7 @@ static void check_program(const struct world *w, const struct ra__program *progr
     for (int i = 0; i < program->step_count; i++) {
         if (program->steps[i].op != (backward ? RA__OP_GRADIENT : RA__OP_ATTEND)) continue;
         steps++;
-        if (made->steps[i].work < 0) continue;
+        if (made->steps[i].count == 0) continue;
         taken++;
         check_items(w, program, made, i, backward);
         check_calls(program, made, i, backward);
@@ -426,7 +448,7 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0 && tally[1].direct > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].parts > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)
@@ -442,19 +464,18 @@ static void usual_patterns_are_taken(void **state)
     static const struct {
         const char *text, *partition, *strategy;
         int ranks;
-        bool backward;
     } usual[] = {
-        { "full", "contiguous", "ring", 3, true },
-        { "causal", "contiguous", "ring", 3, true },
-        { "causal", "zigzag", "ring", 3, true },
-        { "causal", "striped", "ring", 3, true },
-        { "window:100", "contiguous", "ring", 3, true },
-        { "causal;docs=0,150,384", "contiguous", "ring", 3, true },
-        { "causal", "zigzag", "allgather", 3, true },
-        { "causal", "contiguous", "ulysses", 3, true },
+        { "full", "contiguous", "ring", 3 },
+        { "causal", "contiguous", "ring", 3 },
+        { "causal", "zigzag", "ring", 3 },
+        { "causal", "striped", "ring", 3 },
+        { "window:100", "contiguous", "ring", 3 },
+        { "causal;docs=0,150,384", "contiguous", "ring", 3 },
+        { "causal", "zigzag", "allgather", 3 },
+        { "causal", "contiguous", "ulysses", 3 },
         /* Where shards meet, a few blocks see fewer keys: tiles that are mostly empty. */
-        { "blocks:16;local=2", "contiguous", "ring", 1, true },
-        { "dilated:192/1,384/2", "contiguous", "ring", 3, false },
+        { "blocks:16;local=2", "contiguous", "ring", 1 },
+        { "dilated:192/1,384/2", "contiguous", "ring", 3 },
     };
     for (int i = 0; i < TEST_COUNT(usual); i++)
         for (int ranks = 1; ranks <= usual[i].ranks; ranks += 2) {
@@ -471,12 +492,12 @@ static void usual_patterns_are_taken(void **state)
                     const struct ra__sm90_program *made = own;
                     for (int s = 0; s < p->step_count; s++) {
                         const enum ra__op op = backward ? RA__OP_GRADIENT : RA__OP_ATTEND;
-                        const bool wanted = !backward || usual[i].backward;
-                        if (p->steps[s].op != op || !wanted) continue;
-                        if (!made || made->steps[s].work < 0)
+                        if (p->steps[s].op != op) continue;
+                        if (!made || made->steps[s].count == 0)
                             fail_msg("%s: rank %d, %s, step %d is left out", w.text, rank,
                                      direction(backward), s);
-                        assert_int_equal(made->direct, backward && ranks == 1 ? s : -1);
+                        const bool direct = backward && ranks == 1 && made->steps[s].count == 1;
+                        assert_int_equal(made->direct, direct ? s : -1);
                     }
                     ra__sm90_scheduler.destroy(own);
                 }
@@ -497,7 +518,7 @@ static int check_merges(const struct world *w, const struct ra__program *p)
     for (int s = 0; s < p->step_count; s++) {
         if (p->steps[s].op != RA__OP_MERGE) continue;
         assert_non_null(made);
-        const struct ra__sm90_work *work = &made->works[made->steps[s - 1].work];
+        const struct ra__sm90_work *work = &made->works[made->steps[s - 1].works[0]];
         const struct ra__cuda_step step = { .batch = BATCH,
                                             .q_heads = w->q_heads,
                                             .kv_heads = w->kv_heads,
@@ -591,8 +612,8 @@ static void long_gradients_go_head_by_head(void **state)
             const struct ra__sm90_program *made = own;
             int index = 0;
             assert_non_null(made);
-            while (made->steps[index].work < 0) index++;
-            const struct ra__sm90_work *work = &made->works[made->steps[index].work];
+            while (made->steps[index].count == 0) index++;
+            const struct ra__sm90_work *work = &made->works[made->steps[index].works[0]];
             const int padded = work->padded_rows;
             assert_true(work->by_head);
             const struct ra__cuda_step step = { .batch = BATCH,

@@ -37,6 +37,8 @@ static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work 
 {
     const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
     return a->one_head == b->one_head && a->packed == b->packed &&
+           !memcmp(&a->q_view, &b->q_view, sizeof a->q_view) &&
+           !memcmp(&a->k_view, &b->k_view, sizeof a->k_view) &&
            x->family_count == y->family_count && x->family_count > 0 &&
            x->run_count == y->run_count && x->view_count == y->view_count &&
            x->q_rows == y->q_rows && x->k_rows == y->k_rows &&
@@ -59,14 +61,18 @@ static enum ra__sm90_answer expand(const struct ra__sm90_program *p, const struc
     return ra__sm90_expand(&in, out);
 }
 
-/* Finds the work among those there are, or makes it. */
+/* Finds the work among those there are, or makes it; the step has it then. */
 static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm90_work *work,
-                                      int *index)
+                                      struct ra__sm90_step *step)
 {
+    if (step->count == RA__SM90_PARTS) {
+        ra__sm90_work_clear(work);
+        return RA__SM90_NO;
+    }
     for (int i = 0; i < p->work_count; i++)
         if (same_rows(&p->works[i], work)) {
             ra__sm90_work_clear(work);
-            *index = i;
+            step->works[step->count++] = i;
             return RA__SM90_YES;
         }
     void *works = ra__sm90_grow(p->works, p->work_count, &p->work_room, sizeof *p->works);
@@ -75,9 +81,27 @@ static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm9
     const enum ra__sm90_answer answer = works ? ra__sm90_work_make(p->program, p->terms, work)
                                               : RA__SM90_NO_MEMORY;
     if (answer != RA__SM90_YES) return answer;
-    *index = p->work_count;
+    step->works[step->count++] = p->work_count;
     p->works[p->work_count++] = *work;
     return RA__SM90_YES;
+}
+
+/* Backward, with views: a work for each pair of them that has rows. */
+static enum ra__sm90_answer find_works(struct ra__sm90_program *p, const struct ra__sm90_work *all,
+                                       struct ra__sm90_step *step)
+{
+    const struct ra__sm90_expanded *rows = &all->rows;
+    enum ra__sm90_answer answer = RA__SM90_YES;
+    for (int i = 0; i < rows->view_count * rows->view_count && answer == RA__SM90_YES; i++) {
+        const int q = i / rows->view_count, k = i % rows->view_count;
+        struct ra__sm90_work work = { .one_head = all->one_head,
+                                      .q_view = rows->views[q],
+                                      .k_view = rows->views[k] };
+        answer = ra__sm90_select(rows, q, k, &work.rows);
+        if (answer == RA__SM90_YES && work.rows.family_count) answer = find_work(p, &work, step);
+    }
+    if (answer != RA__SM90_YES) step->count = 0;
+    return answer == RA__SM90_YES && step->count == 0 ? RA__SM90_NO : answer;
 }
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -98,11 +122,15 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
     out->k_line = work.rows.k_line;
     work.packed = is_forward(p) && !work.one_head && !(p->terms & POSITION_TERMS) &&
                   ra__sm90_pack(&work.rows, s->q_heads / s->kv_heads, s->kv_heads);
-    if (p->terms & POSITION_TERMS && (out->q_line.bent || out->k_line.bent)) {
+    const bool views = !is_forward(p) && work.rows.view_count;
+    if (p->terms & POSITION_TERMS && (out->q_line.bent || out->k_line.bent || views)) {
         ra__sm90_work_clear(&work);
         return RA__SM90_NO;
     }
-    return find_work(p, &work, &out->work);
+    if (!views) return find_work(p, &work, out);
+    const enum ra__sm90_answer found = find_works(p, &work, out);
+    ra__sm90_work_clear(&work);
+    return found;
 }
 
 /* ---- Programs -------------------------------------------------------------------------------- */
@@ -112,7 +140,7 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
 static int find_direct(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++)
-        if (p->steps[i].work >= 0 && p->works[p->steps[i].work].direct) return i;
+        if (p->steps[i].count && p->works[p->steps[i].works[0]].direct) return i;
     return -1;
 }
 
@@ -149,17 +177,26 @@ static void leave_out(struct ra__sm90_program *p)
     size_t bytes = 0;
     for (int i = 0; i < p->work_count; i++) bytes += ra__sm90_work_bytes(&p->works[i]);
     for (int i = 0; i < p->program->step_count; i++) {
-        const int index = p->steps[i].work;
-        const struct ra__sm90_work *work = index < 0 ? NULL : &p->works[index];
-        if (!work) continue;
-        const int64_t counted = decodes(p, work) ? work->rows_paid : work->rows_used;
-        used += counted;
-        paid += work->rows_paid;
-        if (bytes > MOST_BYTES || (!p->carried && !is_full(counted, work->rows_paid)))
-            p->steps[i].work = -1;
+        struct ra__sm90_step *step = &p->steps[i];
+        int64_t used_here = 0, paid_here = 0;
+        for (int n = 0; n < step->count; n++) {
+            const struct ra__sm90_work *work = &p->works[step->works[n]];
+            used_here += decodes(p, work) ? work->rows_paid : work->rows_used;
+            paid_here += work->rows_paid;
+        }
+        used += used_here;
+        paid += paid_here;
+        if (bytes > MOST_BYTES || (!p->carried && !is_full(used_here, paid_here))) step->count = 0;
     }
     if (p->carried && !is_full(used, paid))
-        for (int i = 0; i < p->program->step_count; i++) p->steps[i].work = -1;
+        for (int i = 0; i < p->program->step_count; i++) p->steps[i].count = 0;
+}
+
+static bool has(const struct ra__sm90_step *step, int work)
+{
+    for (int n = 0; n < step->count; n++)
+        if (step->works[n] == work) return true;
+    return false;
 }
 
 /* Works that no step has are not placed. */
@@ -167,7 +204,7 @@ static void drop_works(struct ra__sm90_program *p)
 {
     for (int w = 0; w < p->work_count; w++) {
         bool used = false;
-        for (int i = 0; i < p->program->step_count; i++) used = used || p->steps[i].work == w;
+        for (int i = 0; i < p->program->step_count; i++) used = used || has(&p->steps[i], w);
         if (!used) ra__sm90_work_clear(&p->works[w]);
         else ra__sm90_expanded_clear(&p->works[w].rows);
     }
@@ -176,7 +213,7 @@ static void drop_works(struct ra__sm90_program *p)
 static bool has_work(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++)
-        if (p->steps[i].work >= 0) return true;
+        if (p->steps[i].count) return true;
     return false;
 }
 
@@ -184,14 +221,13 @@ static bool has_work(const struct ra__sm90_program *p)
 static int fill(struct ra__sm90_program *p)
 {
     bool all = true;
-    for (int i = 0; i < p->program->step_count; i++) p->steps[i].work = -1;
     for (int i = 0; i < p->program->step_count && (all || !p->carried); i++) {
         if (!computes(p, &p->program->steps[i])) continue;
         const enum ra__sm90_answer answer = add_step(p, i);
         if (answer == RA__SM90_NO_MEMORY) return -1;
         all = all && answer == RA__SM90_YES;
     }
-    for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].work = -1;
+    for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].count = 0;
     leave_out(p);
     drop_works(p);
     p->direct = find_direct(p);

@@ -3,7 +3,7 @@
  * from the row families of a plan. Plain C; only bridge_launch.c and the kernels see a GPU.
  *
  *     bridge_rows.c     the rows of a step, expanded: bands, views, positions of score terms
- *     bridge_keys.c     the same backward: rows of keys, runs of the queries that see them
+ *     bridge_keys.c     the same backward: rows of keys, runs of the queries that see them; views
  *     bridge_work.c     the work of a step: its kernel, its schedule, its memory
  *     bridge.c          a program: which steps these kernels run
  *     bridge_launch.c   one step of one call
@@ -95,13 +95,19 @@ enum ra__sm90_answer ra__sm90_list_keys(const struct ra__sm90_expanded *expanded
                                         const struct ra__sm90_heads *heads, int padded_rows,
                                         struct ra__sm90_row_list *out);
 
+/* Of rows with views: queries of one view, with their runs of keys of another, counted in rows of
+ * these views. There may be none. */
+enum ra__sm90_answer ra__sm90_select(const struct ra__sm90_expanded *expanded, int q_view,
+                                     int k_view, struct ra__sm90_expanded *out);
+
 /* ---- bridge_work.c --------------------------------------------------------------------------- */
 
 /* What a call may have that the plan does not know of. It takes another kernel. */
 enum ra__sm90_extra { RA__SM90_WITH_SINKS = 1, RA__SM90_WITH_BIAS = 2, RA__SM90_EXTRAS = 4 };
 
-/* The work of one step, or of several whose rows are the same. Arrays of `schedule` are in host
- * memory until they are placed, then on the device. */
+/* The work of one step, or of several whose rows are the same. Backward, a step with views has
+ * several works: one for each pair of a view of queries and a view of keys. Arrays of `schedule`
+ * are in host memory until they are placed, then on the device. */
 struct ra__sm90_work {
     struct ra__sm90_expanded rows; /* until the program is made, to compare steps */
     bool one_head;                 /* a token of K and V is that of one KV head */
@@ -116,6 +122,7 @@ struct ra__sm90_work {
     int64_t rows_used, rows_paid; /* times runs: rows, and rows of the tiles they take */
     bool backward;                /* what follows is for it */
     bool direct;                  /* dq, dk and dv are written as the caller wants them; no sums */
+    struct ra__sm90_view q_view, k_view; /* step 0: all tokens */
     int padded_rows;
     bool by_head; /* one launch per batch item and KV head, all by the same schedule */
     int64_t adds; /* to blocks of dq, in one launch */
@@ -148,8 +155,10 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
 
 /* ---- bridge.c -------------------------------------------------------------------------------- */
 
+enum { RA__SM90_PARTS = 16 };
 struct ra__sm90_step {
-    int work; /* in program.works; -1: these kernels do not run the step */
+    int works[RA__SM90_PARTS]; /* in program.works */
+    int count;                 /* 0: these kernels do not run the step */
     struct ra__sm90_line q_line, k_line;
 };
 

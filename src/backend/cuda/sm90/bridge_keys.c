@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bridge_keys.c - backward: the rows of a step with sides changed, rows of keys and the queries
  * that see them. Keys are divided where a run begins or ends, so that those between two such edges
- * are seen by the same runs of queries from end to end. */
+ * are seen by the same runs of queries from end to end. With views, rows are those of one view of
+ * queries and one of keys. */
 #include <stdlib.h>
 
 #include "backend/cuda/sm90/bridge.h"
@@ -200,5 +201,64 @@ enum ra__sm90_answer ra__sm90_list_keys(const struct ra__sm90_expanded *expanded
     free(s.edges);
     free(s.active);
     if (answer != RA__SM90_YES) ra__sm90_row_list_clear(out);
+    return answer;
+}
+
+/* ---- Views ----------------------------------------------------------------------------------- */
+
+static int view_of_run(const struct ra__sm90_run *run)
+{
+    return (int)((uint32_t)run->row >> RA__SM90_RUN_VIEW_SHIFT);
+}
+
+/* Adds the runs of a family that are of the view. */
+static enum ra__sm90_answer select_runs(const struct ra__sm90_expanded *from,
+                                        const struct ra__sm90_family *family, int k_view,
+                                        struct ra__sm90_expanded *out)
+{
+    for (int i = family->first_run; i < family->first_run + family->run_count; i++) {
+        struct ra__sm90_run run = from->runs[i];
+        if (view_of_run(&run) != k_view) continue;
+        void *runs = ra__sm90_grow(out->runs, out->run_count, &out->run_room, sizeof *out->runs);
+        if (!runs) return RA__SM90_NO_MEMORY;
+        out->runs = runs;
+        run.row &= (1 << RA__SM90_RUN_VIEW_SHIFT) - 1;
+        out->k_rows = (int32_t)ra__max(out->k_rows, run.row + run.count);
+        out->banded = out->banded || run.lo > -RA__SM90_FAR || run.hi < RA__SM90_FAR;
+        out->runs[out->run_count++] = run;
+    }
+    return RA__SM90_YES;
+}
+
+static enum ra__sm90_answer select_family(const struct ra__sm90_expanded *from,
+                                          struct ra__sm90_family family, int k_view,
+                                          struct ra__sm90_expanded *out)
+{
+    const int first_run = out->run_count;
+    const enum ra__sm90_answer answer = select_runs(from, &family, k_view, out);
+    if (answer != RA__SM90_YES || out->run_count == first_run) return answer;
+    void *families = ra__sm90_grow(out->families, out->family_count, &out->family_room,
+                                   sizeof *out->families);
+    if (!families) return RA__SM90_NO_MEMORY;
+    out->families = families;
+    family.first_run = first_run;
+    family.run_count = out->run_count - first_run;
+    family.flags &= (1 << RA__SM90_VIEW_SHIFT) - 1;
+    out->q_rows = (int32_t)ra__max(out->q_rows, family.q_row + family.q_count);
+    out->families[out->family_count++] = family;
+    return RA__SM90_YES;
+}
+
+enum ra__sm90_answer ra__sm90_select(const struct ra__sm90_expanded *expanded, int q_view,
+                                     int k_view, struct ra__sm90_expanded *out)
+{
+    enum ra__sm90_answer answer = RA__SM90_YES;
+    *out = (struct ra__sm90_expanded){ .all_heads = expanded->all_heads };
+    for (int i = 0; i < expanded->family_count && answer == RA__SM90_YES; i++) {
+        const struct ra__sm90_family *family = &expanded->families[i];
+        if ((int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT) != q_view) continue;
+        answer = select_family(expanded, *family, k_view, out);
+    }
+    if (answer != RA__SM90_YES) ra__sm90_expanded_clear(out);
     return answer;
 }

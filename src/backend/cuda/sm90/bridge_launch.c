@@ -39,20 +39,20 @@ static int extras_of(const struct ra__sm90_program *p, const struct ra__call *ca
 }
 
 static bool terms_fit(const struct ra__sm90_program *p, const struct ra__call *call,
-                      const struct ra__sm90_step *step)
+                      const struct ra__sm90_step *step, const struct ra__sm90_work *work)
 {
     const int extras = extras_of(p, call);
     const bool placed = p->terms & (RA__SM90_SLOPES | RA__SM90_DROPOUT) ||
                         extras & RA__SM90_WITH_BIAS;
-    if (!p->works[step->work].extras[extras]) return false;
+    if (!work->extras[extras]) return false;
     if (!placed) return true;
     return !p->origin && line_fits(&step->q_line) && line_fits(&step->k_line);
 }
 
-static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *call, int index)
+static bool work_fits(const struct ra__sm90_program *p, const struct ra__call *call, int index,
+                      const struct ra__sm90_work *work)
 {
     const struct ra__step *step = &p->program->steps[index];
-    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
     const struct ra__side *side = ra__work_side(p->program, step);
     const struct ra__shape *s = &side->shape;
     const bool own = step->from == RA__OWN_KV || step->from == RA__NO_BUFFER;
@@ -65,7 +65,14 @@ static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *c
            (!work->direct || (tensor_fits(call, side->dq, work->q_rows, s->q_heads, s->batch) &&
                               tensor_fits(call, side->dk, work->k_rows, s->kv_heads, s->batch) &&
                               tensor_fits(call, side->dv, work->k_rows, s->kv_heads, s->batch))) &&
-           terms_fit(p, call, &p->steps[index]);
+           terms_fit(p, call, &p->steps[index], work);
+}
+
+static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *call, int index)
+{
+    for (int n = 0; n < p->steps[index].count; n++)
+        if (!work_fits(p, call, index, &p->works[p->steps[index].works[n]])) return false;
+    return true;
 }
 
 /* Where states are carried, all steps must fit. */
@@ -73,7 +80,7 @@ static bool call_fits(const struct ra__sm90_program *p, const struct ra__call *c
 {
     if (!p->carried) return step_fits(p, call, index);
     for (int i = 0; i < p->program->step_count; i++)
-        if (p->steps[i].work >= 0 && !step_fits(p, call, i)) return false;
+        if (!step_fits(p, call, i)) return false;
     return true;
 }
 
@@ -155,7 +162,7 @@ static struct ra__cuda_step packed(const struct ra__cuda_step *step)
 static int attend(const struct ra__sm90_program *p, int index, const struct ra__call *call,
                   const struct ra__cuda_step *given, void *stream)
 {
-    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
+    const struct ra__sm90_work *work = &p->works[p->steps[index].works[0]];
     const struct ra__cuda_step changed = packed(given), *step = work->packed ? &changed : given;
     const int q_rows = work->packed ? given->q_heads / given->kv_heads : work->q_rows;
     const struct ra__sm90_scratch scratch = ra__sm90_scratch_of(work, &p->program->work.shape,
@@ -244,9 +251,9 @@ static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
 }
 
 static int launch_gradient(const struct ra__sm90_program *p, int index, int extras,
-                           const struct ra__cuda_step *step, void *stream)
+                           const struct ra__sm90_work *work, const struct ra__cuda_step *step,
+                           void *stream)
 {
-    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
     const struct ra__sm90_scratch scratch = ra__sm90_scratch_of(work, &p->program->work.shape,
                                                                 p->scratch);
     const struct ra__sm90_needs needs = needs_of(work, extras);
@@ -304,22 +311,59 @@ static struct ra__cuda_step direct_step(const struct ra__sm90_program *p,
     return out;
 }
 
-static int gradient(const struct ra__sm90_program *p, int index, const struct ra__call *call,
-                    const struct ra__cuda_step *given, void *stream)
+/* The tokens of a view. */
+static struct ra__cuda_tensor viewed(struct ra__cuda_tensor x, struct ra__sm90_view view,
+                                     size_t bytes)
+{
+    if (x.data) x.data = (char *)x.data + view.first * x.token * (int64_t)bytes;
+    x.token *= view.step;
+    return x;
+}
+
+/* The same step for queries of one view and keys of another. */
+static struct ra__cuda_step step_of_views(const struct ra__cuda_step *step,
+                                          const struct ra__sm90_work *work)
+{
+    struct ra__cuda_step out = *step;
+    out.q = viewed(step->q, work->q_view, 2);
+    out.dout = viewed(step->dout, work->q_view, 2);
+    out.lse = viewed(step->lse, work->q_view, sizeof(float));
+    out.delta = viewed(step->delta, work->q_view, sizeof(float));
+    out.dq = viewed(step->dq, work->q_view, sizeof(float));
+    out.k = viewed(step->k, work->k_view, 2);
+    out.v = viewed(step->v, work->k_view, 2);
+    out.dk = viewed(step->dk, work->k_view, sizeof(float));
+    out.dv = viewed(step->dv, work->k_view, sizeof(float));
+    return out;
+}
+
+static int gradient_of_work(const struct ra__sm90_program *p, int index,
+                            const struct ra__call *call, const struct ra__sm90_work *work,
+                            const struct ra__cuda_step *given, void *stream)
 {
     const int extras = extras_of(p, call);
-    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
-    const struct ra__cuda_step direct = direct_step(p, call, given);
-    const struct ra__cuda_step *step = work->direct ? &direct : given;
+    const struct ra__cuda_step changed = work->direct        ? direct_step(p, call, given)
+                                         : work->q_view.step ? step_of_views(given, work)
+                                                             : *given;
+    const struct ra__cuda_step *step = &changed;
     if (work->k_rows == 0) return 0; /* nobody sees anything */
-    if (!work->by_head) return launch_gradient(p, index, extras, step, stream);
+    if (!work->by_head) return launch_gradient(p, index, extras, work, step, stream);
     for (int i = 0; i < step->batch * step->kv_heads; i++) {
         const struct ra__cuda_step one = step_of_head(step, i / step->kv_heads, i % step->kv_heads,
                                                       work->direct ? 2 : sizeof(float));
-        const int error = launch_gradient(p, index, extras, &one, stream);
+        const int error = launch_gradient(p, index, extras, work, &one, stream);
         if (error) return error;
     }
     return 0;
+}
+
+static int gradient(const struct ra__sm90_program *p, int index, const struct ra__call *call,
+                    const struct ra__cuda_step *step, void *stream)
+{
+    int error = 0;
+    for (int n = 0; n < p->steps[index].count && !error; n++)
+        error = gradient_of_work(p, index, call, &p->works[p->steps[index].works[n]], step, stream);
+    return error;
 }
 
 int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
@@ -330,7 +374,7 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
     if (p->program->steps[index].op == RA__OP_GATHER) /* of sums, which it may do without */
         return p->direct >= 0 && call_fits(p, call, p->direct) ? 0 : RA__CUDA_NOT_TAKEN;
     if (merges) index--; /* the ATTEND that it belongs to has done its work, or was not taken */
-    if (p->steps[index].work < 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
+    if (p->steps[index].count == 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
     if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */
     if (merges) return 0;
     return p->program->direction == RA__FORWARD ? attend(p, index, call, step, stream)

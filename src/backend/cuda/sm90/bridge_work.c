@@ -45,7 +45,7 @@ static int shape_for(const struct ra__program *program, const struct ra__sm90_ne
 }
 
 /* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal, and
- * if heads are heads. */
+ * if rows are tokens and heads are heads. */
 static void find_extras(const struct ra__program *program, int clusters, struct ra__sm90_work *work)
 {
     for (int extra = 0; extra < RA__SM90_EXTRAS; extra++) {
@@ -54,7 +54,7 @@ static void find_extras(const struct ra__program *program, int clusters, struct 
         int other;
         if (extra & RA__SM90_WITH_SINKS) needs.terms |= RA__SM90_SINKS;
         if (extra & RA__SM90_WITH_BIAS) needs.terms |= RA__SM90_BIAS;
-        work->extras[extra] = (extra == 0 || !work->packed) &&
+        work->extras[extra] = (extra == 0 || !(work->packed || work->q_view.step)) &&
                               shape_for(program, &needs, &shape, &other) == 0 &&
                               other == clusters && shape.tile_rows == work->shape.tile_rows &&
                               shape.block_keys == work->shape.block_keys &&
@@ -167,8 +167,7 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
     const struct ra__shape *s = &program->work.shape;
     const int block = work->shape.block_keys, group = s->q_heads / s->kv_heads;
     work->padded_rows = (work->q_rows + block - 1) / block * block;
-    if ((int64_t)group * work->padded_rows >= RA__SM90_FAR || work->rows.view_count)
-        return RA__SM90_NO;
+    if ((int64_t)group * work->padded_rows >= RA__SM90_FAR) return RA__SM90_NO;
     for (;;) {
         const enum ra__sm90_answer answer = schedule(program, clusters, work);
         if (answer != RA__SM90_YES || !work->needs.deterministic) return answer;
@@ -197,7 +196,8 @@ static enum ra__sm90_answer make(const struct ra__program *program, int terms,
                                            .views = work->rows.view_count > 0,
                                            .deterministic = back && !program->any_order };
     work->backward = back;
-    work->direct = writes_results(program) && work->rows.q_rows == program->work.queries;
+    work->direct = writes_results(program) && work->q_view.step == 0 &&
+                   work->rows.q_rows == program->work.queries;
     work->q_rows = work->rows.q_rows;
     work->k_rows = work->rows.k_rows;
     memcpy(work->views, work->rows.views, sizeof work->views);
