@@ -69,6 +69,10 @@ struct ra__backend {
     int (*threads)(const void *device);
     void *(*alloc)(void *device, size_t bytes); /* aligned to 64, not cleared; NULL: no memory */
     void (*free)(void *device, void *memory, size_t bytes);
+    /* Host memory that messages are staged in: pinned for faster copies, and released before it is
+     * freed. Cannot fail: what cannot be pinned is copied more slowly. NULL: no difference. */
+    void (*pin)(void *device, void *memory, size_t bytes);
+    void (*unpin)(void *device, void *memory);
     /* As in struct ra__reach: for messages between ranks of one process. NULL: messages of ranks go
      * through host memory. */
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);

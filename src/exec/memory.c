@@ -26,6 +26,19 @@ static ra_status take_buffers(struct ra__exec *exec, struct ra__arena *arena)
     return RA_OK;
 }
 
+/* Messages read and write staging memory while steps copy from and to it. */
+static void pin_staging(struct ra__exec *exec, bool pinned)
+{
+    const struct ra__backend *backend = exec->rank->backend;
+    for (int i = 0; i < RA__BUFFERS && backend->pin; i++) {
+        const enum ra__buffer buffer = (enum ra__buffer)i;
+        if (ra__buffer_facts(buffer)->provider != RA__BY_HOST || !exec->buffers[i]) continue;
+        if (pinned)
+            backend->pin(exec->rank->device, exec->buffers[i], exec->plan->storage[i].bytes);
+        else backend->unpin(exec->rank->device, exec->buffers[i]);
+    }
+}
+
 static ra_status take_messages(struct ra__exec *exec, struct ra__arena *arena)
 {
     int most = 0;
@@ -188,6 +201,7 @@ ra_status ra__exec_create(struct ra__exec *exec)
     exec->block = arena.block = ra__alloc(exec->account, RA__FOR_BOOKKEEPING, arena.room);
     if (!arena.block) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes of bookkeeping", arena.room);
     RA__TRY(take(exec, &target, &arena));
+    pin_staging(exec, true);
     ra__call_prepare(exec);
     for (int i = 0; i < RA__COUNT(exec->messages); i++) bind_messages(exec, (enum ra__direction)i);
     return reserve_messages(exec);
@@ -209,6 +223,7 @@ void ra__exec_destroy(struct ra__exec *exec)
     if (!exec->rank) return;
     const bool retained = ra__rank_retains(exec->rank);
     exec->rank->backend->release(exec->prepared, exec->rank->buffers, exec->account);
+    if (!retained) pin_staging(exec, false);
     give_buffers(exec, retained);
     if (!retained) ra__free(exec->block); /* messages are in it */
 }

@@ -63,6 +63,8 @@ ra_status ra__cuda_open(const struct ra__device_options *options, void **device)
 void ra__cuda_close(void *device);
 void *ra__cuda_alloc(void *device, size_t bytes);
 void ra__cuda_free(void *device, void *memory, size_t bytes);
+void ra__cuda_pin(void *device, void *memory, size_t bytes);
+void ra__cuda_unpin(void *device, void *memory);
 /* Makes the device that of the calling thread. */
 ra_status ra__cuda_enter(const struct ra__cuda_device *device);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,

@@ -248,3 +248,16 @@ void ra__cuda_free(void *opaque, void *memory, size_t bytes)
     (void)bytes;
     if (ra__cuda_enter(opaque) == RA_OK) cudaFree(memory);
 }
+
+/* Errors are of no consequence, and are not left to the next call. */
+void ra__cuda_pin(void *opaque, void *memory, size_t bytes)
+{
+    if (ra__cuda_enter(opaque) != RA_OK) return;
+    if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
+}
+
+void ra__cuda_unpin(void *opaque, void *memory)
+{
+    if (ra__cuda_enter(opaque) != RA_OK) return;
+    if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
+}
