@@ -9,10 +9,12 @@ namespace
 
 using namespace ra::mma;
 
-template <class T, int D, bool TERMS> struct forward_start {
+template <class T, int D, bool TERMS, int SIZE> struct forward_start {
+    using Shape = forward_shape<T, D, TERMS>;
+    static_assert(SIZE == 0 && Shape::BYTES <= SHARED_EVERYWHERE, "one shape for all devices");
     static int run(const ra__cuda_step &step, void *stream)
     {
-        using F = forward_shape<T, D, TERMS>;
+        using F = Shape;
         return launch(forward_kernel<F>, step.tiles, step.ranges, F::THREADS, F::BYTES, step,
                       access_of(step, false), stream);
     }

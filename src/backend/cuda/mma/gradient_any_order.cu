@@ -9,14 +9,17 @@ namespace
 
 using namespace ra::mma;
 
-template <class T, int D, bool TERMS> struct gradient_any_order_start {
+template <class T, int D, bool TERMS, int SIZE> struct gradient_any_order_start {
+    using Shape = gradient_any_order_shape<T, D, TERMS, SIZE>;
+    static_assert(SIZE < 2 || Shape::BYTES <= SHARED_EVERYWHERE, "the third is the last");
+    static_assert(Shape::KEYS * Shape::PER_TILE == gradient_kv_shape<T, D, TERMS, 0>::KEYS,
+                  "the same tiles of keys");
     static int run(const ra__cuda_step &step, void *stream)
     {
-        using F = gradient_any_order_shape<T, D, TERMS>;
-        static_assert(F::KEYS == gradient_kv_shape<T, D, TERMS>::KEYS, "the same tiles of keys");
+        using F = Shape;
         const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
-        return launch(gradient_kv_kernel<gradient_any_order_tile<F>>, tiles, 1, F::THREADS,
-                      F::BYTES, step, access_of(step, true), stream);
+        return launch(gradient_kv_kernel<gradient_any_order_tile<F>>, tiles * F::PER_TILE, 1,
+                      F::THREADS, F::BYTES, step, access_of(step, true), stream);
     }
 };
 

@@ -4,7 +4,7 @@
  * the 7 of two kernels, but the order of sums in dq is any.
  *
  * A warp leaves its ds in shared memory, a matrix [KEYS x PAIRS] of a block of pairs; after a
- * barrier each warp multiplies 32 pairs of it by 32 columns of k:
+ * barrier each warp multiplies some pairs of it by some columns of k:
  *     dq += scale ds^T k
  * Two warps that share keys weigh one half of the block's pairs each, and leave their p there too:
  * each needs all pairs for its own columns of dk and dv. */
@@ -27,27 +27,49 @@
 namespace ra::mma
 {
 
-template <class T_, int D_, bool TERMS_> struct gradient_any_order_shape {
+/* SIZE 0 is for devices with 227 KiB of shared memory, the next for the 163 KiB of an A100, the last
+ * for 99 KiB. */
+struct any_order_size {
+    int warps, ctas; /* ctas: of an SM */
+    int split, m;    /* warps that share keys; a warp has 16 m keys */
+    int per_tile;    /* CTAs that share a tile of keys */
+    int pairs;
+    bool late; /* dq of a block is computed while the next one is worked on: one barrier per block
+                * instead of two, but two buffers for ds */
+};
+constexpr any_order_size any_order_size_of(int dim, int size)
+{
+    constexpr any_order_size at_64[] = { { 4, 2, 1, 2, 1, 64, ANY_ORDER_LATE },
+                                         { 4, 2, 1, 2, 1, 32, false } };
+    constexpr any_order_size at_128[] = { { 8, 1, ANY_ORDER_SPLIT_128, ANY_ORDER_SPLIT_128, 1, 64,
+                                            ANY_ORDER_LATE },
+                                          { 8, 1, 1, 1, 1, 64, false },
+                                          { 8, 1, 2, 1, 2, 32, true } };
+    constexpr any_order_size at_256[] = { { 8, 1, 2, 1, 1, 32, ANY_ORDER_LATE },
+                                          { 4, 1, 2, 1, 2, 16, true } };
+    return dim == 64 ? at_64[size] : dim == 128 ? at_128[size] : at_256[size];
+}
+
+template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_shape {
     using T = T_;
     static constexpr int D = D_;
     static constexpr bool TERMS = TERMS_;
-    static constexpr int SPLIT = D <= 64 ? 1 : D <= 128 ? ANY_ORDER_SPLIT_128 : 2;
-    static constexpr int M = D <= 64 || (D <= 128 && SPLIT == 2) ? 2 : 1;
-    static constexpr int WARPS = D <= 64 ? 4 : 8, THREADS = 32 * WARPS;
-    static constexpr int CTAS = D <= 64 ? 2 : 1;
+    static constexpr any_order_size OF = any_order_size_of(D, SIZE);
+    static constexpr int WARPS = OF.warps, THREADS = 32 * WARPS, CTAS = OF.ctas;
+    static constexpr int SPLIT = OF.split, M = OF.m, PER_TILE = OF.per_tile, PAIRS = OF.pairs;
     static constexpr int KEYS = WARPS / SPLIT * 16 * M;
-    static constexpr int PAIRS = D <= 128 ? 64 : 32;
+    /* Warps that share keys have half of the pairs each, where halves are not too small. */
+    static constexpr bool HALVES = SPLIT > 1 && PAIRS / SPLIT >= 16;
     /* Pairs that a warp works on at a time. */
-    static constexpr int SOME = SPLIT > 1 ? PAIRS / SPLIT : D == 128 && !TERMS ? 64 : 32;
-    /* dq of a block is computed while the next one is worked on: one barrier per block, and two
-     * buffers for ds. */
-    static constexpr bool LATE = ANY_ORDER_LATE;
+    static constexpr int MOST = D == 128 && !TERMS ? 64 : 32;
+    static constexpr int SOME = HALVES ? PAIRS / SPLIT : PAIRS < MOST ? PAIRS : MOST;
+    static constexpr bool LATE = OF.late;
     static constexpr int VALUES_AT = KEYS * LINE<D>;
     static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
     static constexpr int WEIGHTS = KEYS * LINE<PAIRS>;
     static constexpr int WEIGHTS_AT = STAGES_AT + 2 * STAGE; /* p, where warps share it */
-    static constexpr int SLOPES_AT = WEIGHTS_AT + (SPLIT > 1 ? WEIGHTS : 0); /* ds */
+    static constexpr int SLOPES_AT = WEIGHTS_AT + (HALVES ? WEIGHTS : 0); /* ds */
     static constexpr int TABLES_AT = SLOPES_AT + (LATE ? 2 : 1) * WEIGHTS;
     using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
@@ -63,9 +85,9 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     using typename kv::view;
     static constexpr int M = kv::M, N = kv::N, K = kv::K;
     /* Of a block's dq, each warp has 16 Q_M pairs by 8 Q_N columns. */
-    static constexpr int Q_M = 2, Q_N = 4, Q_ACROSS = F::D / (8 * Q_N);
+    static constexpr int Q_M = F::PAIRS < 32 ? 1 : 2, Q_DOWN = F::PAIRS / (16 * Q_M);
+    static constexpr int Q_ACROSS = F::WARPS / Q_DOWN, Q_N = F::D / (8 * Q_ACROSS);
     static_assert(F::SPLIT <= 2, "the pairs of a warp, and those of the other");
-    static_assert(F::WARPS == F::PAIRS / (16 * Q_M) * Q_ACROSS, "all of dq, once");
 
     __device__ __forceinline__ int slopes_at(int index) const
     {
@@ -122,7 +144,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     /* dk and dv of a block; leaves its ds. */
     __device__ __forceinline__ void block(sums &x, int index) const
     {
-        if constexpr (F::SPLIT == 1) {
+        if constexpr (!F::HALVES) {
 #pragma unroll 1
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
             if constexpr (!F::LATE) __syncthreads();
@@ -135,18 +157,19 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     {
         const view seen = kv::template view_of<F::SOME, 16 * M>(pairs.table(index), from,
                                                                 first_key());
+        const bool stores = warp() % F::SPLIT == 0;
         float s[M][K][4], dp[M][K][4];
         if (seen == kv::NOTHING) {
             clear(dp);
-            store(slopes_at(index), from, dp);
+            if (stores) store(slopes_at(index), from, dp);
             return;
         }
         kv::weigh(index, from, seen, s, dp);
-        store(slopes_at(index), from, dp);
+        if (stores) store(slopes_at(index), from, dp);
         kv::add_some(x, index, from, seen, s, dp);
     }
 
-    /* Where warps share keys. What is seen of them is the same for all of these warps. The pairs
+    /* Where warps have halves. What is seen of them is the same for all of these warps. The pairs
      * that the warp has weighed itself come first, and meanwhile the others store theirs. */
     __device__ __forceinline__ void shared_pairs(sums &x, int index) const
     {

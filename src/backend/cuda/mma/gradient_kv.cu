@@ -9,10 +9,12 @@ namespace
 
 using namespace ra::mma;
 
-template <class T, int D, bool TERMS> struct gradient_kv_start {
+template <class T, int D, bool TERMS, int SIZE> struct gradient_kv_start {
+    using Shape = gradient_kv_shape<T, D, TERMS, SIZE>;
+    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE, "the second is the last");
     static int run(const ra__cuda_step &step, void *stream)
     {
-        using F = gradient_kv_shape<T, D, TERMS>;
+        using F = Shape;
         const int64_t tiles = (int64_t)step.key_tile_count * step.kv_heads * step.batch;
         return launch(gradient_kv_kernel<gradient_kv_tile<F>>, tiles, 1, F::THREADS, F::BYTES, step,
                       access_of(step, true), stream);
@@ -30,8 +32,8 @@ int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream)
 int ra__cuda_mma_gradient_keys(int dim, int value_dim)
 {
     switch (class_of(dim, value_dim)) {
-    case 64: return gradient_kv_shape<bf16, 64, false>::KEYS;
-    case 128: return gradient_kv_shape<bf16, 128, false>::KEYS;
-    default: return gradient_kv_shape<bf16, 256, false>::KEYS;
+    case 64: return gradient_kv_shape<bf16, 64, false, 0>::KEYS;
+    case 128: return gradient_kv_shape<bf16, 128, false, 0>::KEYS;
+    default: return gradient_kv_shape<bf16, 256, false, 0>::KEYS;
     }
 }

@@ -14,7 +14,8 @@
 namespace ra::mma
 {
 
-template <class T_, int D_, bool TERMS_> struct gradient_kv_shape {
+/* SIZE 1 is for devices with little shared memory. */
+template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_kv_shape {
     using T = T_;
     static constexpr int D = D_;
     static constexpr bool TERMS = TERMS_;
@@ -22,9 +23,10 @@ template <class T_, int D_, bool TERMS_> struct gradient_kv_shape {
     static constexpr int WARPS = D <= 64 ? 4 : 8, THREADS = 32 * WARPS;
     static constexpr int CTAS = D <= 64 ? 2 : 1;
     static constexpr int KEYS = WARPS / SPLIT * 16 * M;
-    static constexpr int PAIRS = D <= 128 ? 64 : 32;
+    static constexpr int PER_TILE = 1; /* CTAs that share a tile of keys */
+    static constexpr int PAIRS = SIZE > 0 ? 16 : D <= 128 ? 64 : 32;
     /* Pairs that a warp works on at a time. */
-    static constexpr int SOME = D == 128 && !TERMS ? 64 : 32;
+    static constexpr int SOME = SIZE > 0 ? 16 : D == 128 && !TERMS ? 64 : 32;
     static constexpr int VALUES_AT = KEYS * LINE<D>;
     static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
@@ -68,11 +70,11 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ void load_keys(const ra__cuda_tensor &from, int numbers,
                                               int to) const
     {
-        const ra__cuda_key_tile &t = pairs.tile;
-        const uint16_t *first = at<uint16_t>(from, pairs.batch(), t.token, pairs.kv_head());
-        const int64_t stride = t.token_step * from.token;
-        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0, t.count, numbers,
-                                                how.chunks);
+        const uint16_t *first = at<uint16_t>(from, pairs.batch(), pairs.token_of(0),
+                                             pairs.kv_head());
+        const int64_t stride = pairs.tile.token_step * from.token;
+        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0, pairs.count(),
+                                                numbers, how.chunks);
     }
     __device__ __forceinline__ void load_pairs(int index) const
     {
@@ -238,15 +240,14 @@ template <class F> struct gradient_kv_tile {
 
     __device__ __forceinline__ void end(const sums &x) const
     {
-        const ra__cuda_key_tile &t = pairs.tile;
         const int column = first_column();
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int key = key_of(i, half);
-                if (key >= t.count) continue;
-                const int64_t token = t.token + key * t.token_step;
+                if (key >= pairs.count()) continue;
+                const int64_t token = pairs.token_of(key);
                 add_row(at<float>(step.dk, pairs.batch(), token, pairs.kv_head()) + column, x.dk[i],
                         half, step.dim - column, step.scale, how.pairs);
                 add_row(at<float>(step.dv, pairs.batch(), token, pairs.kv_head()) + column, x.dv[i],
@@ -262,13 +263,16 @@ __global__ void __launch_bounds__(Tile::Shape::THREADS, Tile::Shape::CTAS)
     gradient_kv_kernel(const __grid_constant__ ra__cuda_step step, const access how)
 {
     using F = typename Tile::Shape;
-    const int unit = (int)blockIdx.x / step.key_tile_count;
+    const int index = (int)blockIdx.x / F::PER_TILE;
+    const int first_key = (int)blockIdx.x % F::PER_TILE * F::KEYS;
+    const int unit = index / step.key_tile_count;
     const int kv_head = unit % step.kv_heads, batch = unit / step.kv_heads;
-    const ra__cuda_key_tile &keys = step.key_tiles[(int)blockIdx.x % step.key_tile_count];
+    const ra__cuda_key_tile &keys = step.key_tiles[index % step.key_tile_count];
     if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
+    if (first_key >= keys.count) return;
     auto &tables = *(typename F::Walk::Tables *)(ra_shared + F::TABLES_AT);
     if (threadIdx.x == 0)
-        tables.head = parts_head{ batch, kv_head, keys.first_part, keys.part_count };
+        tables.head = parts_head{ batch, kv_head, keys.first_part, keys.part_count, first_key };
     __syncthreads();
     const Tile tile = { step, how, { step, keys, tables }, shared_address(ra_shared) };
     tile.load_keys(step.k, step.dim, 0);

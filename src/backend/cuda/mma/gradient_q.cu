@@ -9,10 +9,12 @@ namespace
 
 using namespace ra::mma;
 
-template <class T, int D, bool TERMS> struct gradient_q_start {
+template <class T, int D, bool TERMS, int SIZE> struct gradient_q_start {
+    using Shape = gradient_q_shape<T, D, TERMS, SIZE>;
+    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE, "the second is the last");
     static int run(const ra__cuda_step &step, void *stream)
     {
-        using F = gradient_q_shape<T, D, TERMS>;
+        using F = Shape;
         return launch(gradient_q_kernel<F>, step.tiles, 1, F::THREADS, F::BYTES, step,
                       access_of(step, true), stream);
     }
@@ -28,6 +30,6 @@ int ra__cuda_mma_gradient_q(const struct ra__cuda_step *step, void *stream)
 
 int ra__cuda_mma_gradient_rows(int dim, int value_dim)
 {
-    return class_of(dim, value_dim) <= 128 ? gradient_q_shape<bf16, 128, false>::ROWS
-                                           : gradient_q_shape<bf16, 256, false>::ROWS;
+    return class_of(dim, value_dim) <= 128 ? gradient_q_shape<bf16, 128, false, 0>::ROWS
+                                           : gradient_q_shape<bf16, 256, false, 0>::ROWS;
 }

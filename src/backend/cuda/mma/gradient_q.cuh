@@ -10,13 +10,15 @@
 namespace ra::mma
 {
 
-template <class T_, int D_, bool TERMS_> struct gradient_q_shape {
+/* SIZE 1 is for devices with little shared memory. */
+template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_q_shape {
     using T = T_;
     static constexpr int D = D_;
     static constexpr bool TERMS = TERMS_;
     static constexpr int WARPS = 4, THREADS = 32 * WARPS;
     static constexpr int M = D <= 128 ? 2 : 1, ROWS = 16 * M * WARPS;
-    static constexpr int KEYS = D <= 64 && !TERMS ? 64 : 32; /* registers hold s, dp and dq */
+    /* Registers hold s, dp and dq. */
+    static constexpr int KEYS = SIZE > 0 ? 16 : D <= 64 && !TERMS ? 64 : 32;
     static constexpr int CTAS = D <= 128 ? 2 : 1;
     static constexpr int DOUT_AT = ROWS * LINE<D>;
     static constexpr int STAGES_AT = 2 * ROWS * LINE<D>;

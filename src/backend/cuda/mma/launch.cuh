@@ -60,16 +60,52 @@ inline int class_of(int dim, int value_dim)
     return largest <= 64 ? 64 : largest <= 128 ? 128 : largest <= 256 ? 256 : 0;
 }
 
-/* Start<T, D, TERMS>::run() for the dtype, the dims and the terms of a step. Every file needs a
- * name of its own for its Start: compilers take those of unnamed namespaces for the same. */
-template <template <class, int, bool> class Start, class T, int D>
-int start_by_terms(const ra__cuda_step &step, void *stream)
+/* Bytes of shared memory of the current device. */
+struct shared_limits {
+    int block, all; /* of a CTA, and of an SM */
+};
+inline cudaError_t ask_limits(shared_limits *out)
 {
-    return needs_terms(step) ? Start<T, D, true>::run(step, stream)
-                             : Start<T, D, false>::run(step, stream);
+    int device;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error != cudaSuccess) return error;
+    error = cudaDeviceGetAttribute(&out->block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (error != cudaSuccess) return error;
+    return cudaDeviceGetAttribute(&out->all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
 }
 
-template <template <class, int, bool> class Start, class T>
+/* What a CTA may have on every GPU since sm_80; those of GeForce have no more. */
+constexpr int SHARED_EVERYWHERE = 99 * 1024;
+constexpr int SHARED_RESERVED = 1024; /* for each CTA, by CUDA */
+
+/* The first shape, from SIZE on, whose CTAs find room on the device; each needs less shared memory
+ * than the one before it, and the last fits everywhere, if not as many CTAs of it. */
+template <template <class, int, bool, int> class Start, class T, int D, bool TERMS, int SIZE>
+int start_by_size(const ra__cuda_step &step, void *stream)
+{
+    using Here = Start<T, D, TERMS, SIZE>;
+    using F = typename Here::Shape;
+    if constexpr (F::BYTES > SHARED_EVERYWHERE) {
+        shared_limits limits;
+        const cudaError_t error = ask_limits(&limits);
+        if (error != cudaSuccess) return (int)error;
+        if (F::BYTES > limits.block || F::CTAS * (F::BYTES + SHARED_RESERVED) > limits.all)
+            return start_by_size<Start, T, D, TERMS, SIZE + 1>(step, stream);
+    }
+    return Here::run(step, stream);
+}
+
+/* Start<T, D, TERMS, SIZE>::run() for the dtype, the dims and the terms of a step, and for the
+ * device. Every file needs a name of its own for its Start: compilers take those of unnamed
+ * namespaces for the same. */
+template <template <class, int, bool, int> class Start, class T, int D>
+int start_by_terms(const ra__cuda_step &step, void *stream)
+{
+    return needs_terms(step) ? start_by_size<Start, T, D, true, 0>(step, stream)
+                             : start_by_size<Start, T, D, false, 0>(step, stream);
+}
+
+template <template <class, int, bool, int> class Start, class T>
 int start_by_dim(const ra__cuda_step &step, void *stream)
 {
     switch (class_of(step.dim, step.value_dim)) {
@@ -80,7 +116,7 @@ int start_by_dim(const ra__cuda_step &step, void *stream)
     }
 }
 
-template <template <class, int, bool> class Start>
+template <template <class, int, bool, int> class Start>
 int start_kernel(const ra__cuda_step &step, void *stream)
 {
     return step.dtype == RA__CUDA_BF16 ? start_by_dim<Start, bf16>(step, stream)

@@ -17,10 +17,10 @@ struct pairs_place {
     int64_t at;
 };
 
-/* The pairs of a block. Pair r sees keys [lo, hi) of the tile. */
+/* The pairs of a block. Pair r sees keys [lo, hi), counted from the first of the CTA. */
 template <int PAIRS> struct pair_table {
     pairs_place place;
-    int64_t pos, pos_step; /* of key 0 of the tile, as these queries see it */
+    int64_t pos, pos_step; /* of key 0, as these queries see it */
     int64_t count;         /* pairs of the part */
     int64_t token[PAIRS], position[PAIRS];
     const uint16_t *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
@@ -55,6 +55,7 @@ __device__ __forceinline__ heads heads_of(const ra__cuda_row &row, int kv_head, 
 /* What is the same for all blocks; registers have no room for it. */
 struct parts_head {
     int32_t batch, kv_head, first_part, part_count;
+    int32_t first_key; /* of the tile, that this CTA works on */
 };
 /* TABLES blocks are known at a time: one is multiplied, one copied and one described; and where it
  * is still needed, the block before those. */
@@ -72,6 +73,12 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
 
     __device__ __forceinline__ int batch() const { return tables.head.batch; }
     __device__ __forceinline__ int kv_head() const { return tables.head.kv_head; }
+    /* How many keys there are for this CTA, or more, and the token of one of them. */
+    __device__ __forceinline__ int count() const { return tile.count - tables.head.first_key; }
+    __device__ __forceinline__ int64_t token_of(int key) const
+    {
+        return tile.token + (tables.head.first_key + key) * tile.token_step;
+    }
 
     __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
     {
@@ -125,9 +132,10 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
         const ra__cuda_run run = run_at(step, &row, part.repeat, part.run - row.first_run);
         const heads h = heads_in(row);
         const int64_t count = (part.q_hi - part.q_lo) * h.count;
+        const int64_t shift = part.shift + tables.head.first_key;
         if (r == 0) {
             to.count = count;
-            to.pos = run.pos + part.shift * run.pos_step;
+            to.pos = run.pos + shift * run.pos_step;
             to.pos_step = run.pos_step;
         }
         to.lo[r] = to.hi[r] = 0;
@@ -148,8 +156,8 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
         to.q[r] = ra::at<uint16_t>(step.q, batch(), token, head);
         to.dout[r] = ra::at<uint16_t>(step.dout, batch(), token, head);
         to.dq[r] = ra::at<float>(step.dq, batch(), token, head);
-        to.lo[r] = (int32_t)most(seen.lo - part.shift, part.lo);
-        to.hi[r] = (int32_t)least(seen.hi - part.shift, part.hi);
+        to.lo[r] = (int32_t)most(seen.lo - shift, part.lo - tables.head.first_key);
+        to.hi[r] = (int32_t)least(seen.hi - shift, part.hi - tables.head.first_key);
     }
 
     /* The queries of a block, and their dout. */
