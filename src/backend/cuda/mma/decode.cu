@@ -9,21 +9,21 @@ namespace
 
 using namespace ra::mma;
 
-/* As many stages as let two CTAs share an SM; fewer on GPUs with 99 KB of shared memory. */
+/* Two CTAs share an SM, with as many stages as it has room for. */
 template <class T, int D> int start(const ra__cuda_step &step, void *stream)
 {
     using F = decode_shape<T, D, D <= 64 ? 4 : 3>;
-    using Small = decode_shape<T, D, D <= 64 ? 4 : 2>;
-    int device = 0, limit = 0;
-    cudaError_t error = cudaGetDevice(&device);
-    if (error == cudaSuccess)
-        error = cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    using Small = decode_shape<T, D, 2>;
+    static_assert(Small::BYTES <= SHARED_EVERYWHERE, "the second is the last");
+    const access how = access_of(step, false);
+    shared_limits limits;
+    const cudaError_t error = ask_limits(&limits);
     if (error != cudaSuccess) return (int)error;
-    return limit >= F::BYTES
-               ? launch(decode_kernel<F>, step.tiles, step.ranges, F::THREADS, F::BYTES, step,
-                        access_of(step, false), stream)
-               : launch(decode_kernel<Small>, step.tiles, step.ranges, Small::THREADS, Small::BYTES,
-                        step, access_of(step, false), stream);
+    if (have_room(limits, F::BYTES, 2))
+        return launch(decode_kernel<F>, step.tiles, step.ranges, F::THREADS, F::BYTES, step, how,
+                      stream);
+    return launch(decode_kernel<Small>, step.tiles, step.ranges, Small::THREADS, Small::BYTES, step,
+                  how, stream);
 }
 
 template <class T> int start_by_class(const ra__cuda_step &step, void *stream)

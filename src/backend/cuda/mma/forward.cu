@@ -10,8 +10,9 @@ namespace
 using namespace ra::mma;
 
 template <class T, int D, bool TERMS, int SIZE> struct forward_start {
-    using Shape = forward_shape<T, D, TERMS>;
-    static_assert(SIZE == 0 && Shape::BYTES <= SHARED_EVERYWHERE, "one shape for all devices");
+    using Shape = forward_shape<T, D, TERMS, SIZE>;
+    static constexpr bool LAST = !Shape::LARGE;
+    static_assert(Shape::BYTES <= SHARED_EVERYWHERE, "one CTA on all devices");
     static int run(const ra__cuda_step &step, void *stream)
     {
         using F = Shape;
@@ -31,6 +32,6 @@ int ra__cuda_mma_forward(const struct ra__cuda_step *step, void *stream)
 
 int ra__cuda_mma_forward_rows(int dim, int value_dim)
 {
-    return class_of(dim, value_dim) <= 128 ? forward_shape<bf16, 128, false>::ROWS
-                                           : forward_shape<bf16, 256, false>::ROWS;
+    return class_of(dim, value_dim) <= 128 ? forward_shape<bf16, 128, false, 0>::ROWS
+                                           : forward_shape<bf16, 256, false, 0>::ROWS;
 }

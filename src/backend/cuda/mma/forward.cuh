@@ -11,8 +11,9 @@
 namespace ra::mma
 {
 
-/* D: what dim and value_dim are padded to. */
-template <class T_, int D_, bool TERMS_> struct forward_shape {
+/* D: what dim and value_dim are padded to. SIZE 1 is for GPUs whose SMs have no room for two CTAs
+ * of SIZE 0. */
+template <class T_, int D_, bool TERMS_, int SIZE> struct forward_shape {
     using T = T_;
     static constexpr int D = D_;
     static constexpr bool TERMS = TERMS_;
@@ -20,9 +21,11 @@ template <class T_, int D_, bool TERMS_> struct forward_shape {
     /* 32 rows of a warp halve what it loads from shared memory per product; with more than 128
      * numbers its registers hold 16. */
     static constexpr int M = D <= 128 ? 2 : 1, ROWS = 16 * M * WARPS;
-    /* Score terms need registers of their own. */
-    static constexpr int KEYS = D <= 64 || (D <= 128 && !TERMS) ? 64 : 32;
-    static constexpr bool Q_HELD = D <= 64;
+    /* Score terms need registers of their own; and so do scores of 128 keys, which leave none for
+     * queries. */
+    static constexpr bool LARGE = D <= 64 && !TERMS && SIZE == 0;
+    static constexpr int KEYS = LARGE ? 128 : D <= 64 || (D <= 128 && !TERMS) ? 64 : 32;
+    static constexpr bool Q_HELD = D <= 64 && !LARGE;
     static constexpr int CTAS = 2;                   /* of an SM */
     static constexpr int STAGE = 2 * KEYS * LINE<D>; /* keys, then values */
     static constexpr int STAGES_AT = ROWS * LINE<D>;

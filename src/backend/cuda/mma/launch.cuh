@@ -78,6 +78,12 @@ inline cudaError_t ask_limits(shared_limits *out)
 constexpr int SHARED_EVERYWHERE = 99 * 1024;
 constexpr int SHARED_RESERVED = 1024; /* for each CTA, by CUDA */
 
+/* Is there room for `ctas` CTAs on an SM? */
+inline bool have_room(const shared_limits &limits, int bytes, int ctas)
+{
+    return bytes <= limits.block && ctas * (bytes + SHARED_RESERVED) <= limits.all;
+}
+
 /* The first shape, from SIZE on, whose CTAs find room on the device; each needs less shared memory
  * than the one before it, and the last fits everywhere, if not as many CTAs of it. */
 template <template <class, int, bool, int> class Start, class T, int D, bool TERMS, int SIZE>
@@ -85,11 +91,11 @@ int start_by_size(const ra__cuda_step &step, void *stream)
 {
     using Here = Start<T, D, TERMS, SIZE>;
     using F = typename Here::Shape;
-    if constexpr (F::BYTES > SHARED_EVERYWHERE) {
+    if constexpr (!Here::LAST) {
         shared_limits limits;
         const cudaError_t error = ask_limits(&limits);
         if (error != cudaSuccess) return (int)error;
-        if (F::BYTES > limits.block || F::CTAS * (F::BYTES + SHARED_RESERVED) > limits.all)
+        if (!have_room(limits, F::BYTES, F::CTAS))
             return start_by_size<Start, T, D, TERMS, SIZE + 1>(step, stream);
     }
     return Here::run(step, stream);
