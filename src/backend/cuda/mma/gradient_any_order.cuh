@@ -27,8 +27,8 @@
 namespace ra::mma
 {
 
-/* SIZE 0 is for devices with 227 KiB of shared memory, the next for the 163 KiB of an A100, the last
- * for 99 KiB. */
+/* SIZE 0 is for the 227 KiB of shared memory of an H100, the next for the 163 KiB of an A100, the
+ * last for 99 KiB. */
 struct any_order_size {
     int warps, ctas; /* ctas: of an SM */
     int split, m;    /* warps that share keys; a warp has 16 m keys */

@@ -72,9 +72,9 @@ template <class F> struct gradient_kv_tile {
     {
         const uint16_t *first = at<uint16_t>(from, pairs.batch(), pairs.token_of(0),
                                              pairs.kv_head());
-        const int64_t stride = pairs.tile.token_step * from.token;
-        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0, pairs.count(),
-                                                numbers, how.chunks);
+        const int64_t stride = pairs.tables.head.token_step * from.token;
+        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0,
+                                                pairs.tables.head.count, numbers, how.chunks);
     }
     __device__ __forceinline__ void load_pairs(int index) const
     {
@@ -246,7 +246,7 @@ template <class F> struct gradient_kv_tile {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int key = key_of(i, half);
-                if (key >= pairs.count()) continue;
+                if (key >= pairs.tables.head.count) continue;
                 const int64_t token = pairs.token_of(key);
                 add_row(at<float>(step.dk, pairs.batch(), token, pairs.kv_head()) + column, x.dk[i],
                         half, step.dim - column, step.scale, how.pairs);
@@ -271,10 +271,9 @@ __global__ void __launch_bounds__(Tile::Shape::THREADS, Tile::Shape::CTAS)
     if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
     if (first_key >= keys.count) return;
     auto &tables = *(typename F::Walk::Tables *)(ra_shared + F::TABLES_AT);
-    if (threadIdx.x == 0)
-        tables.head = parts_head{ batch, kv_head, keys.first_part, keys.part_count, first_key };
+    const Tile tile = { step, how, { step, tables }, shared_address(ra_shared) };
+    if (threadIdx.x == 0) tile.pairs.start(keys, first_key, batch, kv_head);
     __syncthreads();
-    const Tile tile = { step, how, { step, keys, tables }, shared_address(ra_shared) };
     tile.load_keys(step.k, step.dim, 0);
     tile.load_keys(step.v, step.value_dim, F::VALUES_AT);
     tile.pairs.describe(tile.pairs.open(0), 0);

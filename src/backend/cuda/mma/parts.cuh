@@ -54,8 +54,10 @@ __device__ __forceinline__ heads heads_of(const ra__cuda_row &row, int kv_head, 
 
 /* What is the same for all blocks; registers have no room for it. */
 struct parts_head {
+    int64_t token, token_step; /* of the keys of this CTA */
+    int32_t count;             /* how many there are, or more */
+    int32_t first_key;         /* which key of the tile is the first */
     int32_t batch, kv_head, first_part, part_count;
-    int32_t first_key; /* of the tile, that this CTA works on */
 };
 /* TABLES blocks are known at a time: one is multiplied, one copied and one described; and where it
  * is still needed, the block before those. */
@@ -68,16 +70,29 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
     static_assert(PAIRS <= THREADS, "a thread for each pair");
     using Tables = parts_tables<PAIRS, TABLES>;
     const ra__cuda_step &step;
-    const ra__cuda_key_tile &tile;
     Tables &tables;
 
     __device__ __forceinline__ int batch() const { return tables.head.batch; }
     __device__ __forceinline__ int kv_head() const { return tables.head.kv_head; }
-    /* How many keys there are for this CTA, or more, and the token of one of them. */
-    __device__ __forceinline__ int count() const { return tile.count - tables.head.first_key; }
     __device__ __forceinline__ int64_t token_of(int key) const
     {
-        return tile.token + (tables.head.first_key + key) * tile.token_step;
+        return tables.head.token + key * tables.head.token_step;
+    }
+
+    /* To be called by one thread, and first of all; a barrier follows. */
+    __device__ __forceinline__ void start(const ra__cuda_key_tile &tile, int first_key, int batch,
+                                          int kv_head) const
+    {
+        parts_head head;
+        head.token = tile.token + first_key * tile.token_step;
+        head.token_step = tile.token_step;
+        head.count = tile.count - first_key;
+        head.first_key = first_key;
+        head.batch = batch;
+        head.kv_head = kv_head;
+        head.first_part = tile.first_part;
+        head.part_count = tile.part_count;
+        tables.head = head;
     }
 
     __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
