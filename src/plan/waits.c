@@ -31,7 +31,7 @@ static ra__buffer_set keys_of(const struct ra__program *program, enum ra__buffer
 }
 
 /* State is used by rows that do not start and end here, results by rows that end here. With split
- * keys that is MERGE; but a kernel may merge by itself, in ATTEND. */
+ * keys, ATTEND leaves all of that to MERGE. */
 static void find_in_rows(const struct ra__program *program, struct ra__step *step)
 {
     const ra__buffer_set state = ra__buffer_bit(RA__STATE_M) | ra__buffer_bit(RA__STATE_L) |
@@ -53,7 +53,7 @@ static void find_attend(const struct ra__program *program, struct ra__step *step
                    ra__buffer_bit(RA__SINKS);
     if (program->rows[step->first_row].key_count > 0) step->reads |= keys_of(program, step->from);
     if (split) step->writes |= ra__buffer_bit(RA__SPLIT_STATE);
-    find_in_rows(program, step);
+    else find_in_rows(program, step);
 }
 
 static void find_gradient(const struct ra__program *program, struct ra__step *step)

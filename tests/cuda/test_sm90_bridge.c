@@ -276,31 +276,18 @@ static void check_rows(const struct world *w, const struct ra__program *program,
 
 /* ---- Programs -------------------------------------------------------------------------------- */
 
-/* A row of packed heads is a query head with one query. */
-static struct ra__sm90_rows row_of_item(const struct ra__sm90_item *item, bool packed, int group,
-                                        int row)
-{
-    struct ra__sm90_rows rows = { item->batch,   item->head,      item->kv_head,   item->q_row,
-                                  item->q_count, item->first_run, item->run_count, item->flags };
-    if (!packed) return rows;
-    rows.head = (uint16_t)(item->head * group + item->q_row + row);
-    rows.q_row = 0;
-    rows.q_count = 1;
-    return rows;
-}
-
 static void add_items(struct pairs *got, const struct ra__sm90_work *work, bool backward)
 {
     const struct ra__sm90_schedule *schedule = &work->schedule;
     const struct ra__sm90_view q = view_at(&work->q_view, 0), k = view_at(&work->k_view, 0);
     for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
         const struct ra__sm90_item *item = &schedule->items[i];
-        for (int row = 0; row < (work->packed ? item->q_count : 1) && item->batch == 1; row++) {
-            const struct ra__sm90_rows rows = row_of_item(item, work->packed, got->group, row);
-            for (int r = rows.first_run; r < rows.first_run + rows.run_count; r++)
-                if (backward) add_queries(got, &rows, schedule->runs[r], work->padded_rows, q, k);
-                else add_run(got, &rows, schedule->runs[r], work->views);
-        }
+        const struct ra__sm90_rows rows = { item->batch,     item->head,    item->kv_head,
+                                            item->q_row,     item->q_count, item->first_run,
+                                            item->run_count, item->flags };
+        for (int r = rows.first_run; r < rows.first_run + rows.run_count && rows.batch == 1; r++)
+            if (backward) add_queries(got, &rows, schedule->runs[r], work->padded_rows, q, k);
+            else add_run(got, &rows, schedule->runs[r], work->views);
     }
     tally[backward].merges += schedule->merge_count;
 }
@@ -505,60 +492,6 @@ static void usual_patterns_are_taken(void **state)
         }
 }
 
-/* One query against many keys: the heads of a group are the rows of one tile, and MERGE has nothing
- * left to do. Rings carry states the same way. */
-static int check_merges(const struct world *w, const struct ra__program *p)
-{
-    static char memory[64] __attribute__((aligned(64)));
-    int merges = 0;
-    void *own;
-    check_program(w, p, false);
-    assert_int_equal(ra__sm90_scheduler.create(p, NULL, &own), 0);
-    const struct ra__sm90_program *made = own;
-    for (int s = 0; s < p->step_count; s++) {
-        if (p->steps[s].op != RA__OP_MERGE) continue;
-        assert_non_null(made);
-        const struct ra__sm90_work *work = &made->works[made->steps[s - 1].works[0]];
-        const struct ra__cuda_step step = { .batch = BATCH,
-                                            .q_heads = w->q_heads,
-                                            .kv_heads = w->kv_heads,
-                                            .dim = 64,
-                                            .value_dim = 64,
-                                            .q = { memory, 4096, 512, 64 } };
-        struct ra__call call;
-        const int before = launched.forward;
-        open_call(&call, p, memory);
-        assert_int_equal(work->packed, w->q_heads != w->kv_heads);
-        assert_int_equal(ra__sm90_scheduler.run(own, s - 1, &call, &step, NULL), 0);
-        assert_int_equal(launched.forward, before + 1);
-        assert_int_equal(launched.last.q.heads, w->kv_heads);
-        assert_int_equal(launched.last.q.rows, w->q_heads / w->kv_heads);
-        assert_int_equal(launched.last.q.row_stride, 64);
-        assert_int_equal(ra__sm90_scheduler.run(own, s, &call, &step, NULL), 0);
-        assert_int_equal(launched.forward, before + 1);
-        merges++;
-    }
-    ra__sm90_scheduler.destroy(own);
-    return merges;
-}
-
-static void decoding_packs_the_heads_of_a_group(void **state)
-{
-    (void)state;
-    static const char *const patterns[] = { "full", "window:30000" };
-    for (int i = 0; i < 4; i++) {
-        struct world w = {
-            .n = 1, .k_len = 40000, .q_heads = 8, .kv_heads = i < 2 ? 2 : 8, .unseen = true
-        };
-        int merges = 0;
-        world_open(&w, patterns[i % 2], 1 + i % 2 * 2, "contiguous", "ring");
-        for (int rank = 0; rank < w.ranks; rank++)
-            merges += check_merges(&w, program_of(&w, rank, false));
-        assert_int_equal(merges, w.ranks);
-        world_close(&w);
-    }
-}
-
 /* Hops of a dense ring that see whole blocks have the same rows: one schedule serves them. */
 static void equal_hops_share_a_schedule(void **state)
 {
@@ -644,7 +577,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usual_patterns_are_taken),
-        cmocka_unit_test(decoding_packs_the_heads_of_a_group),
         cmocka_unit_test(equal_hops_share_a_schedule),
         cmocka_unit_test(any_order_needs_no_ranks),
         cmocka_unit_test(long_gradients_go_head_by_head),

@@ -196,10 +196,11 @@ static ra_status attend(const struct ra__cuda_running *run, struct ra__cuda_queu
     step.m = tensor_in(run, RA__STATE_M);
     step.l = tensor_in(run, RA__STATE_L);
     step.acc = tensor_in(run, RA__STATE_ACC);
-    const int own = run_own(run, &step, queue->stream);
-    if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "attend");
-    if (run->launch->step->op == RA__OP_ATTEND)
+    if (run->launch->step->op == RA__OP_ATTEND) {
+        const int own = run_own(run, &step, queue->stream);
+        if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "attend");
         return ra__cuda_check(run->plan->kernel->forward(&step, queue->stream), "attend");
+    }
     const struct ra__shape *s = &program->work.shape;
     const struct ra__cuda_tiling tiling = run->plan->kernel->tiling((int)s->dtype, s->dim,
                                                                     s->value_dim);

@@ -161,9 +161,8 @@ struct ra__cuda_scheduler {
     size_t (*bytes)(const void *schedule, size_t *scratch);
     /* Writes the arrays to `host`, a copy of what will be at `device`. 0, or -1: no memory. */
     int (*place)(void *schedule, char *host, char *device, char *scratch);
-    /* Queues step `index` of the program: 0, a CUDA error, or RA__CUDA_NOT_TAKEN. An ATTEND whose
-     * keys are split may leave nothing to its MERGE, and a GRADIENT that writes results nothing to
-     * the GATHERs of its sums; for these `step` is NULL. */
+    /* Queues step `index` of the program: 0, a CUDA error, or RA__CUDA_NOT_TAKEN. A GRADIENT that
+     * writes results leaves nothing to the GATHERs of its sums; for these `step` is NULL. */
     int (*run)(const void *schedule, int index, const struct ra__call *call,
                const struct ra__cuda_step *step, void *stream);
     void (*destroy)(void *schedule); /* accepts NULL */

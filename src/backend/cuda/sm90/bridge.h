@@ -65,10 +65,6 @@ enum ra__sm90_answer ra__sm90_expand(const struct ra__sm90_expand_input *in,
                                      struct ra__sm90_expanded *out);
 void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded); /* accepts a zeroed one */
 
-/* Decoding: where there is one query, the heads of a group become the rows of a tile, so that keys
- * are read once for all of them. False: rows are left as they are. */
-bool ra__sm90_pack(struct ra__sm90_expanded *rows, int group, int kv_heads);
-
 /* Families of rows for all heads and batch items, in the order in which heads share keys. With
  * `one_head`, a token is that of one KV head: all are head 0 of the tensor. */
 struct ra__sm90_row_list {
@@ -111,7 +107,6 @@ enum ra__sm90_extra { RA__SM90_WITH_SINKS = 1, RA__SM90_WITH_BIAS = 2, RA__SM90_
 struct ra__sm90_work {
     struct ra__sm90_expanded rows; /* until the program is made, to compare steps */
     bool one_head;                 /* a token of K and V is that of one KV head */
-    bool packed;                   /* query heads are rows: those of a group follow one another */
     int32_t q_rows, k_rows;        /* as in `rows` */
     struct ra__sm90_view views[RA__SM90_VIEWS];
     struct ra__sm90_needs needs;

@@ -312,30 +312,6 @@ void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded)
     *expanded = (struct ra__sm90_expanded){ .families = NULL };
 }
 
-/* The keys of a run that query 0 sees, as a run that is seen in full. */
-static struct ra__sm90_run seen_by_first(struct ra__sm90_run run)
-{
-    const int32_t first = run.lo > 0 ? run.lo : 0;
-    const int32_t end = run.hi < run.count - 1 ? run.hi + 1 : run.count;
-    return (struct ra__sm90_run){ .row = run.row + first,
-                                  .count = end > first ? end - first : 0,
-                                  .lo = -RA__SM90_FAR,
-                                  .hi = RA__SM90_FAR };
-}
-
-bool ra__sm90_pack(struct ra__sm90_expanded *rows, int group, int kv_heads)
-{
-    struct ra__sm90_family *family = rows->families;
-    if (group == 1 || rows->family_count != 1 || !rows->all_heads || family->q_count != 1 ||
-        family->q_row != 0 || rows->view_count || rows->stair)
-        return false;
-    for (int i = 0; i < rows->run_count; i++) rows->runs[i] = seen_by_first(rows->runs[i]);
-    family->q_count = group;
-    family->heads = kv_heads;
-    rows->banded = false;
-    return true;
-}
-
 /* ---- Rows of all heads ----------------------------------------------------------------------- */
 
 static bool has_head(const struct ra__sm90_family *family, int head)

@@ -28,9 +28,6 @@ static struct ra__sm90_heads heads_of(const struct ra__shape *shape,
 {
     if (work->by_head)
         return (struct ra__sm90_heads){ 1, shape->q_heads / shape->kv_heads, 1, false };
-    if (work->packed)
-        return (struct ra__sm90_heads){ (int)shape->batch, shape->kv_heads, shape->kv_heads,
-                                        false };
     return (struct ra__sm90_heads){ (int)shape->batch, shape->q_heads, shape->kv_heads,
                                     work->one_head };
 }
@@ -45,7 +42,7 @@ static int shape_for(const struct ra__program *program, const struct ra__sm90_ne
 }
 
 /* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal, and
- * if rows are tokens and heads are heads. */
+ * if rows are tokens. */
 static void find_extras(const struct ra__program *program, int clusters, struct ra__sm90_work *work)
 {
     for (int extra = 0; extra < RA__SM90_EXTRAS; extra++) {
@@ -54,7 +51,7 @@ static void find_extras(const struct ra__program *program, int clusters, struct 
         int other;
         if (extra & RA__SM90_WITH_SINKS) needs.terms |= RA__SM90_SINKS;
         if (extra & RA__SM90_WITH_BIAS) needs.terms |= RA__SM90_BIAS;
-        work->extras[extra] = (extra == 0 || !(work->packed || work->q_view.step)) &&
+        work->extras[extra] = (extra == 0 || !work->q_view.step) &&
                               shape_for(program, &needs, &shape, &other) == 0 &&
                               other == clusters && shape.tile_rows == work->shape.tile_rows &&
                               shape.block_keys == work->shape.block_keys &&
