@@ -492,6 +492,51 @@ static void usual_patterns_are_taken(void **state)
         }
 }
 
+/* Blocks of queries that move along, beside heads with views: the blocks stay blocks. */
+static void stairs_beside_views_keep_their_pairs(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = { "dilated:64/1,256/2;groups", "dilated:16/1,64/2;groups",
+                                            "dilated:64/1,64/2;groups" };
+    for (int i = 0; i < TEST_COUNT(patterns); i++) {
+        struct world w = {
+            .n = i ? 64 : 256, .k_len = i ? 64 : 256, .q_heads = 4, .kv_heads = 4, .unseen = true
+        };
+        world_open(&w, patterns[i], 1, "contiguous", "ring");
+        check_world(&w);
+        world_close(&w);
+    }
+}
+
+/* A row that goes on from a state and is not finite is written by the repair, also where no key is
+ * hidden. */
+static void hops_are_repaired(void **state)
+{
+    (void)state;
+    static char memory[64] __attribute__((aligned(64)));
+    for (int ranks = 1; ranks <= 2; ranks++) {
+        struct world w = { .n = 128, .k_len = 128, .q_heads = 2, .kv_heads = 2 };
+        world_open(&w, "full", ranks, "contiguous", "ring");
+        const struct ra__program *p = program_of(&w, 0, false);
+        const struct ra__cuda_step step = { .batch = BATCH,
+                                            .q_heads = 2,
+                                            .kv_heads = 2,
+                                            .dim = 64,
+                                            .value_dim = 64,
+                                            .q.data = memory };
+        struct ra__call call;
+        void *own;
+        int index = 0;
+        open_call(&call, p, memory);
+        assert_int_equal(ra__sm90_scheduler.create(p, NULL, &own), 0);
+        while (p->steps[index].op != RA__OP_ATTEND) index++;
+        assert_int_equal(ra__sm90_scheduler.run(own, index, &call, &step, NULL), 0);
+        assert_int_equal(launched.last.hides, ranks > 1);
+        ra__sm90_scheduler.destroy(own);
+        world_close(&w);
+    }
+}
+
 /* Hops of a dense ring that see whole blocks have the same rows: one schedule serves them. */
 static void equal_hops_share_a_schedule(void **state)
 {
@@ -577,6 +622,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(usual_patterns_are_taken),
+        cmocka_unit_test(stairs_beside_views_keep_their_pairs),
+        cmocka_unit_test(hops_are_repaired),
         cmocka_unit_test(equal_hops_share_a_schedule),
         cmocka_unit_test(any_order_needs_no_ranks),
         cmocka_unit_test(long_gradients_go_head_by_head),

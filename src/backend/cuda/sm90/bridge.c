@@ -8,11 +8,14 @@
 
 #include "backend/cuda/sm90/bridge.h"
 
-/* Terms whose kernels need positions; they also tell heads apart. */
+/* Terms whose kernels need positions. */
 enum { POSITION_TERMS = RA__SM90_SLOPES | RA__SM90_DROPOUT };
 
 /* Arrays of a program: more would not be worth their memory. */
 #define MOST_BYTES ((size_t)1 << 30)
+
+/* Tiles that are mostly empty are left to kernels with smaller tiles: at least so many fifths. */
+enum { FULL_FIFTHS = 2 };
 
 static int takes(int dtype, int dim, int value_dim, int backward)
 {
@@ -23,21 +26,16 @@ static int takes(int dtype, int dim, int value_dim, int backward)
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-static bool is_forward(const struct ra__sm90_program *p)
-{
-    return p->program->direction == RA__FORWARD;
-}
-
 static bool computes(const struct ra__sm90_program *p, const struct ra__step *step)
 {
-    return step->op == (is_forward(p) ? RA__OP_ATTEND : RA__OP_GRADIENT) && step->row_count > 0;
+    const bool back = p->program->direction == RA__BACKWARD;
+    return step->op == (back ? RA__OP_GRADIENT : RA__OP_ATTEND) && step->row_count > 0;
 }
 
 static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work *b)
 {
     const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
-    return a->one_head == b->one_head && a->packed == b->packed &&
-           !memcmp(&a->q_view, &b->q_view, sizeof a->q_view) &&
+    return a->one_head == b->one_head && !memcmp(&a->q_view, &b->q_view, sizeof a->q_view) &&
            !memcmp(&a->k_view, &b->k_view, sizeof a->k_view) &&
            x->family_count == y->family_count && x->family_count > 0 &&
            x->run_count == y->run_count && x->view_count == y->view_count &&
@@ -48,14 +46,15 @@ static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work 
 }
 
 /* Blocks of queries as stairs where that is possible. Backward all runs of an item have the same
- * stairs; other bands do not go with them. */
+ * stairs; other bands do not go with them, and neither do views. */
 static enum ra__sm90_answer expand(const struct ra__sm90_program *p, const struct ra__step *step,
                                    struct ra__sm90_expanded *out)
 {
     const bool back = p->program->direction == RA__BACKWARD;
     struct ra__sm90_expand_input in = { p->program, step, back ? 1 << 20 : 64, true };
     const enum ra__sm90_answer answer = ra__sm90_expand(&in, out);
-    if (answer != RA__SM90_YES || !back || !out->mixed) return answer;
+    const bool stairs_alone = !out->mixed && !(out->stair && out->view_count);
+    if (answer != RA__SM90_YES || !back || stairs_alone) return answer;
     ra__sm90_expanded_clear(out);
     in.stairs = false;
     return ra__sm90_expand(&in, out);
@@ -117,12 +116,9 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
     struct ra__sm90_work work = { .one_head = is_one_head(p->program, step) };
     const enum ra__sm90_answer answer = expand(p, step, &work.rows);
     if (answer != RA__SM90_YES) return answer;
-    const struct ra__shape *s = &p->program->work.shape;
     out->q_line = work.rows.q_line;
     out->k_line = work.rows.k_line;
-    work.packed = is_forward(p) && !work.one_head && !(p->terms & POSITION_TERMS) &&
-                  ra__sm90_pack(&work.rows, s->q_heads / s->kv_heads, s->kv_heads);
-    const bool views = !is_forward(p) && work.rows.view_count;
+    const bool views = p->program->direction == RA__BACKWARD && work.rows.view_count;
     if (p->terms & POSITION_TERMS && (out->q_line.bent || out->k_line.bent || views)) {
         ra__sm90_work_clear(&work);
         return RA__SM90_NO;
@@ -155,20 +151,7 @@ static bool carries(const struct ra__sm90_program *p)
     return false;
 }
 
-/* Tiles that are mostly empty are left to kernels with smaller tiles: at least so many fifths. */
-static bool is_full(int64_t used, int64_t paid)
-{
-    enum { FULL_FIFTHS = 2 };
-    return 5 * used >= FULL_FIFTHS * paid;
-}
-
-/* Few queries against many keys: if each key is read once, empty rows of a tile cost nothing. */
-static bool decodes(const struct ra__sm90_program *p, const struct ra__sm90_work *work)
-{
-    const struct ra__shape *s = &p->program->work.shape;
-    return is_forward(p) && p->program->split.ranges > 1 &&
-           (work->packed || s->q_heads == s->kv_heads);
-}
+static bool is_full(int64_t used, int64_t paid) { return 5 * used >= FULL_FIFTHS * paid; }
 
 /* Leaves out steps whose tiles are mostly empty; where states are carried, all or none. */
 static void leave_out(struct ra__sm90_program *p)
@@ -180,9 +163,8 @@ static void leave_out(struct ra__sm90_program *p)
         struct ra__sm90_step *step = &p->steps[i];
         int64_t used_here = 0, paid_here = 0;
         for (int n = 0; n < step->count; n++) {
-            const struct ra__sm90_work *work = &p->works[step->works[n]];
-            used_here += decodes(p, work) ? work->rows_paid : work->rows_used;
-            paid_here += work->rows_paid;
+            used_here += p->works[step->works[n]].rows_used;
+            paid_here += p->works[step->works[n]].rows_paid;
         }
         used += used_here;
         paid += paid_here;
@@ -241,14 +223,15 @@ static int terms_of(const struct ra__problem_terms *terms)
            (terms->dropout > 0 ? RA__SM90_DROPOUT : 0);
 }
 
-/* Masks of an order, and positions that go through one, are for other kernels. Dropout counts heads
- * from the first one of the problem, the kernels from that of the head slice. */
+/* Masks of an order, positions that go through one, and split keys are for other kernels. Dropout
+ * counts heads from the first one of the problem, the kernels from that of the head slice. */
 static bool can_run(const struct ra__sm90_program *p, const struct ra__problem_terms *terms)
 {
     const struct ra__program *program = p->program;
     if (terms && (terms->see_from || terms->see_to)) return false;
     if (p->origin && p->terms & POSITION_TERMS) return false;
-    return !(p->terms & RA__SM90_DROPOUT) || program->work.first_head == 0;
+    if (p->terms & RA__SM90_DROPOUT && program->work.first_head != 0) return false;
+    return program->direction == RA__BACKWARD || program->split.ranges == 1;
 }
 
 static void destroy(void *schedule)

@@ -5,6 +5,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "backend/cuda/score.cuh"
 #include "backend/cuda/sm90/bridge_ends.h"
 
 namespace
@@ -26,13 +27,12 @@ __global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm9
     const int row = (int)(at % ends.padded_rows);
     const int head = (int)(at / ends.padded_rows % ends.heads);
     const int batch = (int)(at / ends.padded_rows / ends.heads);
-    float lse = INFINITY, delta = 0;
+    float lse = -INFINITY, delta = 0;
     if (row < ends.rows) {
-        lse = ((const float *)ends.lse.data)[element(ends.lse, batch, row, head)] *
-              1.4426950408889634f;
+        lse = ((const float *)ends.lse.data)[element(ends.lse, batch, row, head)];
         delta = ((const float *)ends.delta.data)[element(ends.delta, batch, row, head)];
     }
-    ends.lse2[at] = lse == -INFINITY ? INFINITY : lse;
+    ends.lse2[at] = ra::is_weightless(lse) ? INFINITY : lse * 1.4426950408889634f;
     ends.own_delta[at] = delta;
 }
 

@@ -143,37 +143,19 @@ static struct ra__sm90_needs needs_of(const struct ra__sm90_work *work, int extr
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
-/* The heads of a group as tokens of one head. */
-static struct ra__cuda_tensor by_group(struct ra__cuda_tensor x, int group)
-{
-    return (struct ra__cuda_tensor){ x.data, x.batch, x.head, group * x.head };
-}
-
-static struct ra__cuda_step packed(const struct ra__cuda_step *step)
-{
-    const int group = step->q_heads / step->kv_heads;
-    struct ra__cuda_step out = *step;
-    struct ra__cuda_tensor *const all[] = { &out.q, &out.out, &out.lse, &out.m, &out.l, &out.acc };
-    for (int i = 0; i < RA__COUNT(all); i++) *all[i] = by_group(*all[i], group);
-    out.q_heads = step->kv_heads;
-    return out;
-}
-
 static int attend(const struct ra__sm90_program *p, int index, const struct ra__call *call,
-                  const struct ra__cuda_step *given, void *stream)
+                  const struct ra__cuda_step *step, void *stream)
 {
     const struct ra__sm90_work *work = &p->works[p->steps[index].works[0]];
-    const struct ra__cuda_step changed = packed(given), *step = work->packed ? &changed : given;
-    const int q_rows = work->packed ? given->q_heads / given->kv_heads : work->q_rows;
     const struct ra__sm90_scratch scratch = ra__sm90_scratch_of(work, &p->program->work.shape,
                                                                 p->scratch);
     const struct ra__sm90_needs needs = needs_of(work, extras_of(p, call));
     const int kv_heads = work->one_head ? 1 : step->kv_heads;
     struct ra__sm90_forward args = {
-        .q = tensor_of(&step->q, q_rows, step->q_heads, step->batch, step->dim),
+        .q = tensor_of(&step->q, work->q_rows, step->q_heads, step->batch, step->dim),
         .k = tensor_of(&step->k, work->k_rows, kv_heads, step->batch, step->dim),
         .v = tensor_of(&step->v, work->k_rows, kv_heads, step->batch, step->dim),
-        .out = tensor_of(&step->out, q_rows, step->q_heads, step->batch, step->dim),
+        .out = tensor_of(&step->out, work->q_rows, step->q_heads, step->batch, step->dim),
         .lse = column_of(&step->lse),
         .m = column_of(&step->m),
         .l = column_of(&step->l),
@@ -187,7 +169,8 @@ static int attend(const struct ra__sm90_program *p, int index, const struct ra__
         .merge_count = work->schedule.merge_count,
         .parts = scratch.parts,
         .failed = scratch.failed,
-        .hides = work->schedule.hides || step->terms.bias,
+        /* Rows that go on from a state are written by the repair where they are not finite. */
+        .hides = work->schedule.hides || step->terms.bias || p->carried,
         .terms = terms_of(step, &p->steps[index]),
     };
     if (work->k_rows == 0) args.k = args.v = args.q; /* no key is read, but a map needs memory */
@@ -370,13 +353,10 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
                  const struct ra__cuda_step *step, void *stream)
 {
     const struct ra__sm90_program *p = schedule;
-    const bool merges = p->program->steps[index].op == RA__OP_MERGE;
     if (p->program->steps[index].op == RA__OP_GATHER) /* of sums, which it may do without */
         return p->direct >= 0 && call_fits(p, call, p->direct) ? 0 : RA__CUDA_NOT_TAKEN;
-    if (merges) index--; /* the ATTEND that it belongs to has done its work, or was not taken */
     if (p->steps[index].count == 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
     if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */
-    if (merges) return 0;
     return p->program->direction == RA__FORWARD ? attend(p, index, call, step, stream)
                                                 : gradient(p, index, call, step, stream);
 }
