@@ -402,7 +402,6 @@ typedef struct ra_machine {
     double load;           /* bytes per second that a stream loads or stores */
 } ra_machine;
 RA_DEFAULT_(ra_machine)
-
 typedef struct ra_plan_options {
     size_t size; /* by ra_plan_options_default() */
     /* "ring" (also NULL), "allgather", "ulysses", "2d:UxR", "stream", "stream:BLOCK", "auto" */
@@ -416,11 +415,12 @@ typedef struct ra_plan_options {
     size_t memory;              /* budget in bytes per rank, caller's shards included; 0 = none */
     int backward;               /* 1: allocate the buffers of ra_gradient() too */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    int ranks, rank;       /* without a group: those there would be (0 = 1), and whose plan it is */
+    int ranks, rank; /* these and the next two: without a group, the one that there would be */
     const char *transport; /* NULL = "local" */
-    int threads;           /* 0 = 1 */
-    int sources; /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
-    int any_order, reserved; /* 1: dq may differ in its last bits between runs: faster on GPUs; 0 */
+    int threads;           /* 0 = 1, as for ranks */
+    int sources;   /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
+    int any_order; /* 1: dq may differ in its last bits between runs; faster on GPUs */
+    int reserved;  /* 0 */
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
 /* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the

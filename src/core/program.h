@@ -266,12 +266,13 @@ static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
     return moved;
 }
 
+enum { RA__MOST_RANGES = 64 };
+
 /* Few queries against many keys, as in decoding: keys are split into ranges of positions, each is
  * folded into a state of its own, and MERGE adds these in ascending order. Where keys are split
  * follows from the problem alone, and from whether jobs are to be many, as on a GPU; so results
  * depend neither on threads nor, with all keys in one place, on ranks. `many`: the KV heads of the
  * problem over the batch, or 0 where jobs are to be few. */
-enum { RA__MOST_RANGES = 64 };
 struct ra__key_split {
     int ranges;   /* 1: keys are not split */
     int64_t keys; /* positions of a range */

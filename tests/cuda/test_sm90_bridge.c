@@ -198,7 +198,7 @@ static void add_queries(struct pairs *p, const struct ra__sm90_rows *rows, struc
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges, direct, parts;
+    int steps, taken, mixed, views, stairs, placed, merges, direct, several;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -313,7 +313,7 @@ static void check_items(const struct world *w, const struct ra__program *program
     pairs_open(&got, s, queries, keys);
     add_program(&want, program, &program->steps[index]);
     for (int n = 0; n < step->count; n++) add_items(&got, &made->works[step->works[n]], backward);
-    tally[backward].parts += step->count > 1;
+    tally[backward].several += step->count > 1;
     expect_same(w, "items", &want, &got);
     pairs_close(&want);
     pairs_close(&got);
@@ -364,10 +364,10 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
     const int *count = backward ? &launched.backward : &launched.forward;
     const int before = *count;
     const bool keys = made->works[made->steps[index].works[0]].k_rows > 0;
-    const int parts = made->steps[index].count;
+    const int works = made->steps[index].count;
     open_call(&call, program, memory);
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), 0);
-    assert_int_equal(*count, before + (keys || !backward ? parts : 0));
+    assert_int_equal(*count, before + (keys || !backward ? works : 0));
     assert_int_equal(launched.starts, launched.ends);
     const struct ra__side *side = ra__work_side(program, &program->steps[index]);
     call.at[side->q].data++;
@@ -435,7 +435,7 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].parts > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].several > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)

@@ -11,7 +11,7 @@ namespace
 {
 
 enum { THREADS = 128, WARP = 32 };
-enum { MERGE_THREADS = 512 }; /* a warp for each row of a tile, as a rule */
+enum { MERGE_THREADS = 256 }; /* a warp for each row of a tile, or for two */
 
 /* ---- MERGE ----------------------------------------------------------------------------------- */
 
@@ -35,11 +35,11 @@ __device__ float warp_sum(float x)
 }
 
 /* A warp per row. Lanes share the ranges, two at most each, to find m, l and the factors of all
- * states; then they share the columns. */
+ * states; then they share the columns, four at a time: enough loads are on their way. */
 template <class T>
 __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, int lane)
 {
-    enum { EACH = RA__CUDA_RANGES / WARP };
+    enum { EACH = RA__CUDA_RANGES / WARP, COLUMNS = 4 };
     const int64_t token = t.token(t.query(r));
     const int head = t.head_of(r);
     const ra::state_place own = ra::state_at(step, t.batch, token, head);
@@ -65,22 +65,31 @@ __device__ void merge_row(const ra__cuda_step &step, const ra::tile &t, int r, i
     }
     l = l0 * kept + warp_sum(l); /* after it m and l of the row have been read by all lanes */
     const ra::row_end end = ra::end_of(m, l, ends ? ra::sink_of(step, head) : -INFINITY);
-    for (int first = 0; first < step.value_dim; first += WARP) {
-        const int d = first + lane;
-        const bool there = d < step.value_dim;
-        float sum = starts || !there ? 0.0f : own.acc[d] * kept;
+    T *out = ra::at<T>(step.out, t.batch, token, head);
+    for (int first = lane; first - lane < step.value_dim; first += COLUMNS * WARP) {
+        float sums[COLUMNS];
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+            const int d = first + c * WARP;
+            sums[c] = starts || d >= step.value_dim ? 0.0f : own.acc[d] * kept;
+        }
 #pragma unroll
         for (int i = 0; i < EACH; i++)
-#pragma unroll 8
+#pragma unroll 4
             for (int n = 0; n < WARP && i * WARP + n < step.ranges; n++) {
                 const float by = __shfl_sync(0xffffffffu, factors[i], n);
-                if (there) sum += part(i * WARP + n).acc[d] * by;
+                const float *acc = part(i * WARP + n).acc;
+#pragma unroll
+                for (int c = 0; c < COLUMNS; c++)
+                    if (first + c * WARP < step.value_dim) sums[c] += acc[first + c * WARP] * by;
             }
-        if (!there) continue;
-        if (ends)
-            ra::at<T>(step.out, t.batch, token,
-                      head)[d] = narrow<T>(l == 0.0f ? 0.0f : sum / end.divisor);
-        else own.acc[d] = sum;
+#pragma unroll
+        for (int c = 0; c < COLUMNS; c++) {
+            const int d = first + c * WARP;
+            if (d >= step.value_dim) continue;
+            if (ends) out[d] = narrow<T>(l == 0.0f ? 0.0f : sums[c] / end.divisor);
+            else own.acc[d] = sums[c];
+        }
     }
     if (lane != 0) return;
     if (ends && step.lse.data) *ra::at<float>(step.lse, t.batch, token, head) = end.lse;

@@ -40,6 +40,7 @@ template <class T> int start_by_class(const ra__cuda_step &step, void *stream)
 
 int ra__cuda_mma_decodes(const struct ra__cuda_step *step)
 {
+    /* At most 16 rows of a KV head: then it has one tile, whatever size tables were made for. */
     return step->ranges > 1 && !needs_terms(*step) &&
            step->split_queries * (step->q_heads / step->kv_heads) <= 16;
 }

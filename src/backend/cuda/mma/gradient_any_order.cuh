@@ -13,17 +13,6 @@
 
 #include "backend/cuda/mma/gradient_kv.cuh"
 
-/* For measurements. */
-#ifndef ANY_ORDER_LATE
-#define ANY_ORDER_LATE 1 /* dq of a block while the next one is worked on, or in its own turn */
-#endif
-#ifndef ANY_ORDER_FOUR
-#define ANY_ORDER_FOUR 0 /* 1: dq four numbers at a time */
-#endif
-#ifndef ANY_ORDER_SPLIT_128
-#define ANY_ORDER_SPLIT_128 2 /* 1: weights stay in registers, 16 keys of a warp */
-#endif
-
 namespace ra::mma
 {
 
@@ -39,13 +28,13 @@ struct any_order_size {
 };
 constexpr any_order_size any_order_size_of(int dim, int size)
 {
-    constexpr any_order_size at_64[] = { { 4, 2, 1, 2, 1, 64, ANY_ORDER_LATE },
+    constexpr any_order_size at_64[] = { { 4, 2, 1, 2, 1, 64, true },
                                          { 4, 2, 1, 2, 1, 32, false } };
-    constexpr any_order_size at_128[] = { { 8, 1, ANY_ORDER_SPLIT_128, ANY_ORDER_SPLIT_128, 1, 64,
-                                            ANY_ORDER_LATE },
+    constexpr any_order_size at_128[] = { { 8, 1, 2, 2, 1, 64,
+                                            true },
                                           { 8, 1, 1, 1, 1, 64, false },
                                           { 8, 1, 2, 1, 2, 32, true } };
-    constexpr any_order_size at_256[] = { { 8, 1, 2, 1, 1, 32, ANY_ORDER_LATE },
+    constexpr any_order_size at_256[] = { { 8, 1, 2, 1, 1, 32, true },
                                           { 4, 1, 2, 1, 2, 16, true } };
     return dim == 64 ? at_64[size] : dim == 128 ? at_128[size] : at_256[size];
 }
@@ -69,8 +58,8 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_sha
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
     static constexpr int WEIGHTS = KEYS * LINE<PAIRS>;
     static constexpr int WEIGHTS_AT = STAGES_AT + 2 * STAGE; /* p, where warps share it */
-    static constexpr int SLOPES_AT = WEIGHTS_AT + (HALVES ? WEIGHTS : 0); /* ds */
-    static constexpr int TABLES_AT = SLOPES_AT + (LATE ? 2 : 1) * WEIGHTS;
+    static constexpr int DS_AT = WEIGHTS_AT + (HALVES ? WEIGHTS : 0); /* ds */
+    static constexpr int TABLES_AT = DS_AT + (LATE ? 2 : 1) * WEIGHTS;
     using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
@@ -89,9 +78,9 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     static constexpr int Q_ACROSS = F::WARPS / Q_DOWN, Q_N = F::D / (8 * Q_ACROSS);
     static_assert(F::SPLIT <= 2, "the pairs of a warp, and those of the other");
 
-    __device__ __forceinline__ int slopes_at(int index) const
+    __device__ __forceinline__ int ds_at(int index) const
     {
-        return F::SLOPES_AT + (F::LATE ? (index & 1) * F::WEIGHTS : 0);
+        return F::DS_AT + (F::LATE ? (index & 1) * F::WEIGHTS : 0);
     }
     __device__ __forceinline__ int first_pair() const { return warp() / Q_ACROSS * 16 * Q_M; }
     __device__ __forceinline__ int first_of_q() const { return warp() % Q_ACROSS * 8 * Q_N; }
@@ -161,11 +150,11 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         float s[M][K][4], dp[M][K][4];
         if (seen == kv::NOTHING) {
             clear(dp);
-            if (stores) store(slopes_at(index), from, dp);
+            if (stores) store(ds_at(index), from, dp);
             return;
         }
         kv::weigh(index, from, seen, s, dp);
-        if (stores) store(slopes_at(index), from, dp);
+        if (stores) store(ds_at(index), from, dp);
         kv::add_some(x, index, from, seen, s, dp);
     }
 
@@ -179,7 +168,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         float s[M][K][4], dp[M][K][4];
         if (seen == kv::NOTHING) clear(dp);
         else kv::weigh(index, from, seen, s, dp);
-        store(slopes_at(index), from, dp);
+        store(ds_at(index), from, dp);
         if (seen == kv::NOTHING) {
             if constexpr (!F::LATE) __syncthreads();
             return;
@@ -191,17 +180,17 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const bool wary = F::TERMS || seen != kv::ALL;
         const int other = F::SOME - from, rows = other * LINE<F::D>;
         add_stored(x.dv, F::WEIGHTS_AT, kv::douts_at(index) + rows, t, other, wary);
-        add_stored(x.dk, slopes_at(index), kv::queries_at(index) + rows, t, other, wary);
+        add_stored(x.dk, ds_at(index), kv::queries_at(index) + rows, t, other, wary);
     }
 
-    /* The warp's share in dq = ds^T k of a block. */
-    __device__ __forceinline__ void multiply_slopes(float (&dq)[Q_M][Q_N][4], int index,
+    /* The warp's pairs and columns of dq = ds^T k of a block. */
+    __device__ __forceinline__ void multiply_ds(float (&dq)[Q_M][Q_N][4], int index,
                                                     bool wary) const
     {
         constexpr int STEPS = F::KEYS / 16;
-        const int slopes = slopes_at(index), column = first_of_q(), pair = first_pair();
+        const int ds = ds_at(index), column = first_of_q(), pair = first_pair();
         const transposed_weights<F::PAIRS> first = { moved<F::PAIRS>(
-            shared + slopes + lane_second<F::PAIRS>(lane()), 0, pair / 16) };
+            shared + ds + lane_second<F::PAIRS>(lane()), 0, pair / 16) };
         const uint32_t rows = moved<F::D>(shared + lane_first<F::D>(lane()), 0, column / 16);
         clear(dq);
         if (!wary) {
@@ -212,8 +201,8 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         if (!__any_sync(0xffffffffu, found != 0)) return;
         const gradient_any_order_tile self = *this;
         const Table *table = &pairs.table(index);
-        const auto weight = [slopes, pair](int row, int key) {
-            return number_at<T, F::PAIRS>(ra_shared + slopes, key, pair + row);
+        const auto weight = [ds, pair](int row, int key) {
+            return number_at<T, F::PAIRS>(ra_shared + ds, key, pair + row);
         };
         const auto visible = [self, table, pair](int row, int key) {
             return self.visible(*table, pair + row, key);
@@ -228,8 +217,9 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const view seen = kv::template view_of<16 * Q_M, F::KEYS>(t, first_pair(), 0);
         if (seen == kv::NOTHING) return;
         float dq[Q_M][Q_N][4];
-        multiply_slopes(dq, index, F::TERMS || seen != kv::ALL);
-        const bool fours = ANY_ORDER_FOUR && how.fours && column + 8 * Q_N <= step.dim;
+        multiply_ds(dq, index, F::TERMS || seen != kv::ALL);
+        /* Measured: with 64 numbers two at a time are faster, with more four. */
+        const bool fours = F::D > 64 && how.fours && column + 8 * Q_N <= step.dim;
 #pragma unroll
         for (int i = 0; i < Q_M; i++)
 #pragma unroll

@@ -64,7 +64,7 @@ static enum ra__sm90_answer expand(const struct ra__sm90_program *p, const struc
 static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm90_work *work,
                                       struct ra__sm90_step *step)
 {
-    if (step->count == RA__SM90_PARTS) {
+    if (step->count == RA__SM90_WORKS) {
         ra__sm90_work_clear(work);
         return RA__SM90_NO;
     }
@@ -132,7 +132,8 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
 /* ---- Programs -------------------------------------------------------------------------------- */
 
 /* The only GRADIENT step of a program that clears sums, adds to them and finishes them, and that
- * these kernels run without sums; -1: there is none. */
+ * these kernels run without sums; -1: there is none. The sums still order these steps, and whoever
+ * stores a result waits for the last of them. */
 static int find_direct(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++)
@@ -210,6 +211,7 @@ static int fill(struct ra__sm90_program *p)
         all = all && answer == RA__SM90_YES;
     }
     for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].count = 0;
+    drop_works(p); /* those of steps that were given up */
     leave_out(p);
     drop_works(p);
     p->direct = find_direct(p);

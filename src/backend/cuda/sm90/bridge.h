@@ -150,9 +150,9 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
 
 /* ---- bridge.c -------------------------------------------------------------------------------- */
 
-enum { RA__SM90_PARTS = 16 };
+enum { RA__SM90_WORKS = 16 };
 struct ra__sm90_step {
-    int works[RA__SM90_PARTS]; /* in program.works */
+    int works[RA__SM90_WORKS]; /* in program.works */
     int count;                 /* 0: these kernels do not run the step */
     struct ra__sm90_line q_line, k_line;
 };
