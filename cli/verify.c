@@ -28,7 +28,7 @@ struct failure {
 };
 
 struct results {
-    struct group_result groups[32];
+    struct group_result *groups;
     int group_count;
     struct failure *failures;
     int failure_count;
@@ -36,38 +36,43 @@ struct results {
     double seconds;
 };
 
+/* NULL: memory is short. */
 static struct group_result *group_of(struct results *results, const char *name)
 {
-    int last = results->group_count - 1;
+    const int last = results->group_count - 1;
     if (last >= 0 && !strcmp(results->groups[last].name, name)) return &results->groups[last];
-    if (results->group_count == COUNT(results->groups)) return &results->groups[last];
-    results->groups[++last] = (struct group_result){ .name = name };
-    results->group_count++;
-    return &results->groups[last];
+    struct group_result *groups = realloc(results->groups, ((size_t)last + 2) * sizeof *groups);
+    if (!groups) return NULL;
+    results->groups = groups;
+    groups[results->group_count++] = (struct group_result){ .name = name };
+    return &groups[last + 1];
 }
 
-static void record(struct results *results, const char *group, const char *text,
-                   const struct verdict *verdict)
+static int record(struct results *results, const char *group, const char *text,
+                  const struct verdict *verdict)
 {
     struct group_result *g = group_of(results, group);
+    if (!g) return fault("out of memory");
     results->cases++;
     g->cases++;
     g->passed += verdict->passed;
     if (verdict->worst > g->worst) g->worst = verdict->worst;
-    if (verdict->passed) return;
+    if (verdict->passed) return EXIT_PASS;
     struct failure *failures = realloc(results->failures,
                                        ((size_t)results->failure_count + 1) * sizeof *failures);
-    if (!failures) return;
+    if (!failures) return fault("out of memory");
     results->failures = failures;
     struct failure *failure = &failures[results->failure_count++];
     failure->text = strdup(text);
     memcpy(failure->what, verdict->what, sizeof failure->what);
+    return EXIT_PASS;
 }
 
 static void results_close(struct results *results)
 {
     for (int i = 0; i < results->failure_count; i++) free(results->failures[i].text);
     free(results->failures);
+    free(results->groups);
 }
 
 static void print_group(const struct group_result *g)
@@ -134,7 +139,7 @@ static int verify_grid_case(const struct options *options, const struct grid_cas
         if (options->trial.threads && !trial.threads) trial.threads = options->trial.threads;
         verify_trial(&trial, options->wire, &verdict);
         char *text = trial_format(&trial);
-        record(results, c->group, text ? text : c->text, &verdict);
+        status = record(results, c->group, text ? text : c->text, &verdict);
         free(text);
     }
     trial_clear(&trial);
@@ -211,7 +216,8 @@ static int verify_text(const struct options *options, const char *text, struct r
     char *full = status ? NULL : trial_format(&trial);
     if (!status) {
         status = verify_trial(&trial, options->wire, &verdict);
-        record(results, "given", full ? full : text, &verdict);
+        const int recorded = record(results, "given", full ? full : text, &verdict);
+        if (!status) status = recorded;
         if (!options->json && !status) print_verdict(full ? full : text, &verdict);
     }
     free(full);
