@@ -32,6 +32,9 @@ if(RINGATTN_CUDA AND CMAKE_CUDA_COMPILER)
     file(GLOB cuda_mma CONFIGURE_DEPENDS src/backend/cuda/mma/*.cu)
     ringattn_cuda_objects(ringattn_cuda_any "${RINGATTN_CUDA_SIMT}" ${cuda_any})
     ringattn_cuda_objects(ringattn_cuda_mma "${RINGATTN_CUDA_MMA}" ${cuda_mma})
+    if(RINGATTN_CUDA_MMA STREQUAL "90-real") # shapes for GPUs with less shared memory are left out
+        target_compile_definitions(ringattn_cuda_mma PRIVATE RA__MMA_LARGE_ONLY=1)
+    endif()
     add_library(ringattn_cuda MODULE ${cuda_sources}
         $<TARGET_OBJECTS:ringattn_cuda_any> $<TARGET_OBJECTS:ringattn_cuda_mma>)
     # Kernels for Hopper alone. One that spills registers or whose wgmma is serialised is an error.

@@ -223,7 +223,8 @@ static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_qu
     const int own = run_own(run, &out, queue->stream);
     if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "gradient");
     const struct ra__kernel *kernel = run->plan->kernel;
-    const bool at_once = program->any_order && kernel->gradient_any_order;
+    const bool at_once = program->any_order && kernel->gradient_any_order && !out.terms.any &&
+                         out.scale > 0.0f;
     out.parts = run->program->tables.parts;
     if (!at_once) RA__TRY(ra__cuda_check(kernel->gradient_q(&out, queue->stream), "gradient of q"));
     for (int i = 0; i < table->wave_count; i++) {

@@ -182,7 +182,8 @@ struct ra__kernel {
     int (*gradient_q)(const struct ra__cuda_step *step, void *stream);
     int (*gradient_kv)(const struct ra__cuda_step *step, void *stream);
     /* Both at once, once per wave. dq is added to by atomic operations, in any order, so its last
-     * bits may differ from run to run: only where the plan allows it. NULL: there is none. */
+     * bits may differ from run to run: only where the plan allows it. Called for steps without
+     * score terms whose scale is above 0. NULL: there is none. */
     int (*gradient_any_order)(const struct ra__cuda_step *step, void *stream);
     const struct ra__cuda_scheduler *scheduler; /* instead of the five before it; NULL: none */
 };

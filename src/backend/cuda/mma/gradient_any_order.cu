@@ -13,6 +13,7 @@ template <class T, int D, bool TERMS, int SIZE> struct gradient_any_order_start 
     using Shape = gradient_any_order_shape<T, D, TERMS, SIZE>;
     static_assert(SIZE < 2 || Shape::BYTES <= SHARED_EVERYWHERE, "the third is the last");
     static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE;
+    static constexpr bool HAS_TERMS = false; /* the two kernels have them */
     static_assert(Shape::KEYS * Shape::PER_TILE == gradient_kv_shape<T, D, TERMS, 0>::KEYS,
                   "the same tiles of keys");
     static int run(const ra__cuda_step &step, void *stream)

@@ -74,6 +74,11 @@ inline cudaError_t ask_limits(shared_limits *out)
     return cudaDeviceGetAttribute(&out->all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
 }
 
+/* Built for Hopper alone: no other shapes than the first are needed. */
+#ifndef RA__MMA_LARGE_ONLY
+#define RA__MMA_LARGE_ONLY 0
+#endif
+
 /* What a CTA may have on every GPU since sm_80; those of GeForce have no more. */
 constexpr int SHARED_EVERYWHERE = 99 * 1024;
 constexpr int SHARED_RESERVED = 1024; /* for each CTA, by CUDA */
@@ -91,7 +96,7 @@ int start_by_size(const ra__cuda_step &step, void *stream)
 {
     using Here = Start<T, D, TERMS, SIZE>;
     using F = typename Here::Shape;
-    if constexpr (!Here::LAST) {
+    if constexpr (!Here::LAST && !RA__MMA_LARGE_ONLY) {
         shared_limits limits;
         const cudaError_t error = ask_limits(&limits);
         if (error != cudaSuccess) return (int)error;
@@ -107,8 +112,10 @@ int start_by_size(const ra__cuda_step &step, void *stream)
 template <template <class, int, bool, int> class Start, class T, int D>
 int start_by_terms(const ra__cuda_step &step, void *stream)
 {
-    return needs_terms(step) ? start_by_size<Start, T, D, true, 0>(step, stream)
-                             : start_by_size<Start, T, D, false, 0>(step, stream);
+    if constexpr (Start<T, D, false, 0>::HAS_TERMS) {
+        if (needs_terms(step)) return start_by_size<Start, T, D, true, 0>(step, stream);
+    }
+    return start_by_size<Start, T, D, false, 0>(step, stream);
 }
 
 template <template <class, int, bool, int> class Start, class T>
