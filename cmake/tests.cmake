@@ -113,8 +113,12 @@ endif()
 # ---- Scripts -------------------------------------------------------------------------------------
 
 # ringattn_test_script(NAME SECONDS COMMAND...). A script that lacks a tool exits with 77: skipped.
+# Sanitizers take several times as long.
 function(ringattn_test_script name seconds)
     string(REGEX REPLACE "/.*" "" label ${name})
+    if(RINGATTN_SANITIZE)
+        math(EXPR seconds "3 * ${seconds}")
+    endif()
     add_test(NAME ${name} COMMAND ${ARGN})
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77)
 endfunction()

@@ -78,7 +78,8 @@ static void expect_small(const struct giant *g, const struct sizes *sizes, int r
     print_message("%s n=%d h=%d/%d ring=%d %s: %d rows, %zu bytes, %.1f ms\n", g->text, (int)g->n,
                   g->q_heads, g->kv_heads, g->ranks, g->partition ? g->partition : "contiguous",
                   sizes->rows, sizes->bytes, 1e3 * sizes->seconds);
-    if (sizes->rows > rows || sizes->bytes > bytes || sizes->seconds > 1.0)
+    const bool late = sizes->seconds > 1.0 && !test_slow();
+    if (sizes->rows > rows || sizes->bytes > bytes || late)
         fail_msg("%s over %d ranks: at most %d rows, %zu bytes and a second were promised", g->text,
                  g->ranks, rows, bytes);
 }
