@@ -12,7 +12,6 @@ using namespace ra::mma;
 template <class T, int D, bool TERMS, int SIZE> struct forward_start {
     using Shape = forward_shape<T, D, TERMS, SIZE>;
     static constexpr bool LAST = !Shape::LARGE;
-    static constexpr bool HAS_TERMS = true;
     static_assert(Shape::BYTES <= SHARED_EVERYWHERE, "one CTA on all devices");
     static int run(const ra__cuda_step &step, void *stream)
     {

@@ -13,7 +13,6 @@ template <class T, int D, bool TERMS, int SIZE> struct gradient_kv_start {
     using Shape = gradient_kv_shape<T, D, TERMS, SIZE>;
     static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE, "the second is the last");
     static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE;
-    static constexpr bool HAS_TERMS = true;
     static int run(const ra__cuda_step &step, void *stream)
     {
         using F = Shape;

@@ -109,31 +109,31 @@ int start_by_size(const ra__cuda_step &step, void *stream)
 /* Start<T, D, TERMS, SIZE>::run() for the dtype, the dims and the terms of a step, and for the
  * device. Every file needs a name of its own for its Start: compilers take those of unnamed
  * namespaces for the same. */
-template <template <class, int, bool, int> class Start, class T, int D>
+template <template <class, int, bool, int> class Start, bool HAS_TERMS, class T, int D>
 int start_by_terms(const ra__cuda_step &step, void *stream)
 {
-    if constexpr (Start<T, D, false, 0>::HAS_TERMS) {
+    if constexpr (HAS_TERMS) {
         if (needs_terms(step)) return start_by_size<Start, T, D, true, 0>(step, stream);
     }
     return start_by_size<Start, T, D, false, 0>(step, stream);
 }
 
-template <template <class, int, bool, int> class Start, class T>
+template <template <class, int, bool, int> class Start, bool HAS_TERMS, class T>
 int start_by_dim(const ra__cuda_step &step, void *stream)
 {
     switch (class_of(step.dim, step.value_dim)) {
-    case 64: return start_by_terms<Start, T, 64>(step, stream);
-    case 128: return start_by_terms<Start, T, 128>(step, stream);
-    case 256: return start_by_terms<Start, T, 256>(step, stream);
+    case 64: return start_by_terms<Start, HAS_TERMS, T, 64>(step, stream);
+    case 128: return start_by_terms<Start, HAS_TERMS, T, 128>(step, stream);
+    case 256: return start_by_terms<Start, HAS_TERMS, T, 256>(step, stream);
     default: return (int)cudaErrorInvalidValue;
     }
 }
 
-template <template <class, int, bool, int> class Start>
+template <template <class, int, bool, int> class Start, bool HAS_TERMS = true>
 int start_kernel(const ra__cuda_step &step, void *stream)
 {
-    return step.dtype == RA__CUDA_BF16 ? start_by_dim<Start, bf16>(step, stream)
-                                       : start_by_dim<Start, f16>(step, stream);
+    return step.dtype == RA__CUDA_BF16 ? start_by_dim<Start, HAS_TERMS, bf16>(step, stream)
+                                       : start_by_dim<Start, HAS_TERMS, f16>(step, stream);
 }
 
 } // namespace ra::mma
