@@ -33,8 +33,8 @@ static const struct verb verbs[] = {
           "must start as many as ring= says. Further words: ulysses 2d:UxR auto latency= "
           "bandwidth= flops= (what auto predicts with) order= system= scale= softcap= alibi "
           "alibi=S,S,... sinks bias=add|heads|batch|mask|maskheads dropout= threads= kernel= "
-          "amp= gap= strides=packed|padded|heads ones; sinks and bias are synthetic, or a .npy "
-          "file after the equals sign." },
+          "amp= gap= strides=packed|padded|heads ones any-order; sinks and bias are synthetic, or "
+          "a .npy file after the equals sign." },
     { .name = "plan",
       .bit = VERB_PLAN,
       .usage = "[FLAGS]",

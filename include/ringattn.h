@@ -415,9 +415,9 @@ typedef struct ra_plan_options {
     size_t memory;              /* budget in bytes per rank, caller's shards included; 0 = none */
     int backward;               /* 1: allocate the buffers of ra_gradient() too */
     int bias; /* 1: runs will have a bias; a strategy that cannot take one is refused at once */
-    int ranks, rank; /* these and the next two: without a group, the one that there would be */
-    const char *transport; /* NULL = "local" */
-    int threads;           /* 0 = 1, as for ranks */
+    int ranks, rank;       /* without a group: how many there would be (0 = 1), whose plan it is */
+    const char *transport; /* likewise; NULL = "local" */
+    int threads;           /* likewise; 0 = 1 */
     int sources;   /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
     int any_order; /* 1: dq may differ in its last bits between runs; faster on GPUs */
     int reserved;  /* 0 */

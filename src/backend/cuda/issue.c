@@ -316,6 +316,7 @@ static ra_status add_place(const struct ra__cuda_running *run, struct ra__cuda_g
 
 static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
+    if (run_own(run, NULL, queue->stream) != RA__CUDA_NOT_TAKEN) return RA_OK;
     const struct ra__program *program = run->program->program;
     const struct ra__step *step = run->launch->step;
     struct ra__cuda_gather out = { .pieces = run->program->tables.pieces + step->first_piece,
@@ -323,7 +324,6 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
                                    .batch = (int32_t)program->work.shape.batch,
                                    .items = run->program->steps[step - program->steps].items };
     int count = 0;
-    if (run_own(run, NULL, queue->stream) != RA__CUDA_NOT_TAKEN) return RA_OK;
     memset(out.place_of, 0xff, sizeof out.place_of);
     for (int i = 0; i < step->piece_count; i++) {
         const struct ra__piece *piece = &program->pieces[step->first_piece + i];

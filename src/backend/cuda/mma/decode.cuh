@@ -11,9 +11,11 @@
 namespace ra::mma
 {
 
-template <class T_, int D_, int STAGES_> struct decode_shape {
+/* SIZE 1 is for GPUs whose SMs have no room for two CTAs of SIZE 0. */
+template <class T_, int D_, int SIZE> struct decode_shape {
     using T = T_;
-    static constexpr int D = D_, STAGES = STAGES_;
+    static constexpr int D = D_, STAGES = SIZE ? 2 : D <= 64 ? 4 : 3;
+    static constexpr int CTAS = 2; /* of an SM */
     static constexpr int ROWS = 16;
     static constexpr int WARPS = D <= 128 ? 4 : 2, THREADS = 32 * WARPS;
     static constexpr int KEYS = 16 * WARPS;
@@ -222,16 +224,16 @@ __global__ void __launch_bounds__(F::THREADS)
     tile.keys.start(blockIdx.x, (int)blockIdx.y);
     __syncthreads();
     tile.keys.template load_queries<F::D>(step.q, step.dim, tile.shared, 0, how.chunks);
-    typename Tile::reader r = { tile.keys.open(0, 0, false), true, false, 0 };
-    r.ended = tile.keys.ended(r.next);
-    r.opened = !r.ended;
+    const place first = tile.keys.open(0, 0, false);
+    const bool none = tile.keys.ended(first);
+    typename Tile::reader r = { first, !none, none, 0 };
     decode_queue<F::STAGES> queue = {};
 #pragma unroll
     for (int i = 0; i < F::STAGES - 1; i++) {
         if (i > 0) tile.open(r, queue.blocks[0]);
         tile.load(r, queue);
     }
-    copies_wait<F::STAGES - 2>(); /* queries came with the first block */
+    copies_wait<Tile::PENDING>(); /* queries came with the first block */
     __syncthreads();
     typename Tile::State x;
     clear(x.acc);

@@ -65,6 +65,11 @@ enum ra__sm90_answer ra__sm90_expand(const struct ra__sm90_expand_input *in,
                                      struct ra__sm90_expanded *out);
 void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded); /* accepts a zeroed one */
 
+/* Adds a run, or a family whose runs were added before it. RA__SM90_NO: there are too many. */
+enum ra__sm90_answer ra__sm90_put_run(struct ra__sm90_expanded *out, struct ra__sm90_run run);
+enum ra__sm90_answer ra__sm90_put_family(struct ra__sm90_expanded *out,
+                                         struct ra__sm90_family family);
+
 /* Families of rows for all heads and batch items, in the order in which heads share keys. With
  * `one_head`, a token is that of one KV head: all are head 0 of the tensor. */
 struct ra__sm90_row_list {

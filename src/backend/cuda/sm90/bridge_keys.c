@@ -219,13 +219,11 @@ static enum ra__sm90_answer select_runs(const struct ra__sm90_expanded *from,
     for (int i = family->first_run; i < family->first_run + family->run_count; i++) {
         struct ra__sm90_run run = from->runs[i];
         if (view_of_run(&run) != k_view) continue;
-        void *runs = ra__sm90_grow(out->runs, out->run_count, &out->run_room, sizeof *out->runs);
-        if (!runs) return RA__SM90_NO_MEMORY;
-        out->runs = runs;
         run.row &= (1 << RA__SM90_RUN_VIEW_SHIFT) - 1;
         out->k_rows = (int32_t)ra__max(out->k_rows, run.row + run.count);
         out->banded = out->banded || run.lo > -RA__SM90_FAR || run.hi < RA__SM90_FAR;
-        out->runs[out->run_count++] = run;
+        const enum ra__sm90_answer answer = ra__sm90_put_run(out, run);
+        if (answer != RA__SM90_YES) return answer;
     }
     return RA__SM90_YES;
 }
@@ -237,16 +235,11 @@ static enum ra__sm90_answer select_family(const struct ra__sm90_expanded *from,
     const int first_run = out->run_count;
     const enum ra__sm90_answer answer = select_runs(from, &family, k_view, out);
     if (answer != RA__SM90_YES || out->run_count == first_run) return answer;
-    void *families = ra__sm90_grow(out->families, out->family_count, &out->family_room,
-                                   sizeof *out->families);
-    if (!families) return RA__SM90_NO_MEMORY;
-    out->families = families;
     family.first_run = first_run;
     family.run_count = out->run_count - first_run;
     family.flags &= (1 << RA__SM90_VIEW_SHIFT) - 1;
     out->q_rows = (int32_t)ra__max(out->q_rows, family.q_row + family.q_count);
-    out->families[out->family_count++] = family;
-    return RA__SM90_YES;
+    return ra__sm90_put_family(out, family);
 }
 
 enum ra__sm90_answer ra__sm90_select(const struct ra__sm90_expanded *expanded, int q_view,

@@ -85,9 +85,8 @@ static void add_keys(struct expansion *e, const struct ra__key_run *run)
 
 /* ---- Bands ----------------------------------------------------------------------------------- */
 
-static enum ra__sm90_answer put_run(struct expansion *e, struct ra__sm90_run run)
+enum ra__sm90_answer ra__sm90_put_run(struct ra__sm90_expanded *out, struct ra__sm90_run run)
 {
-    struct ra__sm90_expanded *out = e->out;
     if (out->run_count == MOST_RUNS) return RA__SM90_NO;
     void *runs = ra__sm90_grow(out->runs, out->run_count, &out->run_room, sizeof *out->runs);
     if (!runs) return RA__SM90_NO_MEMORY;
@@ -130,8 +129,9 @@ static enum ra__sm90_answer add_run(struct expansion *e, struct queries q, struc
     if (answer != RA__SM90_YES) return answer;
     add_keys(e, &run);
     e->out->banded = e->out->banded || !low_open || !high_open;
-    return put_run(e, (struct ra__sm90_run){ (int32_t)(view << RA__SM90_RUN_VIEW_SHIFT | row),
-                                             (int32_t)run.count, (int32_t)lo, (int32_t)hi });
+    return ra__sm90_put_run(e->out,
+                            (struct ra__sm90_run){ (int32_t)(view << RA__SM90_RUN_VIEW_SHIFT | row),
+                                                   (int32_t)run.count, (int32_t)lo, (int32_t)hi });
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -151,32 +151,38 @@ static struct ra__key_run run_at(const struct expansion *e, int index, int64_t r
     return run;
 }
 
-/* Adds the queries whose runs are those from `first_run` on. */
-static enum ra__sm90_answer put_family(struct expansion *e, const struct ra__plan_row *row,
-                                       const struct queries *q, int first_run, int stair)
+enum ra__sm90_answer ra__sm90_put_family(struct ra__sm90_expanded *out,
+                                         struct ra__sm90_family family)
 {
-    struct ra__sm90_expanded *out = e->out;
-    int view;
-    int64_t at;
-    const enum ra__sm90_answer answer = view_of(e, q->token, q->token_step, q->count, &view, &at);
-    if (answer != RA__SM90_YES) return answer;
     if (out->family_count == MOST_ROWS) return RA__SM90_NO;
     void *families = ra__sm90_grow(out->families, out->family_count, &out->family_room,
                                    sizeof *out->families);
     if (!families) return RA__SM90_NO_MEMORY;
     out->families = families;
-    out->families[out->family_count++] = (struct ra__sm90_family){
+    out->families[out->family_count++] = family;
+    return RA__SM90_YES;
+}
+
+/* Adds the queries whose runs are those from `first_run` on. */
+static enum ra__sm90_answer put_family(struct expansion *e, const struct ra__plan_row *row,
+                                       const struct queries *q, int first_run, int stair)
+{
+    int view;
+    int64_t at;
+    const enum ra__sm90_answer answer = view_of(e, q->token, q->token_step, q->count, &view, &at);
+    if (answer != RA__SM90_YES) return answer;
+    const struct ra__sm90_family family = {
         .q_row = (int32_t)at,
         .q_count = (int32_t)q->count,
         .first_run = first_run,
-        .run_count = out->run_count - first_run,
+        .run_count = e->out->run_count - first_run,
         .flags = (row->first ? RA__SM90_FIRST : 0) | (row->last ? RA__SM90_LAST : 0) |
                  stair << RA__SM90_STAIR_SHIFT | view << RA__SM90_VIEW_SHIFT,
         .head = (int32_t)row->heads.start,
         .head_step = (int32_t)row->heads.step,
         .heads = (int32_t)row->heads.count,
     };
-    return RA__SM90_YES;
+    return ra__sm90_put_family(e->out, family);
 }
 
 static enum ra__sm90_answer expand_one(struct expansion *e, const struct ra__plan_row *row,
@@ -249,9 +255,9 @@ static enum ra__sm90_answer expand_stairs(struct expansion *e, const struct ra__
         e->out->banded = e->out->banded || moves;
         e->out->mixed = e->out->mixed || (moves && stair == 0);
         at |= (int64_t)view << RA__SM90_RUN_VIEW_SHIFT;
-        answer = put_run(e, (struct ra__sm90_run){ (int32_t)at, (int32_t)count,
-                                                   moves ? 0 : -RA__SM90_FAR,
-                                                   moves ? (int32_t)k0.count - 1 : RA__SM90_FAR });
+        answer = ra__sm90_put_run(
+            e->out, (struct ra__sm90_run){ (int32_t)at, (int32_t)count, moves ? 0 : -RA__SM90_FAR,
+                                           moves ? (int32_t)k0.count - 1 : RA__SM90_FAR });
         if (answer != RA__SM90_YES) return answer;
     }
     add_queries(e, &first);

@@ -80,7 +80,7 @@ static bool writes_results(const struct ra__program *program)
             step->gather != RA__GATHER_FINISH)
             return false;
     }
-    return is_backward(program) && gradients == 1 && program->units == 0;
+    return gradients == 1 && program->units == 0;
 }
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
@@ -193,14 +193,17 @@ static enum ra__sm90_answer make(const struct ra__program *program, int terms,
                                            .views = work->rows.view_count > 0,
                                            .deterministic = back && !program->any_order };
     work->backward = back;
-    work->direct = writes_results(program) && work->q_view.step == 0 &&
-                   work->rows.q_rows == program->work.queries;
+    work->direct = back && work->q_view.step == 0 && work->rows.q_rows == program->work.queries &&
+                   writes_results(program);
     work->q_rows = work->rows.q_rows;
     work->k_rows = work->rows.k_rows;
     memcpy(work->views, work->rows.views, sizeof work->views);
-    if (back && shape_for(program, &work->needs, &work->shape, &clusters))
-        work->needs.deterministic = true; /* score terms have no other kernels */
-    if (shape_for(program, &work->needs, &work->shape, &clusters)) return RA__SM90_NO;
+    int error = shape_for(program, &work->needs, &work->shape, &clusters);
+    if (error && back && program->any_order) { /* score terms have no other kernels */
+        work->needs.deterministic = true;
+        error = shape_for(program, &work->needs, &work->shape, &clusters);
+    }
+    if (error) return RA__SM90_NO;
     if (!back && work->shape.tile_rows % (1 << work->rows.stair)) return RA__SM90_NO;
     find_extras(program, clusters, work);
     return back ? schedule_gradient(program, clusters, work) : schedule(program, clusters, work);
