@@ -151,9 +151,10 @@ __device__ inline float in_log2(float lse) { return (float)(lse * 1.442695040888
 
 /* Backward, rows without weights: nothing was seen, or the LSE is too coarse to recompute them
  * (backend/cpu/kernel/lse.h). */
+constexpr float COARSE_LSE = 0x1p20f;
 __device__ inline bool is_weightless(float lse)
 {
-    return lse == -INFINITY || (fabsf(lse) >= 0x1p20f && fabsf(lse) <= 3.402823466e+38f);
+    return lse == -INFINITY || (fabsf(lse) >= COARSE_LSE && fabsf(lse) <= 3.402823466e+38f);
 }
 
 } // namespace ra

@@ -138,6 +138,28 @@ template <class T, int M, int K> struct held_weights {
         }
     }
 };
+/* in registers and rounded before, two columns in a word; */
+template <class T, int M, int K> struct packed_weights {
+    static constexpr bool AHEAD = false;
+    uint32_t w[M][K][2];
+    __device__ __forceinline__ explicit packed_weights(const float (&from)[M][K][4])
+    {
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int j = 0; j < K; j++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    w[i][j][half] = pack<T>(from[i][j][2 * half], from[i][j][2 * half + 1]);
+    }
+    __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
+    {
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) to[i][n] = w[i][2 * k + n / 2][n % 2];
+    }
+};
 /* in shared memory, in rows of D numbers: `a` has lane_first() in it; */
 template <int D> struct stored_weights {
     static constexpr bool AHEAD = true;
@@ -269,6 +291,26 @@ __device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4], const floa
     };
     weigh_not_finite<T, D>(c, matrix, 8 * K, column, weight, visible);
 }
+/* Packed ones. */
+template <class T, int D, int M, int K, int N, class Visible>
+__device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4],
+                                                 const packed_weights<T, M, K> &weights,
+                                                 const unsigned char *matrix, int column,
+                                                 const Visible &visible)
+{
+    float wide[M][K][4];
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < K; j++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const float2 two = unpack<T>(weights.w[i][j][half]);
+                wide[i][j][2 * half] = two.x;
+                wide[i][j][2 * half + 1] = two.y;
+            }
+    weigh_not_finite<T, D>(c, wide, matrix, column, visible);
+}
 
 /* Row `half` of a row of fragments, times a factor, is added to numbers in global memory. */
 template <int N>
@@ -292,7 +334,7 @@ __device__ __forceinline__ void add_row(float *to, const float (&c)[N][4], int h
     }
 }
 
-/* The same by atomic operations; and where all numbers of the fragments are there, aligned. */
+/* The same by atomic operations. */
 template <int N>
 __device__ __forceinline__ void add_row_atomic(float *to, const float (&c)[N][4], int half,
                                                int numbers, float factor)
@@ -305,31 +347,15 @@ __device__ __forceinline__ void add_row_atomic(float *to, const float (&c)[N][4]
         if (d + 1 < numbers) add_atomic(to + d + 1, c[j][2 * half + 1] * factor);
     }
 }
+/* Where all numbers of the fragments are in the row, and aligned. */
 template <int N>
-__device__ __forceinline__ void add_whole_row(float *to, const float (&c)[N][4], int half,
-                                              float factor)
+__device__ __forceinline__ void add_row_atomic(float *to, const float (&c)[N][4], int half,
+                                               float factor)
 {
-    to += 2 * (threadIdx.x & 3);
+    to = computed(to + 2 * (threadIdx.x & 3));
 #pragma unroll
     for (int j = 0; j < N; j++)
         add_atomic(to + 8 * j, c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
-}
-/* Four numbers at a time: lanes 2 i and 2 i + 1 exchange halves, so that the first has four numbers
- * of one fragment and the second four of the next. All lanes call it; `to` may be NULL. */
-template <int N>
-__device__ __forceinline__ void add_fours(float *to, const float (&c)[N][4], int half, float factor)
-{
-    const int quad = threadIdx.x & 3, odd = quad & 1;
-#pragma unroll
-    for (int j = 0; j < N; j += 2) {
-        const float2 a = make_float2(c[j][2 * half] * factor, c[j][2 * half + 1] * factor);
-        const float2 b = make_float2(c[j + 1][2 * half] * factor, c[j + 1][2 * half + 1] * factor);
-        const float x = __shfl_xor_sync(0xffffffffu, selected(odd, a.x, b.x), 1);
-        const float y = __shfl_xor_sync(0xffffffffu, selected(odd, a.y, b.y), 1);
-        const float4 four = make_float4(selected(odd, x, a.x), selected(odd, y, a.y),
-                                        selected(odd, b.x, x), selected(odd, b.y, y));
-        if (to) add_atomic(to + 8 * (j + odd) + 2 * (quad - odd), four);
-    }
 }
 
 } // namespace ra::mma

@@ -16,6 +16,11 @@
 namespace ra::mma
 {
 
+/* When dq of a block is computed. Later needs one barrier per block instead of two, but two buffers
+ * for ds. Measured on an H200: after the next block is faster by 4% with 64 numbers, before it by 3%
+ * with 128. */
+enum any_order_when { AT_ONCE, BEFORE_NEXT, AFTER_NEXT };
+
 /* SIZE 0 is for the 227 KiB of shared memory of an H100, the next for the 163 KiB of an A100, the
  * last for 99 KiB. */
 struct any_order_size {
@@ -23,19 +28,17 @@ struct any_order_size {
     int split, m;    /* warps that share keys; a warp has 16 m keys */
     int per_tile;    /* CTAs that share a tile of keys */
     int pairs;
-    bool late; /* dq of a block is computed while the next one is worked on: one barrier per block
-                * instead of two, but two buffers for ds */
+    any_order_when dq;
 };
 constexpr any_order_size any_order_size_of(int dim, int size)
 {
-    constexpr any_order_size at_64[] = { { 4, 2, 1, 2, 1, 64, true },
-                                         { 4, 2, 1, 2, 1, 32, false } };
-    constexpr any_order_size at_128[] = { { 8, 1, 2, 2, 1, 64,
-                                            true },
-                                          { 8, 1, 1, 1, 1, 64, false },
-                                          { 8, 1, 2, 1, 2, 32, true } };
-    constexpr any_order_size at_256[] = { { 8, 1, 2, 1, 1, 32, true },
-                                          { 4, 1, 2, 1, 2, 16, true } };
+    constexpr any_order_size at_64[] = { { 4, 2, 1, 2, 1, 64, AFTER_NEXT },
+                                         { 4, 2, 1, 2, 1, 32, AT_ONCE } };
+    constexpr any_order_size at_128[] = { { 8, 1, 2, 2, 1, 64, BEFORE_NEXT },
+                                          { 8, 1, 1, 1, 1, 64, AT_ONCE },
+                                          { 8, 1, 2, 1, 2, 32, BEFORE_NEXT } };
+    constexpr any_order_size at_256[] = { { 8, 1, 2, 1, 1, 32, BEFORE_NEXT },
+                                          { 4, 1, 2, 1, 2, 16, BEFORE_NEXT } };
     return dim == 64 ? at_64[size] : dim == 128 ? at_128[size] : at_256[size];
 }
 
@@ -52,7 +55,8 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_sha
     /* Pairs that a warp works on at a time. */
     static constexpr int MOST = D == 128 && !TERMS ? 64 : 32;
     static constexpr int SOME = HALVES ? PAIRS / SPLIT : PAIRS < MOST ? PAIRS : MOST;
-    static constexpr bool LATE = OF.late;
+    static constexpr any_order_when DQ = OF.dq;
+    static constexpr bool LATE = DQ != AT_ONCE;
     static constexpr int VALUES_AT = KEYS * LINE<D>;
     static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
@@ -60,7 +64,7 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_sha
     static constexpr int WEIGHTS_AT = STAGES_AT + 2 * STAGE; /* p, where warps share it */
     static constexpr int DS_AT = WEIGHTS_AT + (HALVES ? WEIGHTS : 0); /* ds */
     static constexpr int TABLES_AT = DS_AT + (LATE ? 2 : 1) * WEIGHTS;
-    using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS>;
+    using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS, KEYS, TERMS, true>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
 
@@ -68,6 +72,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     using kv = gradient_kv_tile<F>;
     using kv::first_column, kv::first_key, kv::how, kv::lane, kv::pairs, kv::quad, kv::shared;
     using kv::step, kv::warp;
+    using typename kv::packed;
     using typename kv::sums;
     using typename kv::T;
     using typename kv::Table;
@@ -87,7 +92,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
 
     /* Weights of the warp's keys and SOME pairs, to a matrix in shared memory. A word is two pairs
      * of one key, as the lane has them; the permuted chunks keep 8 keys in different banks. */
-    __device__ __forceinline__ void store(int to, int from, const float (&w)[M][K][4]) const
+    __device__ __forceinline__ void store(int to, int from, const packed &weights) const
     {
         const int start = to + chunk_at<F::PAIRS>(first_key() + (lane() >> 2), from / 8) +
                           4 * quad();
@@ -98,8 +103,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
 #pragma unroll
                 for (int j = 0; j < K; j++) {
                     const int at = (start ^ j << 4) + (16 * i + 8 * half) * LINE<F::PAIRS>;
-                    *(uint32_t *)(ra_shared + at) = pack<T>(w[i][j][2 * half],
-                                                            w[i][j][2 * half + 1]);
+                    *(uint32_t *)(ra_shared + at) = weights.w[i][j][half];
                 }
     }
 
@@ -131,50 +135,55 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     }
 
     /* dk and dv of a block; leaves its ds. */
-    __device__ __forceinline__ void block(sums &x, int index) const
+    __device__ __forceinline__ void block(sums &x, int index, bool whole) const
     {
         if constexpr (!F::HALVES) {
 #pragma unroll 1
-            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, whole);
             if constexpr (!F::LATE) __syncthreads();
         } else {
-            shared_pairs(x, index);
+            shared_pairs(x, index, whole);
         }
     }
 
-    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    __device__ __forceinline__ void some_pairs(sums &x, int index, int from, bool whole) const
     {
-        const view seen = kv::template view_of<F::SOME, 16 * M>(pairs.table(index), from,
-                                                                first_key());
+        const view seen = whole ? kv::ALL
+                                : kv::template view_of<F::SOME, 16 * M>(pairs.table(index), from,
+                                                                        first_key());
         const bool stores = warp() % F::SPLIT == 0;
         float s[M][K][4], dp[M][K][4];
         if (seen == kv::NOTHING) {
             clear(dp);
-            if (stores) store(ds_at(index), from, dp);
+            if (stores) store(ds_at(index), from, packed(dp));
             return;
         }
         kv::weigh(index, from, seen, s, dp);
-        if (stores) store(ds_at(index), from, dp);
-        kv::add_some(x, index, from, seen, s, dp);
+        const packed p(s), ds(dp);
+        if (stores) store(ds_at(index), from, ds);
+        kv::add_some(x, index, from, seen, p, ds);
     }
 
     /* Where warps have halves. What is seen of them is the same for all of these warps. The pairs
      * that the warp has weighed itself come first, and meanwhile the others store theirs. */
-    __device__ __forceinline__ void shared_pairs(sums &x, int index) const
+    __device__ __forceinline__ void shared_pairs(sums &x, int index, bool whole) const
     {
         const Table &t = pairs.table(index);
-        const view seen = kv::template view_of<F::PAIRS, 16 * M>(t, 0, first_key());
+        const view seen = whole ? kv::ALL
+                                : kv::template view_of<F::PAIRS, 16 * M>(t, 0, first_key());
         const int from = warp() % F::SPLIT * F::SOME;
         float s[M][K][4], dp[M][K][4];
-        if (seen == kv::NOTHING) clear(dp);
-        else kv::weigh(index, from, seen, s, dp);
-        store(ds_at(index), from, dp);
         if (seen == kv::NOTHING) {
+            clear(dp);
+            store(ds_at(index), from, packed(dp));
             if constexpr (!F::LATE) __syncthreads();
             return;
         }
-        store(F::WEIGHTS_AT, from, s);
-        kv::add_some(x, index, from, seen, s, dp);
+        kv::weigh(index, from, seen, s, dp);
+        const packed p(s), ds(dp);
+        store(ds_at(index), from, ds);
+        store(F::WEIGHTS_AT, from, p);
+        kv::add_some(x, index, from, seen, p, ds);
         if constexpr (F::LATE) barrier_of(1 + warp() / F::SPLIT, 32 * F::SPLIT);
         else __syncthreads();
         const bool wary = F::TERMS || seen != kv::ALL;
@@ -210,30 +219,43 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         weigh_not_finite<T, F::D>(dq, ra_shared, F::KEYS, column, weight, visible);
     }
 
-    __device__ __forceinline__ void add_queries(int index) const
+    __device__ __forceinline__ void add_queries(int index, bool whole) const
     {
         const Table &t = pairs.table(index);
         const int column = first_of_q();
-        const view seen = kv::template view_of<16 * Q_M, F::KEYS>(t, first_pair(), 0);
+        const view seen = whole ? kv::ALL
+                                : kv::template view_of<16 * Q_M, F::KEYS>(t, first_pair(), 0);
         if (seen == kv::NOTHING) return;
-        float dq[Q_M][Q_N][4];
+        const int64_t apart = t.dq_apart;
+        float *first = t.dq[0], dq[Q_M][Q_N][4];
         multiply_ds(dq, index, F::TERMS || seen != kv::ALL);
-        /* Measured: with 64 numbers two at a time are faster, with more four. */
-        const bool fours = F::D > 64 && how.fours && column + 8 * Q_N <= step.dim;
+        const bool fits = column + 8 * Q_N <= step.dim;
+        if (apart != 0 && how.pairs && fits) {
+            add_lines(first + (first_pair() + (lane() >> 2)) * apart + column, apart, dq);
+            return;
+        }
 #pragma unroll
         for (int i = 0; i < Q_M; i++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int r = first_pair() + 16 * i + 8 * half + (lane() >> 2);
-                if (fours) {
-                    add_fours(t.lo[r] < t.hi[r] ? t.dq[r] + column : nullptr, dq[i], half,
-                              step.scale);
-                    continue;
-                }
-                if (t.lo[r] >= t.hi[r]) continue; /* it sees nothing, or there is none */
-                if (how.pairs && column + 8 * Q_N <= step.dim)
-                    add_whole_row(t.dq[r] + column, dq[i], half, step.scale);
-                else add_row_atomic(t.dq[r] + column, dq[i], half, step.dim - column, step.scale);
+                float *row = apart != 0 ? first + r * apart : t.dq[r];
+                if (!row) continue;
+                if (how.pairs && fits) add_row_atomic(row + column, dq[i], half, step.scale);
+                else add_row_atomic(row + column, dq[i], half, step.dim - column, step.scale);
+            }
+    }
+
+    /* Adds the warp's pairs, two numbers at a time, where they are equally far apart. */
+    __device__ __forceinline__ void add_lines(float *row, int64_t apart,
+                                              const float (&dq)[Q_M][Q_N][4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < Q_M; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                add_row_atomic(row, dq[i], half, step.scale);
+                row += 8 * apart;
             }
     }
 
@@ -241,15 +263,19 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     __device__ __forceinline__ void add_all(sums &x) const
     {
         int index = 0;
+        bool before = false; /* was the last block whole? */
         for (; pairs.is_there(index); index++) {
             kv::arrive(index);
-            if (F::LATE && index > 0) add_queries(index - 1);
-            block(x, index);
-            if (!F::LATE) add_queries(index);
+            const bool whole = pairs.is_whole(index);
+            if (F::DQ == BEFORE_NEXT && index > 0) add_queries(index - 1, before);
+            block(x, index, whole);
+            if (F::DQ == AFTER_NEXT && index > 0) add_queries(index - 1, before);
+            if (F::DQ == AT_ONCE) add_queries(index, whole);
+            before = whole;
         }
         if (!F::LATE || index == 0) return;
         __syncthreads();
-        add_queries(index - 1);
+        add_queries(index - 1, before);
     }
 };
 

@@ -31,15 +31,16 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_kv_shape {
     static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
     static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
-    using Walk = parts_walk<PAIRS, 3, THREADS>;
+    using Walk = parts_walk<PAIRS, 3, THREADS, KEYS, TERMS, false>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
 
 template <class F> struct gradient_kv_tile {
     using Shape = F;
     using T = typename F::T;
-    using Table = pair_table<F::PAIRS>;
+    using Table = typename F::Walk::Table;
     static constexpr int M = F::M, N = F::D / 8 / F::SPLIT, K = F::SOME / 8;
+    using packed = packed_weights<T, M, K>;
     const ra__cuda_step &step;
     access how;
     typename F::Walk pairs;
@@ -79,7 +80,6 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ void load_pairs(int index) const
     {
         const int to = stage(index);
-        pairs.load_ends(index);
         pairs.template load<F::D>(index, shared, to, to + F::STAGE / 2, how.chunks);
     }
 
@@ -92,9 +92,10 @@ template <class F> struct gradient_kv_tile {
 #pragma unroll
         for (int n = 0; n < (COUNT + 31) / 32; n++) {
             const int r = from + (32 * n + lane()) % COUNT;
+            const bool whole = t.whole[r / 32];
             const int lo = t.lo[r] - key, hi = t.hi[r] - key;
-            some = some || (lo < KEYS && hi > 0 && lo < hi);
-            all = all && lo <= 0 && hi >= KEYS && !is_weightless(t.lse[r]);
+            some = some || whole || (lo < KEYS && hi > 0 && lo < hi);
+            all = all && (whole || (lo <= 0 && hi >= KEYS)) && !is_weightless(t.lse[r]);
         }
         if (__all_sync(0xffffffffu, all)) return ALL;
         return __any_sync(0xffffffffu, some) ? PART : NOTHING;
@@ -161,16 +162,16 @@ template <class F> struct gradient_kv_tile {
     }
 
     /* c += weights by rows of a matrix at an offset, as add_values() of forward.cuh. */
-    __device__ __forceinline__ void add(float (&c)[M][N][4], const float (&w)[M][K][4], int matrix,
+    __device__ __forceinline__ void add(float (&c)[M][N][4], const packed &w, int matrix,
                                         const Table &t, int from, bool wary) const
     {
         const uint32_t rows = moved<F::D>(shared + matrix + lane_first<F::D>(lane()), 0,
                                           first_column() / 16);
         if (!wary) {
-            weigh_rows<false, T, F::D>(c, w, rows);
+            weigh_rows<false, T, F::D, K / 2>(c, w, rows);
             return;
         }
-        const uint32_t found = weigh_rows<true, T, F::D>(c, w, rows);
+        const uint32_t found = weigh_rows<true, T, F::D, K / 2>(c, w, rows);
         if (!__any_sync(0xffffffffu, found != 0)) return;
         const gradient_kv_tile self = *this;
         const Table *table = &t;
@@ -200,8 +201,7 @@ template <class F> struct gradient_kv_tile {
     }
 
     __device__ __forceinline__ void add_some(sums &x, int index, int from, view seen,
-                                             const float (&p)[M][K][4],
-                                             const float (&ds)[M][K][4]) const
+                                             const packed &p, const packed &ds) const
     {
         const Table &t = pairs.table(index);
         const bool wary = F::TERMS || seen != ALL;
@@ -209,13 +209,15 @@ template <class F> struct gradient_kv_tile {
         add(x.dk, ds, queries_at(index) + from * LINE<F::D>, t, from, wary);
     }
 
-    __device__ __forceinline__ void some_pairs(sums &x, int index, int from) const
+    /* `whole`: all is seen, see is_whole(). */
+    __device__ __forceinline__ void some_pairs(sums &x, int index, int from, bool whole) const
     {
-        const view seen = view_of<F::SOME, 16 * M>(pairs.table(index), from, first_key());
+        const view seen = whole ? ALL
+                                : view_of<F::SOME, 16 * M>(pairs.table(index), from, first_key());
         if (seen == NOTHING) return;
         float s[M][K][4], dp[M][K][4];
         weigh(index, from, seen, s, dp);
-        add_some(x, index, from, seen, s, dp);
+        add_some(x, index, from, seen, packed(s), packed(dp));
     }
 
     /* Waits for a block, starts the copies of the next one and describes the one after that. */
@@ -233,8 +235,9 @@ template <class F> struct gradient_kv_tile {
     {
         for (int index = 0; pairs.is_there(index); index++) {
             arrive(index);
+            const bool whole = pairs.is_whole(index);
 #pragma unroll 1
-            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from);
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, whole);
         }
     }
 

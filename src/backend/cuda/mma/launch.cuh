@@ -25,7 +25,6 @@ inline access access_of(const ra__cuda_step &step, bool backward)
         how.pairs = step.dim % 2 == 0 && step.value_dim % 2 == 0 && is_aligned(step.dq, 4, 2) &&
                     is_aligned(step.dk, 4, 2) && is_aligned(step.dv, 4, 2);
     else how.pairs = step.value_dim % 2 == 0 && is_aligned(step.out, 2, 2);
-    how.fours = backward && is_aligned(step.dq, 4, 4);
     return how;
 }
 

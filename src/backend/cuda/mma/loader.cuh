@@ -16,12 +16,12 @@ namespace ra::mma
 struct access {
     int32_t chunks; /* q, k, v and dout: 16 bytes at a time */
     int32_t pairs;  /* what is written: two numbers at a time */
-    int32_t fours;  /* dq: four numbers at a time */
 };
 
 /* Rows [lo, hi) of ROWS that are `stride` numbers apart, of `numbers` numbers each, to the offset
- * `to` of shared memory, by all THREADS of the CTA. Copies of nothing may name any address. */
-template <int D, int ROWS, int THREADS>
+ * `to` of shared memory, by all THREADS of the CTA. ALL: all ROWS are there. Copies of nothing may
+ * name any address. */
+template <int D, int ROWS, int THREADS, bool ALL = false>
 __device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint16_t *first,
                                              int64_t stride, int lo, int hi, int numbers,
                                              bool chunks)
@@ -36,7 +36,8 @@ __device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint
 #pragma unroll
         for (int i = 0; i < ROWS / ROWS_AT_ONCE; i++) {
             const int now = row + i * ROWS_AT_ONCE;
-            copy_16(shared + to + chunk_at<D>(now, chunk), from, inside && now >= lo && now < hi);
+            copy_16(shared + to + chunk_at<D>(now, chunk), from,
+                    inside && (ALL || (now >= lo && now < hi)));
             from += ROWS_AT_ONCE * stride;
         }
         return;
@@ -44,7 +45,7 @@ __device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint
 #pragma unroll 1
     for (int index = threadIdx.x; index < ROWS * D; index += THREADS) {
         const int row = index / D, d = index % D;
-        const bool there = row >= lo && row < hi && d < numbers;
+        const bool there = (ALL || (row >= lo && row < hi)) && d < numbers;
         uint16_t *place = (uint16_t *)(ra_shared + to + chunk_at<D>(row, d / 8));
         place[d % 8] = there ? first[row * stride + d] : (uint16_t)0;
     }

@@ -17,21 +17,28 @@ struct pairs_place {
     int64_t at;
 };
 
-/* The pairs of a block. Pair r sees keys [lo, hi), counted from the first of the CTA. */
-template <int PAIRS> struct pair_table {
+/* The pairs of a block. Pair r sees keys [lo, hi), counted from the first of the CTA. WITH_DQ: for
+ * kernels that add to dq. */
+template <int PAIRS, bool WITH_DQ> struct pair_table {
     pairs_place place;
     int64_t pos, pos_step; /* of key 0, as these queries see it */
     int64_t count;         /* pairs of the part */
+    /* Numbers from the row of one pair to that of the next, for q, dout and dq. 0: these are not
+     * all the same, and every pair has its pointers. Otherwise pair 0 has them. */
+    int64_t q_apart, dout_apart, dq_apart;
+    /* Do all pairs see all keys of the CTA? Then what follows is left out, but for pointers and
+     * ends. */
+    int32_t whole[(PAIRS + 31) / 32]; /* 32 pairs each */
+    int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
     int64_t token[PAIRS], position[PAIRS];
     const uint16_t *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
-    float *dq[PAIRS];
-    int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
-    float lse[PAIRS], delta[PAIRS]; /* copied with the rows */
+    float *dq[WITH_DQ ? PAIRS : 1];         /* NULL: the pair sees no key */
+    float lse[PAIRS], delta[PAIRS];         /* copied before the rows */
 
     /* Does pair r see the key? Rows without weights see none. */
     __device__ __forceinline__ bool sees(int r, int key) const
     {
-        return key >= lo[r] && key < hi[r] && !is_weightless(lse[r]);
+        return (whole[r / 32] || (key >= lo[r] && key < hi[r])) && !is_weightless(lse[r]);
     }
 };
 
@@ -59,16 +66,44 @@ struct parts_head {
     int32_t first_key;         /* which key of the tile is the first */
     int32_t batch, kv_head, first_part, part_count;
 };
-/* TABLES blocks are known at a time: one is multiplied, one copied and one described; and where it
- * is still needed, the block before those. */
-template <int PAIRS, int TABLES> struct parts_tables {
-    parts_head head;
-    pair_table<PAIRS> pairs[TABLES];
+
+/* Where the rows of a part are in a tensor, in numbers from its first one: that of its first query
+ * and head, and how far apart queries and heads are. */
+struct part_lines {
+    int64_t first, query, head;
+    __device__ __forceinline__ int64_t at(int64_t q, int h) const
+    {
+        return first + q * query + (h > 0 ? h * head : 0);
+    }
+};
+/* What the blocks of a part have in common. Its first block reads it from global memory, by loads
+ * that wait for one another; the others find it here. */
+struct part_facts {
+    int64_t count;                             /* of its pairs */
+    int64_t shift;                             /* key i of the CTA is key i + shift of the run */
+    int64_t token, token_step;                 /* of its queries */
+    int64_t position, position_step;           /* of its queries */
+    int64_t all_from, all_to;                  /* queries at such positions see all keys */
+    int32_t lo, hi;                            /* keys of the CTA that it may see */
+    struct heads heads;
+    ra__cuda_run run;
+    part_lines q, dout, dq, lse, delta;
 };
 
-template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
+/* TABLES blocks are known at a time: one is multiplied, one copied and one described; and where it
+ * is still needed, the block before those. */
+template <class Table, int PAIRS, int TABLES> struct parts_tables {
+    parts_head head;
+    part_facts facts[(PAIRS + 31) / 32]; /* of the part that was described last, for each warp */
+    Table pairs[TABLES];
+};
+
+template <int PAIRS, int TABLES, int THREADS, int KEYS, bool TERMS, bool WITH_DQ>
+struct parts_walk {
     static_assert(PAIRS <= THREADS, "a thread for each pair");
-    using Tables = parts_tables<PAIRS, TABLES>;
+    static constexpr int WARPS = (PAIRS + 31) / 32; /* that describe */
+    using Table = pair_table<PAIRS, WITH_DQ>;
+    using Tables = parts_tables<Table, PAIRS, TABLES>;
     const ra__cuda_step &step;
     Tables &tables;
 
@@ -95,7 +130,7 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
         tables.head = head;
     }
 
-    __device__ __forceinline__ pair_table<PAIRS> &table(int index) const
+    __device__ __forceinline__ Table &table(int index) const
     {
         return tables.pairs[index % TABLES];
     }
@@ -134,45 +169,149 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
         return open(p.part + 1);
     }
 
-    /* Fills the index-th table; a barrier follows before it is read. */
+    __device__ __forceinline__ part_lines lines_in(const ra__cuda_tensor &tensor,
+                                                   const part_facts &facts) const
+    {
+        return part_lines{ batch() * tensor.batch + facts.token * tensor.token +
+                               facts.heads.first * tensor.head,
+                           facts.token_step * tensor.token, facts.heads.step * tensor.head };
+    }
+    __device__ __forceinline__ void learn(const pairs_place &p, part_facts &facts) const
+    {
+        const ra__cuda_part part = part_at(p);
+        const ra__cuda_row &row = step.rows[part.row];
+        facts.run = run_at(step, &row, part.repeat, part.run - row.first_run);
+        facts.heads = heads_in(row);
+        facts.count = (part.q_hi - part.q_lo) * facts.heads.count;
+        facts.shift = part.shift + tables.head.first_key;
+        facts.lo = part.lo - tables.head.first_key;
+        facts.hi = part.hi - tables.head.first_key;
+        facts.token_step = row.q_token_step;
+        facts.token = row.q_token + part.repeat * row.q_token_advance + part.q_lo * row.q_token_step;
+        facts.position_step = row.q_pos_step;
+        facts.position = row.q_pos + part.repeat * row.q_pos_advance + part.q_lo * row.q_pos_step;
+        const ra__cuda_run &run = facts.run;
+        const bool all = facts.lo <= 0 && facts.hi >= KEYS && facts.shift >= 0 &&
+                         facts.shift + KEYS <= run.count;
+        facts.all_from = run.pos - run.right + (facts.shift + KEYS - 1) * run.pos_step;
+        facts.all_to = all ? run.pos + run.left + facts.shift * run.pos_step : facts.all_from - 1;
+        facts.q = lines_in(step.q, facts);
+        facts.dout = lines_in(step.dout, facts);
+        facts.dq = lines_in(step.dq, facts);
+        facts.lse = lines_in(step.lse, facts);
+        facts.delta = lines_in(step.delta, facts);
+    }
+
+    /* One thread for each pair of a block: copies lse and delta. */
+    __device__ __forceinline__ void copy_ends(const part_facts &facts, int64_t query, int head,
+                                              bool there, int r, Table &to) const
+    {
+        copy_4(shared_address(&to.lse[r]),
+               (const float *)step.lse.data + facts.lse.at(query, head), there);
+        copy_4(shared_address(&to.delta[r]),
+               (const float *)step.delta.data + facts.delta.at(query, head), there);
+    }
+
+    /* Do all pairs of a block see all keys, are there as many as can be, and are they queries of
+     * one head? Most blocks are like that, and need no more than describe_whole(). */
+    __device__ __forceinline__ bool is_simple(const part_facts &facts, int64_t at) const
+    {
+        const int64_t first = facts.position + at * facts.position_step;
+        const int64_t last = first + (PAIRS - 1) * facts.position_step;
+        return facts.heads.count == 1 && at + PAIRS <= facts.count &&
+               least(first, last) >= facts.all_from && most(first, last) <= facts.all_to;
+    }
+    __device__ __forceinline__ void describe_whole(const part_facts &facts, int64_t at, int r,
+                                                   Table &to) const
+    {
+        copy_ends(facts, at + r, 0, true, r, to);
+        if (r > 0) return;
+        to.q_apart = facts.q.query;
+        to.q[0] = (const uint16_t *)step.q.data + facts.q.at(at, 0);
+        to.dout_apart = facts.dout.query;
+        to.dout[0] = (const uint16_t *)step.dout.data + facts.dout.at(at, 0);
+        if constexpr (WITH_DQ) {
+            to.dq_apart = facts.dq.query;
+            to.dq[0] = (float *)step.dq.data + facts.dq.at(at, 0);
+        }
+    }
+
+    /* All that is known of a pair. Does it see all keys? */
+    __device__ __forceinline__ bool describe_pair(const part_facts &facts, int64_t at, int r,
+                                                  Table &to) const
+    {
+        /* Pairs after the last have a position too, since terms look it up. */
+        const bool there = at + r < facts.count;
+        int64_t query = there ? at + r : facts.count - 1;
+        int head = 0; /* of the part's heads */
+        if (facts.heads.count > 1) {
+            head = (int)(query % facts.heads.count);
+            query /= facts.heads.count;
+        }
+        const int64_t position = facts.position + query * facts.position_step;
+        const range seen = seen_by(facts.run, position);
+        const int32_t lo = (int32_t)most(seen.lo - facts.shift, facts.lo);
+        const int32_t hi = (int32_t)least(seen.hi - facts.shift, facts.hi);
+        to.token[r] = facts.token + query * facts.token_step;
+        to.position[r] = position;
+        to.head[r] = there ? facts.heads.first + head * facts.heads.step : -1;
+        to.lo[r] = there ? lo : 0;
+        to.hi[r] = there ? hi : 0;
+        to.q[r] = there ? (const uint16_t *)step.q.data + facts.q.at(query, head) : nullptr;
+        to.dout[r] = there ? (const uint16_t *)step.dout.data + facts.dout.at(query, head)
+                           : nullptr;
+        if constexpr (WITH_DQ)
+            to.dq[r] = there && lo < hi ? (float *)step.dq.data + facts.dq.at(query, head)
+                                        : nullptr;
+        copy_ends(facts, query, head, there, r, to);
+        if (r == 0) {
+            to.pos = facts.run.pos + facts.shift * facts.run.pos_step;
+            to.pos_step = facts.run.pos_step;
+            to.q_apart = to.dout_apart = 0;
+            if constexpr (WITH_DQ) to.dq_apart = 0;
+        }
+        return there && lo <= 0 && hi >= KEYS;
+    }
+
+    /* Fills the index-th table; the next commit is that of its lse and delta too, and a barrier
+     * follows before it is read. */
     __device__ __forceinline__ void describe(const pairs_place &p, int index) const
     {
-        const int r = (int)threadIdx.x;
-        if (r >= PAIRS) return;
-        pair_table<PAIRS> &to = table(index);
+        const int r = (int)threadIdx.x, warp = r / 32;
+        if (warp >= WARPS) return;
+        Table &to = table(index);
         if (r == 0) to.place = p;
         if (ended(p)) return;
-        const ra__cuda_part &part = part_at(p);
-        const ra__cuda_row &row = step.rows[part.row];
-        const ra__cuda_run run = run_at(step, &row, part.repeat, part.run - row.first_run);
-        const heads h = heads_in(row);
-        const int64_t count = (part.q_hi - part.q_lo) * h.count;
-        const int64_t shift = part.shift + tables.head.first_key;
-        if (r == 0) {
-            to.count = count;
-            to.pos = run.pos + shift * run.pos_step;
-            to.pos_step = run.pos_step;
+        part_facts &facts = tables.facts[warp];
+        if (p.at == 0) {
+            __syncwarp(); /* all lanes have read those of the part before */
+            if (r % 32 == 0) learn(p, facts);
+            __syncwarp();
         }
-        to.lo[r] = to.hi[r] = 0;
-        to.head[r] = -1;
-        to.q[r] = to.dout[r] = nullptr;
-        /* Pairs after the last have a position too, since terms look it up. */
-        const int64_t pair = least(p.at + r, count - 1), query = part.q_lo + pair / h.count;
-        const int head = h.first + (int)(pair % h.count) * h.step;
-        const int64_t position = row.q_pos + part.repeat * row.q_pos_advance +
-                                 query * row.q_pos_step;
-        const int64_t token = row.q_token + part.repeat * row.q_token_advance +
-                              query * row.q_token_step;
-        const range seen = seen_by(run, position);
-        to.token[r] = token;
-        to.position[r] = position;
-        if (p.at + r >= count) return;
-        to.head[r] = head;
-        to.q[r] = ra::at<uint16_t>(step.q, batch(), token, head);
-        to.dout[r] = ra::at<uint16_t>(step.dout, batch(), token, head);
-        to.dq[r] = ra::at<float>(step.dq, batch(), token, head);
-        to.lo[r] = (int32_t)most(seen.lo - shift, part.lo - tables.head.first_key);
-        to.hi[r] = (int32_t)least(seen.hi - shift, part.hi - tables.head.first_key);
+        if (r == 0) to.count = facts.count;
+        bool whole = true;
+        if (!TERMS && is_simple(facts, p.at)) {
+            if (r < PAIRS) describe_whole(facts, p.at, r, to);
+        } else {
+            const bool all = r >= PAIRS || describe_pair(facts, p.at, r, to);
+            whole = __all_sync(0xffffffffu, all);
+        }
+        if (r % 32 == 0) to.whole[warp] = whole;
+    }
+
+    /* Do all pairs of a block see all keys, with weights that need no care? The whole warp asks;
+     * without branches, so that it waits for shared memory once. */
+    __device__ __forceinline__ bool is_whole(int index) const
+    {
+        const Table &pairs = table(index);
+        const int lane = threadIdx.x & 31;
+        int all = 1;
+#pragma unroll
+        for (int n = 0; n < WARPS; n++) {
+            const int r = 32 * n + (PAIRS < 32 ? lane % PAIRS : lane);
+            all &= pairs.whole[n] & (int)(fabsf(pairs.lse[r]) < COARSE_LSE);
+        }
+        return __all_sync(0xffffffffu, all);
     }
 
     /* The queries of a block, and their dout. */
@@ -180,28 +319,21 @@ template <int PAIRS, int TABLES, int THREADS> struct parts_walk {
     __device__ __forceinline__ void load(int index, uint32_t shared, int queries, int douts,
                                          bool chunks) const
     {
-        const pair_table<PAIRS> &pairs = table(index);
+        const Table &pairs = table(index);
+        if (pairs.q_apart != 0) {
+            load_strided<D, PAIRS, THREADS, true>(shared, queries, pairs.q[0], pairs.q_apart, 0,
+                                                  PAIRS, step.dim, chunks);
+            load_strided<D, PAIRS, THREADS, true>(shared, douts, pairs.dout[0], pairs.dout_apart, 0,
+                                                  PAIRS, step.value_dim, chunks);
+            return;
+        }
         const auto query = [&](int r) { return pairs.q[r]; };
         const auto dout = [&](int r) { return pairs.dout[r]; };
         load_rows_at<D, PAIRS, THREADS>(shared, queries, step.dim, chunks, query);
         load_rows_at<D, PAIRS, THREADS>(shared, douts, step.value_dim, chunks, dout);
     }
 
-    /* Their lse and delta. */
-    __device__ __forceinline__ void load_ends(int index) const
-    {
-        const int r = (int)threadIdx.x;
-        if (r >= PAIRS) return;
-        pair_table<PAIRS> &to = table(index);
-        const int head = to.head[r];
-        const int64_t token = to.token[r];
-        copy_4(shared_address(&to.lse[r]), ra::at<float>(step.lse, batch(), token, head),
-               head >= 0);
-        copy_4(shared_address(&to.delta[r]), ra::at<float>(step.delta, batch(), token, head),
-               head >= 0);
-    }
-
-    __device__ __forceinline__ query query_for(const pair_table<PAIRS> &pairs, int r) const
+    __device__ __forceinline__ query query_for(const Table &pairs, int r) const
     {
         query q;
         q.token = pairs.token[r];

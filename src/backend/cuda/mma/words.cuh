@@ -67,8 +67,15 @@ __device__ __forceinline__ void barrier_of(int id, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-/* Atomic additions to global memory that nothing waits for. Two numbers are aligned to 8 bytes,
- * four to 16. */
+/* The same address, as a value of its own: the compiler derives the next ones from it by constants,
+ * instead of from what it was computed from. */
+__device__ __forceinline__ float *computed(float *address)
+{
+    asm("" : "+l"(address));
+    return address;
+}
+
+/* Atomic additions to global memory that nothing waits for. Two numbers are aligned to 8 bytes. */
 __device__ __forceinline__ void add_atomic(float *to, float x)
 {
     asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(x));
@@ -80,16 +87,6 @@ __device__ __forceinline__ void add_atomic(float *to, float low, float high)
 #else
     add_atomic(to, low);
     add_atomic(to + 1, high);
-#endif
-}
-__device__ __forceinline__ void add_atomic(float *to, float4 x)
-{
-#if __CUDA_ARCH__ >= 900
-    asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y),
-                 "f"(x.z), "f"(x.w));
-#else
-    add_atomic(to, x.x, x.y);
-    add_atomic(to + 2, x.z, x.w);
 #endif
 }
 
@@ -137,6 +134,17 @@ template <> __device__ __forceinline__ uint32_t pack<f16>(float low, float high)
     uint32_t both;
     asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
     return both;
+}
+
+/* And back. */
+template <class T> __device__ __forceinline__ float2 unpack(uint32_t both);
+template <> __device__ __forceinline__ float2 unpack<bf16>(uint32_t both)
+{
+    return make_float2(__uint_as_float(both << 16), __uint_as_float(both & 0xffff0000u));
+}
+template <> __device__ __forceinline__ float2 unpack<f16>(uint32_t both)
+{
+    return __half22float2(*(const __half2 *)&both);
 }
 
 /* 0x7FFF in the halves that hold an infinity or NaN, 0 in the others: x 0 + 0. */

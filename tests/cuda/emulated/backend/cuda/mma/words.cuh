@@ -122,18 +122,13 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
 
 inline void barrier_of(int id, int threads) { emulated::named_barrier(id, threads); }
 
+inline float *computed(float *address) { return address; }
 inline void add_atomic(float *to, float x) { *to += x; }
 inline void add_atomic(float *to, float low, float high)
 {
     if ((uintptr_t)to % 8 != 0) emulated::fail("two numbers are not aligned");
     to[0] += low;
     to[1] += high;
-}
-inline void add_atomic(float *to, float4 x)
-{
-    if ((uintptr_t)to % 16 != 0) emulated::fail("four numbers are not aligned");
-    add_atomic(to, x.x, x.y);
-    add_atomic(to + 2, x.z, x.w);
 }
 
 /* ---- Numbers ---- */
@@ -160,6 +155,11 @@ template <> inline uint32_t pack<bf16>(float low, float high)
 template <> inline uint32_t pack<f16>(float low, float high)
 {
     return bits_of(__float2half(low)) | bits_of(__float2half(high)) << 16;
+}
+
+template <class T> inline float2 unpack(uint32_t both)
+{
+    return make_float2(half_of<T>(both, 0), half_of<T>(both, 1));
 }
 
 template <class T> inline uint32_t not_finite(uint32_t x)
