@@ -12,17 +12,11 @@ extern __shared__ __align__(128) unsigned char ra_shared[];
 namespace
 {
 
-enum { THREADS = 128, WARP = 32 };
+enum { THREADS = 128 };
 
 template <class T> __device__ float wide(T x) { return (float)x; }
 template <> __device__ float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
 template <> __device__ float wide(__half x) { return __half2float(x); }
-
-__device__ double sum_of_warp(double x)
-{
-    for (int step = WARP / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-    return x;
-}
 
 /* One row: query, head, batch item. */
 struct place {
@@ -30,9 +24,18 @@ struct place {
     int64_t query;
 };
 
+/* Division of 64-bit numbers takes as long as all else; most problems need none. */
 __device__ place place_of(const ra__cuda_queries &q, int64_t row)
 {
     place p;
+    if (q.batch * q.queries * q.heads <= INT32_MAX) {
+        const uint32_t r = (uint32_t)row, queries = (uint32_t)q.queries;
+        const uint32_t rest = r / (uint32_t)q.heads;
+        p.head = (int)(r - rest * (uint32_t)q.heads);
+        p.batch = (int)(rest / queries);
+        p.query = rest - (uint32_t)p.batch * queries;
+        return p;
+    }
     p.head = (int)(row % q.heads);
     p.query = row / q.heads % q.queries;
     p.batch = (int)(row / q.heads / q.queries);
@@ -50,42 +53,67 @@ __device__ void check_lse(const ra__cuda_queries &q, const place &p, bool has_gr
     q.report->lse = lse;
 }
 
-/* Four numbers at once where they are aligned to it: 8 bytes of 16-bit numbers, or 16. */
-template <class T> struct __align__(4 * sizeof(T)) four { T x[4]; };
+/* Numbers of 16 bytes, read at once where they are aligned to it. */
+template <class T> struct __align__(16) chunk {
+    static constexpr int COUNT = 16 / sizeof(T);
+    T x[COUNT];
+};
 
 template <class T> __device__ bool is_aligned(const void *a, const void *b, int count)
 {
-    return count % 4 == 0 && ((uintptr_t)a | (uintptr_t)b) % sizeof(four<T>) == 0;
+    return count % chunk<T>::COUNT == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
-/* A warp per row; sums in double, as on the CPU. */
-template <class T> __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q)
+/* LANES lanes of a warp for each row; sums in double, as on the CPU. */
+template <class T, int LANES>
+__global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q)
 {
-    const int64_t row = (int64_t)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    const int lane = threadIdx.x % WARP;
-    if (row >= (int64_t)q.batch * q.queries * q.heads) return;
-    const place p = place_of(q, row);
+    const int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    const int lane = threadIdx.x % LANES;
+    const bool there = row < q.batch * q.queries * q.heads;
+    const place p = place_of(q, there ? row : 0);
     const T *out = ra::at<T>(q.out, p.batch, p.query, p.head);
     const T *dout = ra::at<T>(q.dout, p.batch, p.query, p.head);
     double sum = 0.0;
-    bool any = false;
+    int any = 0;
     const auto add = [&](T o, T g) {
         sum += (double)wide(o) * wide(g);
-        any = any || wide(g) != 0.0f;
+        any |= wide(g) != 0.0f;
     };
-    if (is_aligned<T>(out, dout, q.value_dim))
-        for (int d = 4 * lane; d < q.value_dim; d += 4 * WARP) {
-            const four<T> o = *(const four<T> *)(out + d), g = *(const four<T> *)(dout + d);
-            for (int i = 0; i < 4; i++) add(o.x[i], g.x[i]);
+    if (is_aligned<T>(out, dout, q.value_dim)) {
+        constexpr int COUNT = chunk<T>::COUNT;
+        for (int d = COUNT * lane; d < q.value_dim; d += COUNT * LANES) {
+            const chunk<T> o = *(const chunk<T> *)(out + d), g = *(const chunk<T> *)(dout + d);
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) add(o.x[i], g.x[i]);
         }
-    else
-        for (int d = lane; d < q.value_dim; d += WARP) add(out[d], dout[d]);
-    sum = sum_of_warp(sum);
-    any = __any_sync(0xffffffffu, any);
-    if (lane != 0) return;
+    } else {
+        for (int d = lane; d < q.value_dim; d += LANES) add(out[d], dout[d]);
+    }
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, step);
+        any |= __shfl_xor_sync(0xffffffffu, any, step);
+    }
+    if (lane != 0 || !there) return;
     const float dlse = q.dlse.data ? *ra::at<float>(q.dlse, p.batch, p.query, p.head) : 0.0f;
     *ra::at<float>(q.delta, p.batch, p.query, p.head) = (float)(sum - dlse);
     check_lse(q, p, any || dlse != 0.0f);
+}
+
+template <class T, int LANES> int launch_delta(const ra__cuda_queries &q, void *stream)
+{
+    const int64_t rows = q.batch * q.queries * q.heads, per_block = THREADS / LANES;
+    return ra::launch_blocks(delta_kernel<T, LANES>, (rows + per_block - 1) / per_block, THREADS,
+                             stream, q);
+}
+/* As many lanes as a row has chunks, if possible. */
+template <class T> int launch_delta(const ra__cuda_queries &q, void *stream)
+{
+    const int chunks = q.value_dim / chunk<T>::COUNT;
+    if (chunks <= 8) return launch_delta<T, 8>(q, stream);
+    if (chunks <= 16) return launch_delta<T, 16>(q, stream);
+    return launch_delta<T, 32>(q, stream);
 }
 
 /* A block per head: every thread sums its queries, then threads in order. */
@@ -116,13 +144,9 @@ __global__ void __launch_bounds__(THREADS) sinks_kernel(const ra__cuda_queries q
 
 int ra__cuda_delta_launch(const struct ra__cuda_queries *q, void *stream)
 {
-    const int64_t rows = (int64_t)q->batch * q->queries * q->heads, per_block = THREADS / WARP;
-    const int64_t blocks = (rows + per_block - 1) / per_block;
-    if (q->dtype == RA__CUDA_F32)
-        return ra::launch_blocks(delta_kernel<float>, blocks, THREADS, stream, *q);
-    if (q->dtype == RA__CUDA_BF16)
-        return ra::launch_blocks(delta_kernel<__nv_bfloat16>, blocks, THREADS, stream, *q);
-    return ra::launch_blocks(delta_kernel<__half>, blocks, THREADS, stream, *q);
+    if (q->dtype == RA__CUDA_F32) return launch_delta<float>(*q, stream);
+    if (q->dtype == RA__CUDA_BF16) return launch_delta<__nv_bfloat16>(*q, stream);
+    return launch_delta<__half>(*q, stream);
 }
 
 int ra__cuda_sinks_launch(const struct ra__cuda_queries *q, void *stream)
