@@ -119,20 +119,25 @@ template <class F> struct forward_tile {
     __device__ __forceinline__ void block(State &x, const place &p, int index, const Q &q) const
     {
         const auto view = keys.view_of(p, 16 * M * warp(), 16 * M);
-        if (view == F::Walk::NOTHING) return;
+        const uint32_t block = shared + stage(index) + lane_second<F::D>(threadIdx.x & 31);
         float s[M][K][4];
-        rows_by_rows<typename F::T, F::D>(
-            s, q, shared + stage(index) + lane_second<F::D>(threadIdx.x & 31));
+        if (view == F::Walk::NOTHING) return;
+        if (!F::TERMS && view == F::Walk::ALL) { /* most are, and need no branches */
+            rows_by_rows<typename F::T, F::D>(s, q, block);
+            fold(x, s, step.scale * LOG2_E);
+            add_values(x, p, index, s, false);
+            return;
+        }
+        rows_by_rows<typename F::T, F::D>(s, q, block);
         if constexpr (F::TERMS) {
             const uint64_t kept = score_all(keys, p, s);
             fold(x, s, 1.0f);
             if (step.terms.dropout) drop(s, kept, step.terms.kept_scale);
-            add_values(x, p, index, s, true);
         } else {
-            if (view == F::Walk::SOME) hide(keys, p, s);
+            hide(keys, p, s);
             fold(x, s, step.scale * LOG2_E);
-            add_values(x, p, index, s, view == F::Walk::SOME);
         }
+        add_values(x, p, index, s, true);
     }
 
     template <class Q> __device__ __forceinline__ void fold_all(State &x, place p, const Q &q) const

@@ -88,9 +88,11 @@ __device__ __forceinline__ void multiply_two(float (&c)[M][N][4], int j,
 }
 
 /* c = A B^T; a has lane_first() in it, b lane_second(). Second operands are loaded one step
- * before they are multiplied; registers do not suffice for doing so with the first ones. */
-template <class T, int D, int M, int N>
-__device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, uint32_t b)
+ * before they are multiplied; registers do not suffice for doing so with the first ones.
+ * between(k) comes before the k-th of D / 16 steps. */
+template <class T, int D, int M, int N, class Between>
+__device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, uint32_t b,
+                                             const Between &between)
 {
     uint32_t first[M][4], second[2][4];
     clear(c);
@@ -99,6 +101,7 @@ __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, ui
     for (int n = 0; n < D / 16 * (N / 2); n++) {
         const int k = n / (N / 2), j = n % (N / 2), next = n + 1;
         if (j == 0) {
+            between(k);
 #pragma unroll
             for (int i = 0; i < M; i++) load_matrices(first[i], moved<D>(a, i, k));
         }
@@ -106,6 +109,11 @@ __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, ui
             load_matrices(second[next & 1], moved<D>(b, next % (N / 2), next / (N / 2)));
         multiply_two<T>(c, j, first, second[n & 1]);
     }
+}
+template <class T, int D, int M, int N>
+__device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, uint32_t b)
+{
+    rows_by_rows<T, D>(c, a, b, [](int) {});
 }
 template <class T, int D, int M, int N>
 __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], const uint32_t (&a)[D / 16][M][4],

@@ -142,7 +142,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, whole);
             if constexpr (!F::LATE) __syncthreads();
         } else {
-            shared_pairs(x, index, whole);
+            shared_pairs(x, index, whole, [](int) {});
         }
     }
 
@@ -166,7 +166,9 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
 
     /* Where warps have halves. What is seen of them is the same for all of these warps. The pairs
      * that the warp has weighed itself come first, and meanwhile the others store theirs. */
-    __device__ __forceinline__ void shared_pairs(sums &x, int index, bool whole) const
+    template <class Between>
+    __device__ __forceinline__ void shared_pairs(sums &x, int index, bool whole,
+                                                 const Between &between) const
     {
         const Table &t = pairs.table(index);
         const view seen = whole ? kv::ALL
@@ -179,7 +181,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
             if constexpr (!F::LATE) __syncthreads();
             return;
         }
-        kv::weigh(index, from, seen, s, dp);
+        kv::weigh(index, from, seen, s, dp, between);
         const packed p(s), ds(dp);
         store(ds_at(index), from, ds);
         store(F::WEIGHTS_AT, from, p);
@@ -219,6 +221,33 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         weigh_not_finite<T, F::D>(dq, ra_shared, F::KEYS, column, weight, visible);
     }
 
+    /* The warp's pairs of a block's dq, not yet added, where they are equally far apart. */
+    struct lines {
+        float *row;
+        int64_t apart;
+        float dq[Q_M][Q_N][4];
+    };
+    static constexpr int STEPS = F::D / 16, FRAGMENTS = 2 * Q_M * Q_N;
+
+    /* Can two numbers of a line be added at a time? */
+    __device__ __forceinline__ bool has_lines(const Table &t) const
+    {
+        return t.dq_apart != 0 && how.pairs && first_of_q() + 8 * Q_N <= step.dim;
+    }
+    __device__ __forceinline__ void find_lines(const Table &t, lines &l) const
+    {
+        l.apart = t.dq_apart;
+        l.row = t.dq[0] + (first_pair() + (lane() >> 2)) * l.apart + first_of_q() + 2 * quad();
+    }
+    /* Adds the n-th of the fragments of lines; to be called in order. */
+    __device__ __forceinline__ void add_fragment(lines &l, int n) const
+    {
+        const int row = n / Q_N, j = n % Q_N, i = row / 2, half = row % 2;
+        if (j == 0) l.row = computed(row == 0 ? l.row : l.row + 8 * l.apart);
+        add_atomic(l.row + 8 * j, l.dq[i][j][2 * half] * step.scale,
+                   l.dq[i][j][2 * half + 1] * step.scale);
+    }
+
     __device__ __forceinline__ void add_queries(int index, bool whole) const
     {
         const Table &t = pairs.table(index);
@@ -226,37 +255,52 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const view seen = whole ? kv::ALL
                                 : kv::template view_of<16 * Q_M, F::KEYS>(t, first_pair(), 0);
         if (seen == kv::NOTHING) return;
-        const int64_t apart = t.dq_apart;
-        float *first = t.dq[0], dq[Q_M][Q_N][4];
-        multiply_ds(dq, index, F::TERMS || seen != kv::ALL);
-        const bool fits = column + 8 * Q_N <= step.dim;
-        if (apart != 0 && how.pairs && fits) {
-            add_lines(first + (first_pair() + (lane() >> 2)) * apart + column, apart, dq);
+        lines l;
+        multiply_ds(l.dq, index, F::TERMS || seen != kv::ALL);
+        if (has_lines(t)) {
+            find_lines(t, l);
+#pragma unroll
+            for (int n = 0; n < FRAGMENTS; n++) add_fragment(l, n);
             return;
         }
+        const bool twos = how.pairs && column + 8 * Q_N <= step.dim;
 #pragma unroll
         for (int i = 0; i < Q_M; i++)
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int r = first_pair() + 16 * i + 8 * half + (lane() >> 2);
-                float *row = apart != 0 ? first + r * apart : t.dq[r];
+                float *row = t.dq_apart != 0 ? t.dq[0] + r * t.dq_apart : t.dq[r];
                 if (!row) continue;
-                if (how.pairs && fits) add_row_atomic(row + column, dq[i], half, step.scale);
-                else add_row_atomic(row + column, dq[i], half, step.dim - column, step.scale);
+                if (twos) add_row_atomic(row + column, l.dq[i], half, step.scale);
+                else add_row_atomic(row + column, l.dq[i], half, step.dim - column, step.scale);
             }
     }
 
-    /* Adds the warp's pairs, two numbers at a time, where they are equally far apart. */
-    __device__ __forceinline__ void add_lines(float *row, int64_t apart,
-                                              const float (&dq)[Q_M][Q_N][4]) const
+    /* A whole block, and dq of the one before it, which is whole too and has lines: without a
+     * branch. Between the steps of a product go a few atomic operations: all at once would fill
+     * their queue, and loads of shared memory wait behind them. */
+    __device__ __forceinline__ void whole_block(sums &x, int index) const
     {
+        const auto all_pairs = [this, &x, index] {
+#pragma unroll 1
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, true);
+        };
+        lines l;
+        if constexpr (!F::HALVES && F::DQ == AFTER_NEXT) all_pairs();
+        multiply_ds(l.dq, index - 1, false);
+        find_lines(pairs.table(index - 1), l);
+        if constexpr (F::HALVES && F::DQ == BEFORE_NEXT) {
+            shared_pairs(x, index, true, [this, &l](int k) {
+                constexpr int FEW = FRAGMENTS / STEPS;
+                static_assert(FRAGMENTS % STEPS == 0, "the same number in each step");
 #pragma unroll
-        for (int i = 0; i < Q_M; i++)
+                for (int n = 0; n < FEW; n++) add_fragment(l, FEW * k + n);
+            });
+        } else {
 #pragma unroll
-            for (int half = 0; half < 2; half++) {
-                add_row_atomic(row, dq[i], half, step.scale);
-                row += 8 * apart;
-            }
+            for (int n = 0; n < FRAGMENTS; n++) add_fragment(l, n);
+            if constexpr (F::DQ == BEFORE_NEXT) all_pairs();
+        }
     }
 
     /* As add_all() of gradient_kv.cuh. */
@@ -267,6 +311,10 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         for (; pairs.is_there(index); index++) {
             kv::arrive(index);
             const bool whole = pairs.is_whole(index);
+            if (F::LATE && whole && before && has_lines(pairs.table(index - 1))) {
+                whole_block(x, index);
+                continue;
+            }
             if (F::DQ == BEFORE_NEXT && index > 0) add_queries(index - 1, before);
             block(x, index, whole);
             if (F::DQ == AFTER_NEXT && index > 0) add_queries(index - 1, before);

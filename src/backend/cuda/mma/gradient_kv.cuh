@@ -185,19 +185,25 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ int queries_at(int index) const { return stage(index); }
     __device__ __forceinline__ int douts_at(int index) const { return stage(index) + F::STAGE / 2; }
 
-    /* Of SOME pairs: s becomes p, the weights, and dp becomes ds. */
+    /* Of SOME pairs: s becomes p, the weights, and dp becomes ds. between(k): see rows_by_rows(). */
+    template <class Between>
     __device__ __forceinline__ void weigh(int index, int from, view seen, float (&s)[M][K][4],
-                                          float (&dp)[M][K][4]) const
+                                          float (&dp)[M][K][4], const Between &between) const
     {
         const Table &t = pairs.table(index);
         const int queries = queries_at(index) + from * LINE<F::D>;
         const int douts = douts_at(index) + from * LINE<F::D>;
         const uint32_t keys = shared + first_key() * LINE<F::D> + lane_first<F::D>(lane());
-        rows_by_rows<T, F::D>(s, keys, shared + queries + lane_second<F::D>(lane()));
+        rows_by_rows<T, F::D>(s, keys, shared + queries + lane_second<F::D>(lane()), between);
         rows_by_rows<T, F::D>(dp, keys + F::VALUES_AT, shared + douts + lane_second<F::D>(lane()));
         if constexpr (F::TERMS) differentiate_terms(t, from, s, dp);
         else if (seen == ALL) differentiate<false>(t, from, s, dp);
         else differentiate<true>(t, from, s, dp);
+    }
+    __device__ __forceinline__ void weigh(int index, int from, view seen, float (&s)[M][K][4],
+                                          float (&dp)[M][K][4]) const
+    {
+        weigh(index, from, seen, s, dp, [](int) {});
     }
 
     __device__ __forceinline__ void add_some(sums &x, int index, int from, view seen,
@@ -235,9 +241,14 @@ template <class F> struct gradient_kv_tile {
     {
         for (int index = 0; pairs.is_there(index); index++) {
             arrive(index);
-            const bool whole = pairs.is_whole(index);
+            if (!F::TERMS && pairs.is_whole(index)) { /* most are, and need no branches */
 #pragma unroll 1
-            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, whole);
+                for (int from = 0; from < F::PAIRS; from += F::SOME)
+                    some_pairs(x, index, from, true);
+                continue;
+            }
+#pragma unroll 1
+            for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, false);
         }
     }
 

@@ -160,25 +160,37 @@ template <class F> struct gradient_q_tile {
         weigh_not_finite<typename F::T, F::D>(dq, ds, ra_shared + stage(index), 0, visible);
     }
 
+    /* s = q k and dp = dout v of a block. */
+    __device__ __forceinline__ void multiply(int index, float (&s)[M][K][4],
+                                             float (&dp)[M][K][4]) const
+    {
+        const int lane = threadIdx.x & 31;
+        const uint32_t rows = shared + 16 * M * warp() * LINE<F::D> + lane_first<F::D>(lane);
+        const uint32_t block = shared + stage(index) + lane_second<F::D>(lane);
+        rows_by_rows<typename F::T, F::D>(s, rows, block);
+        rows_by_rows<typename F::T, F::D>(dp, rows + F::DOUT_AT, block + F::STAGE / 2);
+    }
+
     __device__ __forceinline__ void block(float (&dq)[M][N][4], const place &p, int index,
                                           const ends &e) const
     {
         const auto view = keys.view_of(p, 16 * M * warp(), 16 * M);
-        if (view == F::Walk::NOTHING) return;
-        const int lane = threadIdx.x & 31;
-        const uint32_t rows = shared + 16 * M * warp() * LINE<F::D> + lane_first<F::D>(lane);
-        const uint32_t block = shared + stage(index) + lane_second<F::D>(lane);
         float s[M][K][4], dp[M][K][4];
-        rows_by_rows<typename F::T, F::D>(s, rows, block);
-        rows_by_rows<typename F::T, F::D>(dp, rows + F::DOUT_AT, block + F::STAGE / 2);
+        if (view == F::Walk::NOTHING) return;
+        if (!F::TERMS && view == F::Walk::ALL) { /* most are, and need no branches */
+            multiply(index, s, dp);
+            differentiate(e, s, dp);
+            add_keys(dq, p, index, s, false);
+            return;
+        }
+        multiply(index, s, dp);
         if constexpr (F::TERMS) {
             differentiate_terms(p, e, s, dp);
-            add_keys(dq, p, index, s, true);
         } else {
             differentiate(e, s, dp);
-            if (view == F::Walk::SOME) hide_gradients(p, s);
-            add_keys(dq, p, index, s, view == F::Walk::SOME);
+            hide_gradients(p, s);
         }
+        add_keys(dq, p, index, s, true);
     }
 
     __device__ __forceinline__ void add_all(float (&dq)[M][N][4], place p, bool blind,
