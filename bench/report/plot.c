@@ -188,7 +188,9 @@ static void put_frame(const struct plot *plot, struct style style, struct range 
     put_text(script, plot->x_label);
     fprintf(script, " tc rgb '%s'\nset ylabel ", ink(style));
     put_text(script, plot->y_label);
-    fprintf(script, " tc rgb '%s'\nset format y '%%g'\n", ink(style));
+    /* Large numbers as 10k and 1M, not as 1e+06. */
+    fprintf(script, " tc rgb '%s'\nset format y '%s'\n", ink(style),
+            y.least >= 1.0 && y.most >= 1e5 ? "%.0s%c" : "%g");
     if (is_log(plot->x_axis)) fprintf(script, "set logscale x\n");
     if (is_log(plot->y_axis)) fprintf(script, "set logscale y\n");
     fprintf(script, "set xrange [%.10g:%.10g]\nset yrange [%.10g:%.10g]\n", x.least, x.most,

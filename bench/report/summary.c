@@ -57,7 +57,9 @@ static void card_speed(struct page *page, const struct rows *rows)
     }
     if (!best) return;
     struct text text;
-    snprintf(text.s, sizeof text.s, "%.0f %s", best->rate, best->unit);
+    const bool large = best->rate >= 1e4 && !strcmp(best->unit, "GFLOP/s");
+    if (large) snprintf(text.s, sizeof text.s, "%.0f TFLOP/s", best->rate / 1e3);
+    else snprintf(text.s, sizeof text.s, "%.0f %s", best->rate, best->unit);
     page_card(page, text.s,
               "%.0f%% of what the machine can do: `%s`, %s, %s, dim %lld, %lld "
               "thread%s.",

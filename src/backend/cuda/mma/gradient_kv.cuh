@@ -185,7 +185,8 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ int queries_at(int index) const { return stage(index); }
     __device__ __forceinline__ int douts_at(int index) const { return stage(index) + F::STAGE / 2; }
 
-    /* Of SOME pairs: s becomes p, the weights, and dp becomes ds. between(k): see rows_by_rows(). */
+    /* Of SOME pairs: s becomes p, the weights, and dp becomes ds. For between(k) see
+     * rows_by_rows(). */
     template <class Between>
     __device__ __forceinline__ void weigh(int index, int from, view seen, float (&s)[M][K][4],
                                           float (&dp)[M][K][4], const Between &between) const
@@ -232,8 +233,8 @@ template <class F> struct gradient_kv_tile {
         copies_wait<0>();
         __syncthreads(); /* this block has arrived, and nobody reads the one before it */
         if (pairs.is_there(index + 1)) load_pairs(index + 1);
-        copies_commit();
         pairs.describe(pairs.next(index + 1), index + 2);
+        copies_commit();
     }
 
     /* From the first block on, which is being copied; the second is described. */

@@ -79,12 +79,12 @@ struct part_lines {
 /* What the blocks of a part have in common. Its first block reads it from global memory, by loads
  * that wait for one another; the others find it here. */
 struct part_facts {
-    int64_t count;                             /* of its pairs */
-    int64_t shift;                             /* key i of the CTA is key i + shift of the run */
-    int64_t token, token_step;                 /* of its queries */
-    int64_t position, position_step;           /* of its queries */
-    int64_t all_from, all_to;                  /* queries at such positions see all keys */
-    int32_t lo, hi;                            /* keys of the CTA that it may see */
+    int64_t count;                   /* of its pairs */
+    int64_t shift;                   /* key i of the CTA is key i + shift of the run */
+    int64_t token, token_step;       /* of its queries */
+    int64_t position, position_step; /* of its queries */
+    int64_t all_from, all_to;        /* queries at such positions see all keys */
+    int32_t lo, hi;                  /* keys of the CTA that it may see */
     struct heads heads;
     ra__cuda_run run;
     part_lines q, dout, dq, lse, delta;
@@ -187,7 +187,8 @@ struct parts_walk {
         facts.lo = part.lo - tables.head.first_key;
         facts.hi = part.hi - tables.head.first_key;
         facts.token_step = row.q_token_step;
-        facts.token = row.q_token + part.repeat * row.q_token_advance + part.q_lo * row.q_token_step;
+        facts.token = row.q_token + part.repeat * row.q_token_advance +
+                      part.q_lo * row.q_token_step;
         facts.position_step = row.q_pos_step;
         facts.position = row.q_pos + part.repeat * row.q_pos_advance + part.q_lo * row.q_pos_step;
         const ra__cuda_run &run = facts.run;
@@ -206,8 +207,8 @@ struct parts_walk {
     __device__ __forceinline__ void copy_ends(const part_facts &facts, int64_t query, int head,
                                               bool there, int r, Table &to) const
     {
-        copy_4(shared_address(&to.lse[r]),
-               (const float *)step.lse.data + facts.lse.at(query, head), there);
+        copy_4(shared_address(&to.lse[r]), (const float *)step.lse.data + facts.lse.at(query, head),
+               there);
         copy_4(shared_address(&to.delta[r]),
                (const float *)step.delta.data + facts.delta.at(query, head), there);
     }
@@ -273,8 +274,8 @@ struct parts_walk {
         return there && lo <= 0 && hi >= KEYS;
     }
 
-    /* Fills the index-th table; the next commit is that of its lse and delta too, and a barrier
-     * follows before it is read. */
+    /* Fills the index-th table, and starts to copy its lse and delta; a commit and a barrier follow
+     * before it is read. */
     __device__ __forceinline__ void describe(const pairs_place &p, int index) const
     {
         const int r = (int)threadIdx.x, warp = r / 32;
