@@ -32,7 +32,9 @@ static const struct {
     { "workspace", "of the kernel", offsetof(ra_memory, workspace) },
     { "bookkeeping", "the plan itself", offsetof(ra_memory, bookkeeping) },
     { "total", "what a budget limits", offsetof(ra_memory, total) },
+    { "device", "of the total, memory of the GPU", offsetof(ra_memory, device) },
 };
+enum { TOTAL = COUNT(purposes) - 2 };
 
 static size_t memory_of(const struct forecast *forecast, int rank, int purpose)
 {
@@ -57,10 +59,11 @@ static void memory_range(const struct forecast *forecast, int purpose, size_t *l
 static void print_memory(const struct forecast *forecast)
 {
     size_t least, most, top;
-    memory_range(forecast, COUNT(purposes) - 1, &least, &top);
+    memory_range(forecast, TOTAL, &least, &top);
     printf("\n%-12s %12s %12s\n", "memory", "least rank", "most");
     for (int i = 0; i < COUNT(purposes); i++) {
         memory_range(forecast, i, &least, &most);
+        if (i > TOTAL && most == 0) continue; /* there is no GPU */
         printf("%-12s %12s %12s  %s %s\n", purposes[i].name, text_bytes((double)least).s,
                text_bytes((double)most).s, text_bar((double)most / (double)top, 16).s,
                purposes[i].help);
@@ -320,6 +323,15 @@ static int check_options(const struct options *o)
     return maskfile_check(o);
 }
 
+/* What is measured for a prediction is too short for a GPU. */
+static int check_device(const struct trial *t)
+{
+    if (!*t->device || !strcmp(t->device, "cpu") || t->flops > 0.0) return EXIT_PASS;
+    return refuse("--device %s: a GPU is not measured; --machine NAME or --flops says how fast it "
+                  "is",
+                  t->device);
+}
+
 /* Everything that is shown of one run. */
 static int show(const struct options *o, struct answers *answers)
 {
@@ -359,6 +371,7 @@ int verb_plan(struct options *o)
     if (!status) status = check_options(o);
     if (!status && o->machine) status = machines_find(o->machines, o->machine, &known);
     if (!status && o->machine) machines_apply(&known, &o->trial);
+    if (!status) status = check_device(&o->trial);
     machine_keep_memory();
     if (!status && o->rings) return rings_print(o);
     if (!status && !options_fixed_choice(o)) status = measure(&o->trial, o->wire, &machine);

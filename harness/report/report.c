@@ -49,7 +49,7 @@ void report_problem_json(struct json *json, const struct trial *trial, const cha
     json_text(json, "strategy_why", why);
     json_text(json, "partition", trial->partition);
     json_text(json, "transport", trial->transport);
-    json_text(json, "device", "cpu");
+    json_text(json, "device", *trial->device ? trial->device : "cpu");
     json_text(json, "dtype", half_name((ra_dtype)trial->dtype));
     free(problem);
 }

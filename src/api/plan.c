@@ -222,6 +222,13 @@ static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_pla
     return check_budget(plan, options);
 }
 
+/* Do messages go from device to device? Without a group, those between ranks of one process do. */
+static bool reaches(const ra_group *group, const ra_plan_options *options)
+{
+    if (group) return group->rank.reaches;
+    return !options->transport || !strcmp(options->transport, "local");
+}
+
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
@@ -231,7 +238,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
     RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, options->kernel,
                                   &input.shape, input.backward, &plan->kernel));
-    input.stages = !plan->backend->host && !(plan->group && plan->group->rank.reaches);
+    input.stages = !plan->backend->host && !reaches(plan->group, options);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
     input.many_jobs = plan->backend->many_jobs;
     input.all_heads = input.shape.q_heads;
@@ -280,9 +287,11 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
     ra__group_attach(group);
-    plan->backend = group ? group->rank.backend : ra__backend_at(0);
-    ra_status status = group ? ra__group_enter("plan", group) : RA_OK;
+    int number;
+    ra_status status = group ? ra__group_enter("plan", group)
+                             : ra__backend_find(options.device, &plan->backend, &number);
     bool entered = group && status == RA_OK;
+    if (group) plan->backend = group->rank.backend;
     if (status == RA_OK) status = fill_plan(plan, problem, &options);
     if (entered) ra__leave(&group->busy);
     if (status != RA_OK) {
