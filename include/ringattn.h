@@ -421,7 +421,9 @@ typedef struct ra_plan_options {
     int sources;   /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
     int any_order; /* 1: dq may differ in its last bits between runs; faster on GPUs */
     int reserved;  /* 0 */
-    const char *device; /* without a group: what would compute, with tensors in host memory */
+    /* Without a group: what would compute, "cpu" (NULL) or "cuda", the first GPU here; with tensors
+     * in host memory. */
+    const char *device;
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
 /* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the

@@ -178,6 +178,9 @@ inline std::vector<problem> all_cases(void)
         p.terms.softcap = 5.0f, p.terms.drop = 0.1f, p.terms.alibi = p.terms.bias = true;
         add(p, " all terms");
     }
+    problem one = heads(band("one query", 150, 200, 0, ANY, ANY), 1, 2, 2);
+    one.one_query = true;
+    add(one, "");
     problem bad = heads(causal, 1, 2, 2);
     bad.bad_keys = { 3, 70, 150, 199 };
     add(bad, " bad keys");

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <string>
@@ -175,6 +176,7 @@ struct problem {
     test::terms terms;
     int ranges = 1, hops = 1;
     int shift = 0, extra = 0;                   /* of q, k, v, dout and what is written */
+    bool one_query = false;                     /* all tokens have the q of the first: stride 0 */
     std::vector<int64_t> bad_keys, bad_queries; /* tokens whose numbers are NaN and inf */
 };
 
@@ -226,6 +228,10 @@ struct bench {
         dv.shape(RA__CUDA_F32, p.batch, p.keys, p.kv_heads, p.value_dim);
         for (tensor *t : { &q, &k, &v, &dout }) t->draw(random, p.size);
         for (tensor *t : { &dq, &dk, &dv }) t->draw(random, 1.0f);
+        for (int64_t t = 1; p.one_query && t < p.queries; t++)
+            for (int b = 0; b < p.batch; b++)
+                for (int h = 0; h < p.q_heads; h++)
+                    std::copy_n(q.row(b, 0, h), p.dim, q.row(b, t, h));
         for (int64_t t : p.bad_keys) spoil(k, t), spoil(v, t);
         for (int64_t t : p.bad_queries) spoil(q, t), spoil(dout, t);
     }
@@ -278,6 +284,7 @@ struct bench {
         step.lse = lse.view(), step.m = m.view(), step.l = l.view(), step.acc = acc.view();
         step.dout = dout.view(), step.delta = delta.view();
         step.dq = dq.view(), step.dk = dk.view(), step.dv = dv.view();
+        if (p.one_query) step.q.token = 0;
     }
     void fill_terms()
     {

@@ -316,7 +316,8 @@ static ra_status add_place(const struct ra__cuda_running *run, struct ra__cuda_g
 
 static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
-    if (run_own(run, NULL, queue->stream) != RA__CUDA_NOT_TAKEN) return RA_OK;
+    const int own = run_own(run, NULL, queue->stream);
+    if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "gather");
     const struct ra__program *program = run->program->program;
     const struct ra__step *step = run->launch->step;
     struct ra__cuda_gather out = { .pieces = run->program->tables.pieces + step->first_piece,

@@ -227,12 +227,12 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         int64_t apart;
         float dq[Q_M][Q_N][4];
     };
-    static constexpr int STEPS = F::D / 16, FRAGMENTS = 2 * Q_M * Q_N;
+    static constexpr int FRAGMENTS = 2 * Q_M * Q_N;
 
     /* Can two numbers of a line be added at a time? */
     __device__ __forceinline__ bool has_lines(const Table &t) const
     {
-        return t.dq_apart != 0 && how.pairs && first_of_q() + 8 * Q_N <= step.dim;
+        return t.in_line && how.pairs && first_of_q() + 8 * Q_N <= step.dim;
     }
     __device__ __forceinline__ void find_lines(const Table &t, lines &l) const
     {
@@ -269,7 +269,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
 #pragma unroll
             for (int half = 0; half < 2; half++) {
                 const int r = first_pair() + 16 * i + 8 * half + (lane() >> 2);
-                float *row = t.dq_apart != 0 ? t.dq[0] + r * t.dq_apart : t.dq[r];
+                float *row = t.in_line ? t.dq[0] + r * t.dq_apart : t.dq[r];
                 if (!row) continue;
                 if (twos) add_row_atomic(row + column, l.dq[i], half, step.scale);
                 else add_row_atomic(row + column, l.dq[i], half, step.dim - column, step.scale);
@@ -281,6 +281,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
      * their queue, and loads of shared memory wait behind them. */
     __device__ __forceinline__ void whole_block(sums &x, int index) const
     {
+        static_assert(!(F::HALVES && F::DQ == AFTER_NEXT), "nobody has these pairs then");
         const auto all_pairs = [this, &x, index] {
 #pragma unroll 1
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, true);
@@ -291,8 +292,8 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         find_lines(pairs.table(index - 1), l);
         if constexpr (F::HALVES && F::DQ == BEFORE_NEXT) {
             shared_pairs(x, index, true, [this, &l](int k) {
-                constexpr int FEW = FRAGMENTS / STEPS;
-                static_assert(FRAGMENTS % STEPS == 0, "the same number in each step");
+                constexpr int FEW = FRAGMENTS / (F::D / 16);
+                static_assert(FEW * (F::D / 16) == FRAGMENTS, "the same number in each step");
 #pragma unroll
                 for (int n = 0; n < FEW; n++) add_fragment(l, FEW * k + n);
             });

@@ -92,10 +92,9 @@ template <class F> struct gradient_kv_tile {
 #pragma unroll
         for (int n = 0; n < (COUNT + 31) / 32; n++) {
             const int r = from + (32 * n + lane()) % COUNT;
-            const bool whole = t.whole[r / 32];
             const int lo = t.lo[r] - key, hi = t.hi[r] - key;
-            some = some || whole || (lo < KEYS && hi > 0 && lo < hi);
-            all = all && (whole || (lo <= 0 && hi >= KEYS)) && !is_weightless(t.lse[r]);
+            some = some || (lo < KEYS && hi > 0 && lo < hi);
+            all = all && lo <= 0 && hi >= KEYS && !is_weightless(t.lse[r]);
         }
         if (__all_sync(0xffffffffu, all)) return ALL;
         return __any_sync(0xffffffffu, some) ? PART : NOTHING;

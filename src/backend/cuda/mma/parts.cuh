@@ -23,12 +23,11 @@ template <int PAIRS, bool WITH_DQ> struct pair_table {
     pairs_place place;
     int64_t pos, pos_step; /* of key 0, as these queries see it */
     int64_t count;         /* pairs of the part */
-    /* Numbers from the row of one pair to that of the next, for q, dout and dq. 0: these are not
-     * all the same, and every pair has its pointers. Otherwise pair 0 has them. */
+    /* Are rows of pairs equally far apart, so many numbers? Then only pair 0 has pointers, and no
+     * pair a token, position or head. */
+    int32_t in_line;
+    int32_t whole[(PAIRS + 31) / 32]; /* do 32 pairs see all keys of the CTA? */
     int64_t q_apart, dout_apart, dq_apart;
-    /* Do all pairs see all keys of the CTA? Then what follows is left out, but for pointers and
-     * ends. */
-    int32_t whole[(PAIRS + 31) / 32]; /* 32 pairs each */
     int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
     int64_t token[PAIRS], position[PAIRS];
     const uint16_t *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
@@ -38,7 +37,7 @@ template <int PAIRS, bool WITH_DQ> struct pair_table {
     /* Does pair r see the key? Rows without weights see none. */
     __device__ __forceinline__ bool sees(int r, int key) const
     {
-        return (whole[r / 32] || (key >= lo[r] && key < hi[r])) && !is_weightless(lse[r]);
+        return key >= lo[r] && key < hi[r] && !is_weightless(lse[r]);
     }
 };
 
@@ -73,7 +72,7 @@ struct part_lines {
     int64_t first, query, head;
     __device__ __forceinline__ int64_t at(int64_t q, int h) const
     {
-        return first + q * query + (h > 0 ? h * head : 0);
+        return first + q * query + h * head;
     }
 };
 /* What the blocks of a part have in common. Its first block reads it from global memory, by loads
@@ -214,7 +213,7 @@ struct parts_walk {
     }
 
     /* Do all pairs of a block see all keys, are there as many as can be, and are they queries of
-     * one head? Most blocks are like that, and need no more than describe_whole(). */
+     * one head? Most blocks are like that, and need no more than describe_line(). */
     __device__ __forceinline__ bool is_simple(const part_facts &facts, int64_t at) const
     {
         const int64_t first = facts.position + at * facts.position_step;
@@ -222,11 +221,14 @@ struct parts_walk {
         return facts.heads.count == 1 && at + PAIRS <= facts.count &&
                least(first, last) >= facts.all_from && most(first, last) <= facts.all_to;
     }
-    __device__ __forceinline__ void describe_whole(const part_facts &facts, int64_t at, int r,
-                                                   Table &to) const
+    __device__ __forceinline__ void describe_line(const part_facts &facts, int64_t at, int r,
+                                                  Table &to) const
     {
         copy_ends(facts, at + r, 0, true, r, to);
+        to.lo[r] = 0;
+        to.hi[r] = KEYS;
         if (r > 0) return;
+        to.in_line = 1;
         to.q_apart = facts.q.query;
         to.q[0] = (const uint16_t *)step.q.data + facts.q.at(at, 0);
         to.dout_apart = facts.dout.query;
@@ -268,8 +270,7 @@ struct parts_walk {
         if (r == 0) {
             to.pos = facts.run.pos + facts.shift * facts.run.pos_step;
             to.pos_step = facts.run.pos_step;
-            to.q_apart = to.dout_apart = 0;
-            if constexpr (WITH_DQ) to.dq_apart = 0;
+            to.in_line = 0;
         }
         return there && lo <= 0 && hi >= KEYS;
     }
@@ -292,7 +293,7 @@ struct parts_walk {
         if (r == 0) to.count = facts.count;
         bool whole = true;
         if (!TERMS && is_simple(facts, p.at)) {
-            if (r < PAIRS) describe_whole(facts, p.at, r, to);
+            if (r < PAIRS) describe_line(facts, p.at, r, to);
         } else {
             const bool all = r >= PAIRS || describe_pair(facts, p.at, r, to);
             whole = __all_sync(0xffffffffu, all);
@@ -321,7 +322,7 @@ struct parts_walk {
                                          bool chunks) const
     {
         const Table &pairs = table(index);
-        if (pairs.q_apart != 0) {
+        if (pairs.in_line) {
             load_strided<D, PAIRS, THREADS, true>(shared, queries, pairs.q[0], pairs.q_apart, 0,
                                                   PAIRS, step.dim, chunks);
             load_strided<D, PAIRS, THREADS, true>(shared, douts, pairs.dout[0], pairs.dout_apart, 0,
