@@ -276,21 +276,22 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
             }
     }
 
-    /* A whole block, and dq of the one before it, which is whole too and has lines: without a
-     * branch. Between the steps of a product go a few atomic operations: all at once would fill
-     * their queue, and loads of shared memory wait behind them. */
+    /* A whole block and dq, without a branch: of this block, or of the one before it, which is
+     * whole too; and dq has lines. Between the steps of a product go a few atomic operations: all
+     * at once would fill their queue, and loads of shared memory wait behind them. */
     __device__ __forceinline__ void whole_block(sums &x, int index) const
     {
-        static_assert(!(F::HALVES && F::DQ == AFTER_NEXT), "nobody has these pairs then");
-        const auto all_pairs = [this, &x, index] {
+        const int of_dq = F::LATE ? index - 1 : index;
+        lines l;
+        if constexpr (F::DQ != BEFORE_NEXT) {
+            static_assert(!F::HALVES, "pairs are not shared then");
 #pragma unroll 1
             for (int from = 0; from < F::PAIRS; from += F::SOME) some_pairs(x, index, from, true);
-        };
-        lines l;
-        if constexpr (!F::HALVES && F::DQ == AFTER_NEXT) all_pairs();
-        multiply_ds(l.dq, index - 1, false);
-        find_lines(pairs.table(index - 1), l);
-        if constexpr (F::HALVES && F::DQ == BEFORE_NEXT) {
+            if constexpr (!F::LATE) __syncthreads();
+        }
+        multiply_ds(l.dq, of_dq, false);
+        find_lines(pairs.table(of_dq), l);
+        if constexpr (F::HALVES) {
             shared_pairs(x, index, true, [this, &l](int k) {
                 constexpr int FEW = FRAGMENTS / (F::D / 16);
                 static_assert(FEW * (F::D / 16) == FRAGMENTS, "the same number in each step");
@@ -300,7 +301,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         } else {
 #pragma unroll
             for (int n = 0; n < FRAGMENTS; n++) add_fragment(l, n);
-            if constexpr (F::DQ == BEFORE_NEXT) all_pairs();
+            if constexpr (F::DQ == BEFORE_NEXT) block(x, index, true);
         }
     }
 
@@ -311,9 +312,10 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         bool before = false; /* was the last block whole? */
         for (; pairs.is_there(index); index++) {
             kv::arrive(index);
-            const bool whole = pairs.is_whole(index);
-            if (F::LATE && whole && before && has_lines(pairs.table(index - 1))) {
+            const bool whole = pairs.is_whole(index), both = whole && (before || !F::LATE);
+            if (both && has_lines(pairs.table(F::LATE ? index - 1 : index))) {
                 whole_block(x, index);
+                before = true;
                 continue;
             }
             if (F::DQ == BEFORE_NEXT && index > 0) add_queries(index - 1, before);
