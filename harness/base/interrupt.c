@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* interrupt.c - Ctrl-C, SIGTERM and SIGHUP. What runs in a handler calls only functions that may be
- * called there (signal-safety(7)); setitimer() is a system call and no more. */
+ * called there (signal-safety(7)); setitimer() is a system call and no more. What handlers share
+ * with threads is atomic: a sig_atomic_t is safe only for the thread that was interrupted. */
 #include "interrupt.h"
 
 #include <signal.h>
@@ -12,7 +13,7 @@
 enum { GUARDED_MOST = 32, HOLDS_MOST = 20 };
 #define HOLD_SECONDS 0.1
 
-static volatile sig_atomic_t caught; /* the signal; 0 = none */
+static atomic_int caught; /* the signal; 0 = none */
 static _Atomic(const char *) guarded[GUARDED_MOST];
 static atomic_int holds;
 
@@ -33,7 +34,7 @@ static void arm(double seconds)
 
 static void on_signal(int signal)
 {
-    caught = signal;
+    atomic_store(&caught, signal);
     arm(INTERRUPT_SECONDS);
 }
 
@@ -45,9 +46,9 @@ static void say(const char *text)
 /* Nobody has ended the work. */
 static void on_deadline(int signal)
 {
-    static int waited;
+    static atomic_int waited;
     (void)signal;
-    if (atomic_load(&holds) > 0 && waited++ < HOLDS_MOST) {
+    if (atomic_load(&holds) > 0 && atomic_fetch_add(&waited, 1) < HOLDS_MOST) {
         arm(HOLD_SECONDS);
         return;
     }
@@ -77,12 +78,13 @@ void interrupt_catch(void)
     for (int i = 0; i < COUNT(signals); i++) catch_signal(signals[i].signal);
 }
 
-bool interrupt_seen(void) { return caught != 0; }
+bool interrupt_seen(void) { return atomic_load(&caught) != 0; }
 
 const char *interrupt_name(void)
 {
+    const int signal = atomic_load(&caught);
     for (int i = 0; i < COUNT(signals); i++)
-        if (signals[i].signal == caught) return signals[i].name;
+        if (signals[i].signal == signal) return signals[i].name;
     return "";
 }
 
