@@ -41,7 +41,8 @@ static const struct verb verbs[] = {
       .run = verb_plan,
       .summary = "what a run would need, without running it",
       .about = "Prints memory, bytes, work and predicted time of a run, beside those of full "
-               "attention. The prediction comes from a short measurement on this machine." },
+               "attention. The prediction comes from a short measurement on this machine, or from "
+               "--machine or --flops; a GPU needs one of these." },
     { .name = "info",
       .bit = VERB_INFO,
       .usage = "[FLAGS]",

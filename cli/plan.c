@@ -326,7 +326,7 @@ static int check_options(const struct options *o)
 /* What is measured for a prediction is too short for a GPU. */
 static int check_device(const struct trial *t)
 {
-    if (!*t->device || !strcmp(t->device, "cpu") || t->flops > 0.0) return EXIT_PASS;
+    if (trial_on_cpu(t) || t->flops > 0.0) return EXIT_PASS;
     return refuse("--device %s: a GPU is not measured; --machine NAME or --flops says how fast it "
                   "is",
                   t->device);

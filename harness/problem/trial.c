@@ -358,6 +358,10 @@ ra_machine trial_machine(const struct trial *t)
     return machine;
 }
 
+const char *trial_device(const struct trial *t) { return *t->device ? t->device : NULL; }
+
+bool trial_on_cpu(const struct trial *t) { return !*t->device || !strcmp(t->device, "cpu"); }
+
 char *trial_bitmap(const struct trial *trial)
 {
     const char *at = trial->pattern ? strstr(trial->pattern, ";bitmap=") : NULL;

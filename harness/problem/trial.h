@@ -92,6 +92,9 @@ ra_problem trial_problem(const struct trial *trial);
 
 /* What its predictions are made with, as far as it was given. */
 ra_machine trial_machine(const struct trial *trial);
+/* Its device, as options of the library take it; is that the CPU? */
+const char *trial_device(const struct trial *trial);
+bool trial_on_cpu(const struct trial *trial);
 
 /* The file of a bitmap in the pattern, to be freed; NULL if there is none. */
 char *trial_bitmap(const struct trial *trial);

@@ -87,7 +87,7 @@ static int open_groups(struct engine *engine)
 {
     ra_group_options options = wire_options(engine->setup.wire);
     options.threads = (int)engine->trial->threads;
-    options.device = *engine->trial->device ? engine->trial->device : NULL;
+    options.device = trial_device(engine->trial);
     options.context = engine;
     options.on_device = engine->setup.resident;
     options.pool_threshold = engine->setup.pool < 0 ? SIZE_MAX : (size_t)engine->setup.pool;

@@ -60,7 +60,7 @@ int measure(struct trial *trial, struct wire wire, ra_machine *machine)
 {
     struct measuring measuring = { trial, machine };
     ra_group_options options = wire_options(wire);
-    options.device = *trial->device ? trial->device : NULL;
+    options.device = trial_device(trial);
     *machine = ra_machine_default();
     if (trial->latency > 0.0 && trial->bandwidth > 0.0 && trial->flops > 0.0) return EXIT_PASS;
     trial->measured = machine;

@@ -68,7 +68,7 @@ ra_status planner_make(struct planner *planner, ra_group *group, int rank, ra_pl
     options.threads = planner->threads;
     options.sources = planner->sources;
     options.any_order = trial->any_order;
-    options.device = *trial->device ? trial->device : NULL;
+    options.device = trial_device(trial);
     ra_status status = ra_plan_create(group, &problem, &options, out);
     if (status == RA_OK && !*planner->strategy)
         snprintf(planner->strategy, sizeof planner->strategy, "%s", ra_plan_strategy(*out));

@@ -286,7 +286,7 @@ static int helpers_of(const struct trial *t)
 {
     enum { MOST = 7 };
     const int free_cores = machine_cores() - 1;
-    if (!*t->device || !strcmp(t->device, "cpu")) return 0;
+    if (trial_on_cpu(t)) return 0;
     return free_cores < MOST ? free_cores : MOST;
 }
 

@@ -229,10 +229,14 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
     };
     static constexpr int FRAGMENTS = 2 * Q_M * Q_N;
 
-    /* Can two numbers of a line be added at a time? */
+    /* Can two numbers of dq be added at a time? And are they in lines? */
+    __device__ __forceinline__ bool in_twos() const
+    {
+        return how.pairs && first_of_q() + 8 * Q_N <= step.dim;
+    }
     __device__ __forceinline__ bool has_lines(const Table &t) const
     {
-        return t.in_line && how.pairs && first_of_q() + 8 * Q_N <= step.dim;
+        return t.in_line && in_twos();
     }
     __device__ __forceinline__ void find_lines(const Table &t, lines &l) const
     {
@@ -263,7 +267,6 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
             for (int n = 0; n < FRAGMENTS; n++) add_fragment(l, n);
             return;
         }
-        const bool twos = how.pairs && column + 8 * Q_N <= step.dim;
 #pragma unroll
         for (int i = 0; i < Q_M; i++)
 #pragma unroll
@@ -271,7 +274,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
                 const int r = first_pair() + 16 * i + 8 * half + (lane() >> 2);
                 float *row = t.in_line ? t.dq[0] + r * t.dq_apart : t.dq[r];
                 if (!row) continue;
-                if (twos) add_row_atomic(row + column, l.dq[i], half, step.scale);
+                if (in_twos()) add_row_atomic(row + column, l.dq[i], half, step.scale);
                 else add_row_atomic(row + column, l.dq[i], half, step.dim - column, step.scale);
             }
     }
