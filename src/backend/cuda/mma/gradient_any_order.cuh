@@ -164,6 +164,14 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         kv::add_some(x, index, from, seen, p, ds);
     }
 
+    /* Weights of warps that share keys are stored. They meet in every block, even with nothing to
+     * share: racecheck took what followed for unordered where some had not. */
+    __device__ __forceinline__ void meet() const
+    {
+        if constexpr (F::LATE) barrier_of(1 + warp() / F::SPLIT, 32 * F::SPLIT);
+        else __syncthreads();
+    }
+
     /* Where warps have halves. What is seen of them is the same for all of these warps. The pairs
      * that the warp has weighed itself come first, and meanwhile the others store theirs. */
     template <class Between>
@@ -178,7 +186,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         if (seen == kv::NOTHING) {
             clear(dp);
             store(ds_at(index), from, packed(dp));
-            if constexpr (!F::LATE) __syncthreads();
+            meet();
             return;
         }
         kv::weigh(index, from, seen, s, dp, between);
@@ -186,8 +194,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         store(ds_at(index), from, ds);
         store(F::WEIGHTS_AT, from, p);
         kv::add_some(x, index, from, seen, p, ds);
-        if constexpr (F::LATE) barrier_of(1 + warp() / F::SPLIT, 32 * F::SPLIT);
-        else __syncthreads();
+        meet();
         const bool wary = F::TERMS || seen != kv::ALL;
         const int other = F::SOME - from, rows = other * LINE<F::D>;
         add_stored(x.dv, F::WEIGHTS_AT, kv::douts_at(index) + rows, t, other, wary);
