@@ -111,7 +111,7 @@ struct ra__cuda_step {
     /* Tiles of queries: forward, and for dq. */
     const struct ra__cuda_slot *slots;
     int32_t slot_count;
-    int32_t section; /* units (of all batch items) that are worked on together: what the L2 holds */
+    int32_t section; /* units (of all batch items) that are worked on together */
     int64_t tiles;
     /* Few queries and many keys: keys are split into ranges of positions, each with a state of its
      * own; tiles of each range. Their states: split_state_at() of rows.cuh. */

@@ -86,6 +86,22 @@ __device__ inline tile find_tile(const ra__cuda_step &step, int64_t index, int r
     return t;
 }
 
+/* The index-th tile of keys. Units are KV heads of batch items, in sections as above. The first
+ * keys come first, since under causal the most queries see them. */
+struct key_place {
+    int tile, batch, kv_head;
+};
+__device__ inline key_place find_key_tile(const ra__cuda_step &step, int64_t index)
+{
+    const int64_t units = (int64_t)step.batch * step.kv_heads, tiles = step.key_tile_count;
+    const int64_t section = index / (step.section * tiles);
+    const int64_t rest = index - section * step.section * tiles;
+    const int64_t here = least(step.section, units - section * step.section);
+    const int64_t unit = section * step.section + rest % here;
+    return key_place{ (int)(rest / here), (int)(unit / step.kv_heads),
+                      (int)(unit % step.kv_heads) };
+}
+
 /* The index-th run of a row of a family. */
 __device__ inline ra__cuda_run run_at(const ra__cuda_step &step, const ra__cuda_row *row,
                                       int64_t repeat, int index)

@@ -80,13 +80,21 @@ static int by_work(const void *a, const void *b)
     return x->row - y->row; /* equal work: in the order of the program */
 }
 
-/* Units (KV heads, or heads) whose keys and values fit half of the L2 cache. */
-static int section_of(const struct ra__program *program, const struct ra__cuda_facts *facts)
+/* How many units (KV heads, or heads) a section has: their keys and values fit half of the L2
+ * cache; but at least so many that an SM gets several tiles of them, or the longest tiles of the
+ * last section would end long after the others. All sections have about as many. */
+static int section_of(const struct ra__program *program, const struct ra__cuda_facts *facts,
+                      int tile_rows)
 {
     const struct ra__shape *s = &program->work.shape;
     const int64_t keys = ra__max(program->work.keys, 1);
     const int64_t bytes = keys * (s->dim + s->value_dim) * (int64_t)ra__dtype_bytes(s->dtype);
-    return (int)ra__min(ra__max((int64_t)(facts->l2_bytes / 2) / bytes, 1), 1 << 20);
+    const int64_t rows = ra__max(program->work.queries * s->q_heads / s->kv_heads, 1);
+    const int64_t units = (int64_t)s->batch * s->kv_heads;
+    const int64_t enough = ra__ceil_div(4 * facts->sm_count, ra__ceil_div(rows, tile_rows));
+    const int64_t fitting = ra__max((int64_t)(facts->l2_bytes / 2) / bytes, 1);
+    const int64_t sections = ra__min(ra__ceil_div(units, fitting), units / ra__max(enough, 1));
+    return (int)ra__ceil_div(units, ra__max(sections, 1));
 }
 
 static void fill_slots(struct ra__cuda_program *p, const struct ra__step *step,
@@ -135,8 +143,8 @@ ra_status ra__cuda_tables_slots(struct ra__cuda_program *p, const struct ra__cud
         if (!tables->slots) continue;
         p->steps[i].first_slot = first;
         p->steps[i].slot_count = step->row_count;
-        p->steps[i].section = section_of(program, facts);
         const int rows = step->op == RA__OP_GRADIENT ? tiling->gradient_rows : tiling->tile_rows;
+        p->steps[i].section = section_of(program, facts, rows);
         RA__TRY(order_slots(p, step, rows, tables->slots + first));
     }
     return RA_OK;

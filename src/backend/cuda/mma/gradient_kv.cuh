@@ -270,23 +270,20 @@ template <class F> struct gradient_kv_tile {
     }
 };
 
-/* All tiles of a KV head run together: they read the same queries. Tile: gradient_kv_tile, or what
- * extends it. */
+/* Tile: gradient_kv_tile, or what extends it. */
 template <class Tile>
 __global__ void __launch_bounds__(Tile::Shape::THREADS, Tile::Shape::CTAS)
     gradient_kv_kernel(const __grid_constant__ ra__cuda_step step, const access how)
 {
     using F = typename Tile::Shape;
-    const int index = (int)blockIdx.x / F::PER_TILE;
+    const key_place at = find_key_tile(step, blockIdx.x / F::PER_TILE);
     const int first_key = (int)blockIdx.x % F::PER_TILE * F::KEYS;
-    const int unit = index / step.key_tile_count;
-    const int kv_head = unit % step.kv_heads, batch = unit / step.kv_heads;
-    const ra__cuda_key_tile &keys = step.key_tiles[index % step.key_tile_count];
-    if (keys.kv_head >= 0 && keys.kv_head != kv_head) return;
+    const ra__cuda_key_tile &keys = step.key_tiles[at.tile];
+    if (keys.kv_head >= 0 && keys.kv_head != at.kv_head) return;
     if (first_key >= keys.count) return;
     auto &tables = *(typename F::Walk::Tables *)(ra_shared + F::TABLES_AT);
     const Tile tile = { step, how, { step, tables }, shared_address(ra_shared) };
-    if (threadIdx.x == 0) tile.pairs.start(keys, first_key, batch, kv_head);
+    if (threadIdx.x == 0) tile.pairs.start(keys, first_key, at.batch, at.kv_head);
     __syncthreads();
     tile.load_keys(step.k, step.dim, 0);
     tile.load_keys(step.v, step.value_dim, F::VALUES_AT);

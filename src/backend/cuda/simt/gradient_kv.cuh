@@ -155,23 +155,22 @@ __device__ inline void add_to(const ra__cuda_tensor &to, const query_tables<S> &
     });
 }
 
-/* CTAs: batch items, in each all KV heads, in each all tiles. A tile of one KV head has no work in
- * those of the others. */
+/* A tile of one KV head has no work in those of the others. */
 template <class S>
 __global__ void __launch_bounds__(THREADS, S::CTAS)
     gradient_kv_kernel(const RA_GRID_CONSTANT ra__cuda_step step)
 {
     using memory = gradient_kv_memory<S>;
     query_tables<S> &shared = memory::tables();
-    const int64_t index = tile_index(), item = index / step.key_tile_count;
-    if (item >= (int64_t)step.batch * step.kv_heads) return;
-    const ra__cuda_key_tile tile = step.key_tiles[index % step.key_tile_count];
-    const int kv_head = (int)(item % step.kv_heads);
-    if (tile.kv_head >= 0 && tile.kv_head != kv_head) return;
+    const int64_t index = tile_index();
+    if (index >= (int64_t)step.key_tile_count * step.batch * step.kv_heads) return;
+    const ra::key_place at = ra::find_key_tile(step, index);
+    const ra__cuda_key_tile tile = step.key_tiles[at.tile];
+    if (tile.kv_head >= 0 && tile.kv_head != at.kv_head) return;
     if (threadIdx.x == 0) {
         shared.tile = tile;
-        shared.batch = (int)(item / step.kv_heads);
-        shared.kv_head = kv_head;
+        shared.batch = at.batch;
+        shared.kv_head = at.kv_head;
         shared.feed.not_finite = 0;
         shared.feed.rows[SCORES] = panel_of(step, step.k, step.dim);
         shared.feed.rows[SCORES_2] = panel_of(step, step.v, step.value_dim);
