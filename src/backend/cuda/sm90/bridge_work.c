@@ -68,19 +68,24 @@ static int mean_rows(const struct ra__sm90_expanded *rows)
     return rows->family_count ? (int)(sum / rows->family_count) : 0;
 }
 
+static int gradients_of(const struct ra__program *program)
+{
+    int count = 0;
+    for (int i = 0; i < program->step_count; i++) count += program->steps[i].op == RA__OP_GRADIENT;
+    return count;
+}
+
 /* Is there one GRADIENT step, and nothing between the tensors of the call and its sums? */
 static bool writes_results(const struct ra__program *program)
 {
-    int gradients = 0;
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
-        gradients += step->op == RA__OP_GRADIENT;
         if (step->op == RA__OP_EXCHANGE) return false;
         if (step->op == RA__OP_GATHER && step->gather != RA__GATHER_CLEAR &&
             step->gather != RA__GATHER_FINISH)
             return false;
     }
-    return gradients == 1 && program->units == 0;
+    return gradients_of(program) == 1 && program->units == 0;
 }
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
@@ -132,7 +137,9 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .clusters = clusters,
         .section_heads = section_of(work),
         .item_cost = ITEM_COST,
-        .split = !(back && work->one_head), /* merge_keys() finds KV heads by query heads */
+        /* merge_keys() finds KV heads by query heads. Of several GRADIENT steps the next one, or
+         * that of another rank, begins where clusters have ended: whole tiles are faster. */
+        .split = !(back && (work->one_head || gradients_of(program) > 1)),
         /* Measured: docs/GPU.md. */
         .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
         .rotate = work->needs.deterministic,
