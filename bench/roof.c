@@ -20,6 +20,7 @@ static const struct rule {
 /* Both 16-bit dtypes are multiplied at one rate. */
 static const struct rule device_rules[] = {
     { "simt", "fma-f32" },
+    { "tf32x3", "mma-tf32x3" },
     { "mma", "mma-bf16" },
     { "sm90", "wgmma-bf16" },
 };

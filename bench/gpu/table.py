@@ -158,7 +158,7 @@ FLASH, CUDNN, EFFICIENT = (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTIO
 
 def dense_cases():
     for kernel, dtype, backend in (("mma", "bf16", FLASH), ("", "bf16", CUDNN),
-                                   ("simt", "f32", EFFICIENT)):
+                                   ("", "f32", EFFICIENT)):
         for dim in (64, 128):
             for pattern in ("full", "causal"):
                 n = 16384 if dtype != "f32" else 8192

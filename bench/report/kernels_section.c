@@ -62,7 +62,7 @@ static void plot_roof(struct page *page, const struct rows *rows)
 {
     static const char *const of_bf16[] = { "dpbf16-avx512", "tdpbf16-amx", "mma-bf16",
                                            "wgmma-bf16" };
-    static const char *const of_f32[] = { "fma-avx2", "fma-avx512", "fma-f32" };
+    static const char *const of_f32[] = { "fma-avx2", "fma-avx512", "fma-f32", "mma-tf32x3" };
     struct plot plot = { .id = "roofline",
                          .title = "Roofline: every kernel, all threads",
                          .x_label = "FLOPs for each byte of the tensors",

@@ -33,6 +33,7 @@ expect 'are those of the GPU' has 'kernel=mma'
 expect 'and no others' lacks 'kernel=avx2\|kernel=scalar'
 expect 'ceilings of the device' run bench kernels --quick --device cuda --quiet --out "$work/results" --match ceiling:
 expect 'are its own' has 'mma-bf16 .*GFLOP/s'
+expect 'f32 as well' has 'mma-tf32x3 .*GFLOP/s'
 expect 'and no others' lacks 'fma-avx2\|threads'
 expect 'a row is beside its ceiling' run bench case 'full n=64 h=2 d=64 bf16 device=cuda' --runs 2
 expect 'of its kernel' has '"ceiling": "mma-bf16"'

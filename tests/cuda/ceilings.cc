@@ -8,6 +8,7 @@
 static const struct maker_ceiling ceilings[] = {
     { "fma-f32", "f32 multiply-adds", "GFLOP/s" },
     { "mma-bf16", "bf16 products, mma.sync", "GFLOP/s" },
+    { "mma-tf32x3", "f32 products, three of TF32 by mma.sync", "GFLOP/s" },
     { "read-memory", "reading device memory", "GB/s" },
 };
 

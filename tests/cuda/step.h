@@ -273,7 +273,7 @@ struct bench {
         step.scale = scale();
         step.rows = device.put(rows);
         step.runs = device.put(runs);
-        step.section = 3;
+        step.sections = 3;
         step.ranges = 1;
         fill_terms();
         views();

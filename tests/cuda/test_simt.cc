@@ -46,15 +46,6 @@ static void check(const problem &p, const std::vector<int64_t> &silent, bool wit
 
 /* ---- Cases ---- */
 
-/* An infinite query whose only scores are -inf has no weights: that is not what the reference says,
- * so bad queries see enough keys for a score of +inf. */
-static problem in_f32(problem p)
-{
-    p.dtype = RA__CUDA_F32;
-    for (int64_t &token : p.bad_queries) token = token < 40 ? token + 40 : token;
-    return p;
-}
-
 /* Every dim with every dtype, key and value dim apart from one another too. */
 static std::vector<problem> dim_cases(void)
 {

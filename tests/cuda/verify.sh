@@ -27,7 +27,7 @@ while IFS= read -r line; do
     verify "$line"
 done <<'CASES'
 full n=70 h=2 d=40 backward
-causal n=100 h=4/2 d=16 ring=3 zigzag backward
+causal n=100 h=4/2 d=16 ring=3 zigzag backward kernel=simt
 window:20 n=100 h=4/2 d=64 b=2 f16 backward kernel=simt
 prefix:30 n=90 h=2 d=24 dv=40 bf16 backward
 dilated:32/1,64/2,128/4 n=128 h=4 d=32 backward
@@ -41,6 +41,7 @@ dilated:8/1,32/4;causal n=71 h=4/2 d=8 order=hilbert:9x8 ring=4 striped backward
 causal n=75 h=4 d=128 bf16 bias=mask ring=3 backward
 full n=75 h=4 d=64 bias=add ring=2 backward
 full n=60 h=4 d=32 softcap=20 alibi bias=batch sinks dropout=0.1 backward seed=3
+causal n=90 h=4/2 d=32 softcap=20 sinks dropout=0.1 ring=2 backward kernel=simt
 full n=60 h=4 d=64 bf16 softcap=20 alibi sinks dropout=0.1 backward seed=3
 causal n=1 nk=3000 h=8/2 d=64 bf16
 causal n=1 nk=777 h=8/2 d=64 ring=4

@@ -102,6 +102,8 @@ const struct ceiling ceilings[] = {
       2.0 * THREADS * CHAINS * STEPS, launch_fma },
     { { "mma-bf16", "bf16 products, mma.sync", "GFLOP/s" }, 80, NEVER, 2,
       CEILING_MMA_FLOPS, ceiling_launch_mma },
+    { { "mma-tf32x3", "f32 products, three of TF32 by mma.sync", "GFLOP/s" }, 80, NEVER, 2,
+      CEILING_TF32_FLOPS / 3.0, ceiling_launch_tf32 },
 #if MAKER_HAVE_WGMMA
     { { "wgmma-bf16", "bf16 products, wgmma", "GFLOP/s" }, 90, 90, 1,
       CEILING_WGMMA_FLOPS, ceiling_launch_wgmma },

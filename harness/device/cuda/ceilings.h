@@ -26,9 +26,11 @@ struct ceiling {
 
 /* In files of their own: they are compiled for the GPUs that have them. */
 cudaError_t ceiling_launch_mma(const struct ceiling_launch *launch);
+cudaError_t ceiling_launch_tf32(const struct ceiling_launch *launch);
 cudaError_t ceiling_launch_wgmma(const struct ceiling_launch *launch);
 enum {
     CEILING_MMA_FLOPS = 8 * 8 * 2 * 16 * 8 * 16,
+    CEILING_TF32_FLOPS = 8 * 8 * 2 * 16 * 8 * 8,
     CEILING_WGMMA_FLOPS = 2 * 4 * 2 * 64 * 256 * 16
 };
 

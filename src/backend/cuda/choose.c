@@ -25,17 +25,12 @@ static bool takes(const struct ra__kernel *kernel, const struct ra__shape *shape
            kernel->takes((int)shape->dtype, shape->dim, shape->value_dim, backward);
 }
 
-static bool runs_on(const struct ra__kernel *kernel, int sm)
-{
-    return sm >= kernel->sm && (kernel->sm_last == 0 || sm <= kernel->sm_last);
-}
-
 const struct ra__kernel *ra__cuda_tabled(const struct ra__kernel *kernel,
                                          const struct ra__shape *shape, bool backward)
 {
     const struct ra__kernel *found = NULL;
     for (int i = 0; kernel->scheduler && i < RA__COUNT(kernels) && kernels[i] != kernel; i++)
-        if (!kernels[i]->scheduler && runs_on(kernels[i], kernel->sm) &&
+        if (!kernels[i]->scheduler && kernels[i]->is_for(kernel->sm) &&
             takes(kernels[i], shape, backward))
             found = kernels[i];
     return kernel->scheduler ? found : kernel;
@@ -54,11 +49,10 @@ static ra_status choose_named(const char *name, int sm, const struct ra__shape *
 {
     for (int i = 0; i < RA__COUNT(kernels); i++) {
         if (strcmp(kernels[i]->name, name)) continue;
-        if (!runs_on(kernels[i], sm))
+        if (!kernels[i]->is_for(sm))
             return ra__cuda_fail(RA_ERR_UNSUPPORTED,
-                                 "kernel %s needs compute capability %d.%d%s; this GPU has %d.%d",
-                                 name, kernels[i]->sm / 10, kernels[i]->sm % 10,
-                                 kernels[i]->sm_last ? " and no later one" : "", sm / 10, sm % 10);
+                                 "kernel %s needs compute capability %s; this GPU has %d.%d", name,
+                                 kernels[i]->gpus, sm / 10, sm % 10);
         if (!takes(kernels[i], shape, backward))
             return ra__cuda_fail(RA_ERR_UNSUPPORTED,
                                  "kernel %s does not support %s with dim %d "
@@ -83,7 +77,7 @@ ra_status ra__cuda_choose(const void *device, const char *name, const struct ra_
     const int sm = sm_of(device);
     if (name) return choose_named(name, sm, shape, backward, out);
     for (int i = RA__COUNT(kernels) - 1; i >= 0; i--) {
-        if (!runs_on(kernels[i], sm) || !takes(kernels[i], shape, backward)) continue;
+        if (!kernels[i]->is_for(sm) || !takes(kernels[i], shape, backward)) continue;
         if (!ra__cuda_tabled(kernels[i], shape, backward)) continue;
         *out = kernels[i];
         return RA_OK;
@@ -95,13 +89,14 @@ ra_status ra__cuda_choose(const void *device, const char *name, const struct ra_
                          sm % 10);
 }
 
-/* Is it the default for some dtype? Dim 64 stands for those that most models have. */
+/* Is it the default for some dtype? Dims 64 and 256 stand for all. */
 static bool is_chosen(const struct ra__kernel *kernel, int sm)
 {
-    for (int dtype = RA_F32; dtype <= RA_F16; dtype++) {
+    for (int n = 0; n < 6; n++) {
+        const int dtype = RA_F32 + n / 2, dim = n % 2 ? 256 : 64;
         int best = RA__COUNT(kernels) - 1;
-        while (best >= 0 && (!runs_on(kernels[best], sm) || !(kernels[best]->dtypes >> dtype & 1) ||
-                             !kernels[best]->takes(dtype, 64, 64, 1)))
+        while (best >= 0 && (!kernels[best]->is_for(sm) || !(kernels[best]->dtypes >> dtype & 1) ||
+                             !kernels[best]->takes(dtype, dim, dim, 1)))
             best--;
         if (best >= 0 && kernels[best] == kernel) return true;
     }
@@ -114,11 +109,11 @@ bool ra__cuda_kernel_at(int index, struct ra__kernel_facts *out)
     const int sm = sm_of(NULL);
     if (index < 0 || index >= RA__COUNT(kernels)) return false;
     const struct ra__kernel *kernel = kernels[index];
-    const bool usable = runs_on(kernel, sm), chosen = usable && is_chosen(kernel, sm);
+    const bool usable = kernel->is_for(sm), chosen = usable && is_chosen(kernel, sm);
     if (sm == 0) snprintf(why, sizeof why, "there is no GPU");
     else
-        snprintf(why, sizeof why, "compute capability %d.%d, and it needs %d.%d%s", sm / 10,
-                 sm % 10, kernel->sm / 10, kernel->sm % 10,
+        snprintf(why, sizeof why, "compute capability %d.%d, and it needs %s%s", sm / 10, sm % 10,
+                 kernel->gpus,
                  !usable  ? ""
                  : chosen ? ": the fastest for some problems"
                           : ": others are faster");

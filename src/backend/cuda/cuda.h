@@ -87,7 +87,7 @@ bool ra__cuda_has_passed(const struct ra__event *event);
 struct ra__cuda_step_table {
     int first_slot, slot_count;
     int64_t tiles;
-    int section;
+    int sections;
     int first_wave, wave_count;
     int64_t first_item, items; /* of its pieces */
 };

@@ -165,7 +165,7 @@ static ra_status make_step(const struct ra__cuda_running *run, cudaStream_t stre
         .runs = run->program->tables.runs,
         .slots = run->program->tables.slots + table->first_slot,
         .slot_count = table->slot_count,
-        .section = table->section,
+        .sections = table->sections,
         .tiles = table->tiles,
         .ranges = 1,
         .q = tensor_in(run, work->q),

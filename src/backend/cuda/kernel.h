@@ -111,7 +111,7 @@ struct ra__cuda_step {
     /* Tiles of queries: forward, and for dq. */
     const struct ra__cuda_slot *slots;
     int32_t slot_count;
-    int32_t section; /* units (of all batch items) that are worked on together */
+    int32_t sections; /* of units (of all batch items), which are worked on one after another */
     int64_t tiles;
     /* Few queries and many keys: keys are split into ranges of positions, each with a state of its
      * own; tiles of each range. Their states: split_state_at() of rows.cuh. */
@@ -171,9 +171,10 @@ struct ra__cuda_scheduler {
 struct ra__kernel {
     const char *name;
     const char *summary;
-    unsigned dtypes; /* bits 1 << enum ra__cuda_dtype */
-    int sm;          /* the least compute capability */
-    int sm_last;     /* the greatest one; 0: any */
+    unsigned dtypes;  /* bits 1 << enum ra__cuda_dtype */
+    int sm;           /* the least compute capability */
+    const char *gpus; /* all that it is for, in words */
+    int (*is_for)(int sm);
     /* Can it run this shape? Called with dim and value_dim of at least 1, at most 576. */
     int (*takes)(int dtype, int dim, int value_dim, int backward);
     struct ra__cuda_tiling (*tiling)(int dtype, int dim, int value_dim);

@@ -59,19 +59,30 @@ __device__ inline const ra__cuda_slot *find_slot(const ra__cuda_step &step, int6
     return &step.slots[low];
 }
 
-/* The index-th tile of a step, all threads alike. Units are taken in sections that share the L2
- * cache; in a section the last queries come first, since under causal they see the most keys. */
+/* Units are worked on in sections, about as many in each: that of the index-th of `units` units. */
+struct section {
+    int64_t first, count;
+};
+__device__ inline section section_of(const ra__cuda_step &step, int64_t units, int64_t index)
+{
+    const int64_t sections = least(step.sections, units);
+    const int64_t here = ((index + 1) * sections - 1) / units;
+    const int64_t first = here * units / sections;
+    return section{ first, (here + 1) * units / sections - first };
+}
+
+/* The index-th tile of a step, all threads alike. In a section of units the last queries come
+ * first, since under causal they see the most keys. */
 __device__ inline tile find_tile(const ra__cuda_step &step, int64_t index, int range, int tile_rows)
 {
     const ra__cuda_slot *slot = find_slot(step, index);
     const ra__cuda_row *row = &step.rows[slot->row];
     const int64_t units = (int64_t)slot->units * step.batch, chunks = slot->chunks * row->repeat;
     const int64_t within = index - slot->tiles_before;
-    const int64_t section = within / (step.section * chunks);
-    const int64_t rest = within - section * step.section * chunks;
-    const int64_t here = least(step.section, units - section * step.section);
-    const int64_t chunk = chunks - 1 - rest / here;
-    const int64_t unit = section * step.section + rest % here;
+    const section here = section_of(step, units, within / chunks);
+    const int64_t rest = within - here.first * chunks;
+    const int64_t chunk = chunks - 1 - rest / here.count;
+    const int64_t unit = here.first + rest % here.count;
     const int per_kv = step.q_heads / step.kv_heads, of_batch = (int)(unit % slot->units);
     tile t;
     t.row = row;
@@ -94,11 +105,10 @@ struct key_place {
 __device__ inline key_place find_key_tile(const ra__cuda_step &step, int64_t index)
 {
     const int64_t units = (int64_t)step.batch * step.kv_heads, tiles = step.key_tile_count;
-    const int64_t section = index / (step.section * tiles);
-    const int64_t rest = index - section * step.section * tiles;
-    const int64_t here = least(step.section, units - section * step.section);
-    const int64_t unit = section * step.section + rest % here;
-    return key_place{ (int)(rest / here), (int)(unit / step.kv_heads),
+    const section here = section_of(step, units, index / tiles);
+    const int64_t rest = index - here.first * tiles;
+    const int64_t unit = here.first + rest % here.count;
+    return key_place{ (int)(rest / here.count), (int)(unit / step.kv_heads),
                       (int)(unit % step.kv_heads) };
 }
 

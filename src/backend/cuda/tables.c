@@ -80,11 +80,11 @@ static int by_work(const void *a, const void *b)
     return x->row - y->row; /* equal work: in the order of the program */
 }
 
-/* How many units (KV heads, or heads) a section has: their keys and values fit half of the L2
- * cache; but at least so many that an SM gets several tiles of them, or the longest tiles of the
- * last section would end long after the others. All sections have about as many. */
-static int section_of(const struct ra__program *program, const struct ra__cuda_facts *facts,
-                      int tile_rows)
+/* Sections of units (KV heads, or heads). The keys and values of one fit half of the L2 cache; but
+ * they have about as many tiles that an SM gets several, or the longest tiles of the last section
+ * would end long after the others. Tiles of keys are taken in the same sections. */
+static int sections_of(const struct ra__program *program, const struct ra__cuda_facts *facts,
+                       int tile_rows)
 {
     const struct ra__shape *s = &program->work.shape;
     const int64_t keys = ra__max(program->work.keys, 1);
@@ -94,7 +94,7 @@ static int section_of(const struct ra__program *program, const struct ra__cuda_f
     const int64_t enough = ra__ceil_div(4 * facts->sm_count, ra__ceil_div(rows, tile_rows));
     const int64_t fitting = ra__max((int64_t)(facts->l2_bytes / 2) / bytes, 1);
     const int64_t sections = ra__min(ra__ceil_div(units, fitting), units / ra__max(enough, 1));
-    return (int)ra__ceil_div(units, ra__max(sections, 1));
+    return (int)ra__min(ra__max(sections, 1), 1 << 20);
 }
 
 static void fill_slots(struct ra__cuda_program *p, const struct ra__step *step,
@@ -144,7 +144,7 @@ ra_status ra__cuda_tables_slots(struct ra__cuda_program *p, const struct ra__cud
         p->steps[i].first_slot = first;
         p->steps[i].slot_count = step->row_count;
         const int rows = step->op == RA__OP_GRADIENT ? tiling->gradient_rows : tiling->tile_rows;
-        p->steps[i].section = section_of(program, facts, rows);
+        p->steps[i].sections = sections_of(program, facts, rows);
         RA__TRY(order_slots(p, step, rows, tables->slots + first));
     }
     return RA_OK;

@@ -14,14 +14,14 @@ namespace ra::mma
 /* SIZE 1 is for GPUs whose SMs have no room for two CTAs of SIZE 0. */
 template <class T_, int D_, int SIZE> struct decode_shape {
     using T = T_;
-    static constexpr int D = D_, STAGES = SIZE ? 2 : D <= 64 ? 4 : 3;
+    static constexpr int D = D_, W = WORDS<T> * D, STAGES = SIZE ? 2 : D <= 64 ? 4 : 3;
     static constexpr int CTAS = 2; /* of an SM */
     static constexpr int ROWS = 16;
     static constexpr int WARPS = D <= 128 ? 4 : 2, THREADS = 32 * WARPS;
     static constexpr int KEYS = 16 * WARPS;
-    static constexpr bool Q_HELD = D <= 128; /* queries in registers */
-    static constexpr int STAGE = 2 * KEYS * LINE<D>; /* keys, then values */
-    static constexpr int STAGES_AT = ROWS * LINE<D>;
+    static constexpr bool Q_HELD = D <= 128;         /* queries in registers */
+    static constexpr int STAGE = 2 * KEYS * LINE<W>; /* keys, then values */
+    static constexpr int STAGES_AT = ROWS * LINE<W>;
     static constexpr int TABLES_AT = STAGES_AT + STAGES * STAGE;
     using Walk = walk<ROWS, KEYS, THREADS>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(walk_tables<ROWS>);
@@ -89,9 +89,10 @@ template <class F> struct decode_tile {
     {
         if (r.opened) {
             const int to = stage(r.loaded++);
-            keys.template load<F::D>(r.next, step.k, step.dim, shared, to, how.chunks);
-            keys.template load<F::D>(r.next, step.v, step.value_dim, shared, to + F::STAGE / 2,
-                                     how.chunks);
+            keys.template load<typename F::T, F::D>(r.next, step.k, step.dim, shared, to,
+                                                    how.chunks);
+            keys.template load<typename F::T, F::D>(r.next, step.v, step.value_dim, shared,
+                                                    to + F::STAGE / 2, how.chunks);
             queue.push(r.next);
             r.opened = r.next.at + F::KEYS < keys.span_of(r.next).hi;
             if (r.opened) r.next.at += F::KEYS;
@@ -134,23 +135,16 @@ template <class F> struct decode_tile {
     {
         const view seen = view_of(p);
         if (seen == NOTHING) return;
-        const int at = stage(index) + first_key() * LINE<F::D>, values = at + F::STAGE / 2;
+        const int at = stage(index) + first_key() * LINE<F::W>, values = at + F::STAGE / 2;
         float s[1][K][4];
-        rows_by_rows<typename F::T, F::D>(s, q, shared + at + lane_second<F::D>(lane()));
+        multiply_rows<typename F::T, F::W>(s, q, shared + at + lane_second<F::W>(lane()));
         if (seen == SOME) hide_keys(p, s);
         fold(x, s, step.scale * LOG2_E);
-        const uint32_t rows = shared + values + lane_first<F::D>(lane());
-        if (seen == ALL) {
-            weigh_rows<false, typename F::T, F::D>(x.acc, s, rows);
-            return;
-        }
-        const uint32_t found = weigh_rows<true, typename F::T, F::D>(x.acc, s, rows);
-        if (!__any_sync(0xffffffffu, found != 0)) return;
-        const decode_tile self = *this;
-        const auto visible = [self, p](int r, int key) {
-            return self.keys.template visible<false>(p, r, self.first_key() + key);
-        };
-        weigh_not_finite<typename F::T, F::D>(x.acc, s, ra_shared + values, 0, visible);
+        weigh<typename F::T, F::W, 4>(x.acc, s, values, 0, seen != ALL, [&] {
+            return [self = *this, p](int r, int key) {
+                return self.keys.template visible<false>(p, r, self.first_key() + key);
+            };
+        });
     }
 
     template <class Q>
@@ -223,7 +217,8 @@ __global__ void __launch_bounds__(F::THREADS)
     const Tile tile = { step, how, { step, tables }, shared_address(ra_shared) };
     tile.keys.start(blockIdx.x, (int)blockIdx.y);
     __syncthreads();
-    tile.keys.template load_queries<F::D>(step.q, step.dim, tile.shared, 0, how.chunks);
+    tile.keys.template load_queries<typename F::T, F::D>(step.q, step.dim, tile.shared, 0,
+                                                         how.chunks);
     const place first = tile.keys.open(0, 0, false);
     const bool none = tile.keys.ended(first);
     typename Tile::reader r = { first, !none, none, 0 };
@@ -242,10 +237,10 @@ __global__ void __launch_bounds__(F::THREADS)
         x.m[0][half] = -INFINITY;
         x.l[0][half] = 0.0f;
     }
-    const uint32_t queries = tile.shared + lane_first<F::D>(threadIdx.x & 31);
+    const uint32_t queries = tile.shared + lane_first<F::W>(threadIdx.x & 31);
     if constexpr (F::Q_HELD) {
-        uint32_t q[F::D / 16][1][4];
-        load_rows<1, F::D>(q, queries);
+        uint32_t q[F::W / 16][1][4];
+        load_rows<1, F::W>(q, queries);
         tile.fold_all(x, r, queue, q);
     } else {
         tile.fold_all(x, r, queue, queries);

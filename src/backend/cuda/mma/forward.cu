@@ -11,8 +11,8 @@ using namespace ra::mma;
 
 template <class T, int D, bool TERMS, int SIZE> struct forward_start {
     using Shape = forward_shape<T, D, TERMS, SIZE>;
-    static constexpr bool LAST = !Shape::LARGE;
-    static_assert(Shape::BYTES <= SHARED_EVERYWHERE, "one CTA on all devices");
+    static constexpr bool LAST = !Shape::LARGE && Shape::BYTES <= SHARED_EVERYWHERE<T>;
+    static_assert(SIZE == 0 || LAST, "the second is the last");
     static int run(const ra__cuda_step &step, void *stream)
     {
         using F = Shape;
@@ -30,8 +30,9 @@ int ra__cuda_mma_forward(const struct ra__cuda_step *step, void *stream)
     return start_kernel<forward_start>(*step, stream);
 }
 
-int ra__cuda_mma_forward_rows(int dim, int value_dim)
+int ra__cuda_mma_forward_rows(int dtype, int dim, int value_dim)
 {
+    if (dtype == RA__CUDA_F32) return forward_shape<float, 128, false, 0>::ROWS;
     return class_of(dim, value_dim) <= 128 ? forward_shape<bf16, 128, false, 0>::ROWS
                                            : forward_shape<bf16, 256, false, 0>::ROWS;
 }

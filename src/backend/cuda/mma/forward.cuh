@@ -11,24 +11,26 @@
 namespace ra::mma
 {
 
-/* D: what dim and value_dim are padded to. SIZE 1 is for GPUs whose SMs have no room for two CTAs
+/* D: what dim and value_dim are padded to. SIZE 1 is for GPUs whose SMs have no room for the CTAs
  * of SIZE 0. */
 template <class T_, int D_, bool TERMS_, int SIZE> struct forward_shape {
     using T = T_;
-    static constexpr int D = D_;
+    static constexpr int D = D_, W = WORDS<T> * D;
     static constexpr bool TERMS = TERMS_;
-    static constexpr int WARPS = 4, THREADS = 32 * WARPS;
+    static constexpr bool F32 = IS_F32<T>;
+    static constexpr int WARPS = F32 ? 8 : 4, THREADS = 32 * WARPS;
     /* 32 rows of a warp halve what it loads from shared memory per product; with more than 128
-     * numbers its registers hold 16. */
-    static constexpr int M = D <= 128 ? 2 : 1, ROWS = 16 * M * WARPS;
+     * numbers, or with numbers that are split, its registers hold 16. */
+    static constexpr int M = D <= 128 && !F32 ? 2 : 1, ROWS = 16 * M * WARPS;
     /* Score terms need registers of their own; and so do scores of 128 keys, which leave none for
      * queries. */
-    static constexpr bool LARGE = D <= 64 && !TERMS && SIZE == 0;
-    static constexpr int KEYS = LARGE ? 128 : D <= 64 || (D <= 128 && !TERMS) ? 64 : 32;
-    static constexpr bool Q_HELD = D <= 64 && !LARGE;
-    static constexpr int CTAS = 2;                   /* of an SM */
-    static constexpr int STAGE = 2 * KEYS * LINE<D>; /* keys, then values */
-    static constexpr int STAGES_AT = ROWS * LINE<D>;
+    static constexpr bool LARGE = D <= 64 && !TERMS && SIZE == 0 && !F32;
+    static constexpr bool SMALL = D > 128 || (D > 64 && (TERMS || (F32 && SIZE > 0)));
+    static constexpr int KEYS = LARGE ? 128 : SMALL ? 32 : 64;
+    static constexpr bool Q_HELD = D <= 64 && !LARGE && !F32;
+    static constexpr int CTAS = F32 ? 1 : 2;         /* of an SM */
+    static constexpr int STAGE = 2 * KEYS * LINE<W>; /* keys, then values */
+    static constexpr int STAGES_AT = ROWS * LINE<W>;
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
     using Walk = walk<ROWS, KEYS, THREADS>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(walk_tables<ROWS>);
@@ -41,12 +43,13 @@ template <class F> struct forward_tile {
     typename F::Walk keys;
     uint32_t shared;
     using State = state<M, N>;
+    using T = typename F::T;
 
     __device__ __forceinline__ int warp() const { return threadIdx.x >> 5; }
     __device__ __forceinline__ int quad() const { return threadIdx.x & 3; }
     __device__ __forceinline__ uint32_t queries_of_warp() const
     {
-        return shared + 16 * M * warp() * LINE<F::D> + lane_first<F::D>(threadIdx.x & 31);
+        return shared + 16 * M * warp() * LINE<F::W> + lane_first<F::W>(threadIdx.x & 31);
     }
 
     /* Where the state of a row is, as pointers to m, l and acc. */
@@ -90,28 +93,20 @@ template <class F> struct forward_tile {
     __device__ __forceinline__ void load(const place &p, int index) const
     {
         const int to = stage(index);
-        keys.template load<F::D>(p, step.k, step.dim, shared, to, how.chunks);
-        keys.template load<F::D>(p, step.v, step.value_dim, shared, to + F::STAGE / 2, how.chunks);
+        keys.template load<T, F::D>(p, step.k, step.dim, shared, to, how.chunks);
+        keys.template load<T, F::D>(p, step.v, step.value_dim, shared, to + F::STAGE / 2,
+                                    how.chunks);
     }
 
-    /* Weights by values. In a block with hidden keys, infinities and NaN of values are kept apart:
-     * 0 by them is not 0. */
+    /* Weights by values. */
     __device__ __forceinline__ void add_values(State &x, const place &p, int index,
                                                float (&s)[M][K][4], bool wary) const
     {
-        const int at = stage(index) + F::STAGE / 2;
-        const uint32_t values = shared + at + lane_first<F::D>(threadIdx.x & 31);
-        if (!wary) {
-            weigh_rows<false, typename F::T, F::D>(x.acc, s, values);
-            return;
-        }
-        const uint32_t found = weigh_rows<true, typename F::T, F::D>(x.acc, s, values);
-        if (!__any_sync(0xffffffffu, found != 0)) return;
-        const forward_tile self = *this;
-        const auto visible = [self, p](int r, int key) {
-            return self.keys.template visible<F::TERMS>(p, 16 * M * self.warp() + r, key);
-        };
-        weigh_not_finite<typename F::T, F::D>(x.acc, s, ra_shared + at, 0, visible);
+        weigh<T, F::W, 4>(x.acc, s, stage(index) + F::STAGE / 2, 0, wary, [&] {
+            return [self = *this, p](int r, int key) {
+                return self.keys.template visible<F::TERMS>(p, 16 * M * self.warp() + r, key);
+            };
+        });
     }
 
     /* Folds one block; `q` are the warp's queries, in registers or shared memory. */
@@ -119,16 +114,16 @@ template <class F> struct forward_tile {
     __device__ __forceinline__ void block(State &x, const place &p, int index, const Q &q) const
     {
         const auto view = keys.view_of(p, 16 * M * warp(), 16 * M);
-        const uint32_t block = shared + stage(index) + lane_second<F::D>(threadIdx.x & 31);
+        const uint32_t block = shared + stage(index) + lane_second<F::W>(threadIdx.x & 31);
         float s[M][K][4];
         if (view == F::Walk::NOTHING) return;
         if (!F::TERMS && view == F::Walk::ALL) { /* most are, and need no branches */
-            rows_by_rows<typename F::T, F::D>(s, q, block);
+            multiply_rows<T, F::W>(s, q, block);
             fold(x, s, step.scale * LOG2_E);
             add_values(x, p, index, s, false);
             return;
         }
-        rows_by_rows<typename F::T, F::D>(s, q, block);
+        multiply_rows<T, F::W>(s, q, block);
         if constexpr (F::TERMS) {
             const uint64_t kept = score_all(keys, p, s);
             fold(x, s, 1.0f);
@@ -160,8 +155,7 @@ template <class F> struct forward_tile {
                                           float factor) const
     {
         const bool last = keys.tables.t.row->last && step.ranges == 1;
-        typename F::T *out = at<typename F::T>(step.out, keys.tables.t.batch, keys.token(r),
-                                               keys.head(r));
+        T *out = at<T>(step.out, keys.tables.t.batch, keys.token(r), keys.head(r));
         float *acc = last ? nullptr : state_of(r).acc;
 #pragma unroll
         for (int j = 0; j < N; j++) {
@@ -169,7 +163,7 @@ template <class F> struct forward_tile {
             const float low = x.acc[i][j][2 * half], high = x.acc[i][j][2 * half + 1];
             if (d >= step.value_dim) continue;
             if (last && how.pairs) {
-                *(uint32_t *)(out + d) = pack<typename F::T>(low * factor, high * factor);
+                narrow_pair(low * factor, high * factor, out + d);
             } else if (last) {
                 narrow(low * factor, out + d);
                 if (d + 1 < step.value_dim) narrow(high * factor, out + d + 1);
@@ -227,7 +221,8 @@ __global__ void __launch_bounds__(F::THREADS, F::CTAS)
     typename forward_tile<F>::State x;
     tile.keys.start(blockIdx.x, (int)blockIdx.y);
     __syncthreads();
-    tile.keys.template load_queries<F::D>(step.q, step.dim, tile.shared, 0, how.chunks);
+    tile.keys.template load_queries<typename F::T, F::D>(step.q, step.dim, tile.shared, 0,
+                                                         how.chunks);
     const place first = tile.keys.open(0, 0, false);
     if (!tile.keys.ended(first)) tile.load(first, 0);
     copies_commit();
@@ -235,8 +230,8 @@ __global__ void __launch_bounds__(F::THREADS, F::CTAS)
     if constexpr (F::Q_HELD) {
         copies_wait<0>();
         __syncthreads();
-        uint32_t q[F::D / 16][F::M][4];
-        load_rows<F::M, F::D>(q, tile.queries_of_warp());
+        uint32_t q[F::W / 16][F::M][4];
+        load_rows<F::M, F::W>(q, tile.queries_of_warp());
         tile.fold_all(x, first, q);
     } else {
         tile.fold_all(x, first, tile.queries_of_warp());

@@ -2,8 +2,8 @@
 /* fragments.cuh - matrices in shared memory, and the two products that attention is made of, for
  * one warp: both operands in shared memory, or the first in registers.
  *
- * A matrix has rows of D numbers in lines of 128 bytes; the 16-byte chunks of a line are permuted
- * by chunk ^ (row % 8), so that the 8 rows of an ldmatrix lie in different banks.
+ * A matrix has rows of W words of 2 bytes in lines of 128 bytes; the 16-byte chunks of a line are
+ * permuted by chunk ^ (row % 8), so that the 8 rows of an ldmatrix lie in different banks.
  *
  * A fragment [M][N / 8][4] of f32 holds 16 M x N numbers over the lanes of a warp. A thread has of
  * fragment (i, j): rows 16 i + lane / 4 (+ 8 for the last two), columns 8 j + 2 (lane % 4) and the
@@ -16,31 +16,35 @@
 namespace ra::mma
 {
 
+/* Words of 2 bytes of a number. */
+template <class T> constexpr int WORDS = (int)sizeof(T) / 2;
+template <class T> constexpr bool IS_F32 = WORDS<T> == 2;
+
 /* Bytes of a row. */
-template <int D> constexpr int LINE = (D + 63) / 64 * 128;
+template <int W> constexpr int LINE = (W + 63) / 64 * 128;
 
 /* Where a chunk of a row is, in bytes from the start of the matrix. */
-template <int D> __device__ __forceinline__ uint32_t chunk_at(int row, int chunk)
+template <int W> __device__ __forceinline__ uint32_t chunk_at(int row, int chunk)
 {
-    return row * LINE<D> + (((chunk & ~7) | ((chunk ^ row) & 7)) << 4);
+    return row * LINE<W> + (((chunk & ~7) | ((chunk ^ row) & 7)) << 4);
 }
 
 /* What a lane adds to the address of a matrix: rows 0..15 and chunks 0..1 as the first operand of
  * an mma, or transposed as the second one; and untransposed as the second one. */
-template <int D> __device__ __forceinline__ uint32_t lane_first(int lane)
+template <int W> __device__ __forceinline__ uint32_t lane_first(int lane)
 {
-    return chunk_at<D>(lane & 15, lane >> 4);
+    return chunk_at<W>(lane & 15, lane >> 4);
 }
-template <int D> __device__ __forceinline__ uint32_t lane_second(int lane)
+template <int W> __device__ __forceinline__ uint32_t lane_second(int lane)
 {
-    return chunk_at<D>((lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
+    return chunk_at<W>((lane & 7) + (lane >> 4 << 3), lane >> 3 & 1);
 }
 
-/* The address 16 `rows` and 16 `columns` further on. The XOR is right because matrices are aligned
- * to 128 bytes. */
-template <int D> __device__ __forceinline__ uint32_t moved(uint32_t address, int rows, int columns)
+/* The address 16 `rows` and 16 `columns`, of words, further on. The XOR is right because matrices
+ * are aligned to 128 bytes. */
+template <int W> __device__ __forceinline__ uint32_t moved(uint32_t address, int rows, int columns)
 {
-    return (address ^ ((columns & 3) << 5)) + (columns >> 2) * 128 + rows * 16 * LINE<D>;
+    return (address ^ ((columns & 3) << 5)) + (columns >> 2) * 128 + rows * 16 * LINE<W>;
 }
 
 template <int M, int N> __device__ __forceinline__ void clear(float (&c)[M][N][4])
@@ -51,6 +55,17 @@ template <int M, int N> __device__ __forceinline__ void clear(float (&c)[M][N][4
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) c[i][j][e] = 0.0f;
+}
+
+template <int M, int N>
+__device__ __forceinline__ void add(float (&to)[M][N][4], const float (&from)[M][N][4])
+{
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) to[i][j][e] += from[i][j][e];
 }
 
 template <int M, int N>
@@ -65,13 +80,13 @@ __device__ __forceinline__ void copy(float (&to)[M][N][4], const float (&from)[M
 }
 
 /* The rows of a warp as first operands, where registers can hold them. */
-template <int M, int D>
-__device__ __forceinline__ void load_rows(uint32_t (&to)[D / 16][M][4], uint32_t a)
+template <int M, int W>
+__device__ __forceinline__ void load_rows(uint32_t (&to)[W / 16][M][4], uint32_t a)
 {
 #pragma unroll
-    for (int k = 0; k < D / 16; k++)
+    for (int k = 0; k < W / 16; k++)
 #pragma unroll
-        for (int i = 0; i < M; i++) load_matrices(to[k][i], moved<D>(a, i, k));
+        for (int i = 0; i < M; i++) load_matrices(to[k][i], moved<W>(a, i, k));
 }
 
 /* Two columns of fragments: c[:, 2 j] and c[:, 2 j + 1] += first second. */
@@ -89,8 +104,8 @@ __device__ __forceinline__ void multiply_two(float (&c)[M][N][4], int j,
 
 /* c = A B^T; a has lane_first() in it, b lane_second(). Second operands are loaded one step
  * before they are multiplied; registers do not suffice for doing so with the first ones.
- * between(k) comes before the k-th of D / 16 steps. */
-template <class T, int D, int M, int N, class Between>
+ * between(k) comes before the k-th of W / 16 steps. */
+template <class T, int W, int M, int N, class Between>
 __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, uint32_t b,
                                              const Between &between)
 {
@@ -98,35 +113,35 @@ __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, ui
     clear(c);
     load_matrices(second[0], b);
 #pragma unroll
-    for (int n = 0; n < D / 16 * (N / 2); n++) {
+    for (int n = 0; n < W / 16 * (N / 2); n++) {
         const int k = n / (N / 2), j = n % (N / 2), next = n + 1;
         if (j == 0) {
             between(k);
 #pragma unroll
-            for (int i = 0; i < M; i++) load_matrices(first[i], moved<D>(a, i, k));
+            for (int i = 0; i < M; i++) load_matrices(first[i], moved<W>(a, i, k));
         }
-        if (next < D / 16 * (N / 2))
-            load_matrices(second[next & 1], moved<D>(b, next % (N / 2), next / (N / 2)));
+        if (next < W / 16 * (N / 2))
+            load_matrices(second[next & 1], moved<W>(b, next % (N / 2), next / (N / 2)));
         multiply_two<T>(c, j, first, second[n & 1]);
     }
 }
-template <class T, int D, int M, int N>
+template <class T, int W, int M, int N>
 __device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], uint32_t a, uint32_t b)
 {
-    rows_by_rows<T, D>(c, a, b, [](int) {});
+    rows_by_rows<T, W>(c, a, b, [](int) {});
 }
-template <class T, int D, int M, int N>
-__device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], const uint32_t (&a)[D / 16][M][4],
+template <class T, int W, int M, int N>
+__device__ __forceinline__ void rows_by_rows(float (&c)[M][N][4], const uint32_t (&a)[W / 16][M][4],
                                              uint32_t b)
 {
     uint32_t second[2][4];
     clear(c);
     load_matrices(second[0], b);
 #pragma unroll
-    for (int n = 0; n < D / 16 * (N / 2); n++) {
+    for (int n = 0; n < W / 16 * (N / 2); n++) {
         const int next = n + 1;
-        if (next < D / 16 * (N / 2))
-            load_matrices(second[next & 1], moved<D>(b, next % (N / 2), next / (N / 2)));
+        if (next < W / 16 * (N / 2))
+            load_matrices(second[next & 1], moved<W>(b, next % (N / 2), next / (N / 2)));
         multiply_two<T>(c, n % (N / 2), a[n / (N / 2)], second[n & 1]);
     }
 }
@@ -167,34 +182,55 @@ template <class T, int M, int K> struct packed_weights {
 #pragma unroll
             for (int n = 0; n < 4; n++) to[i][n] = w[i][2 * k + n / 2][n % 2];
     }
+    __device__ __forceinline__ void unpack_to(float (&to)[M][K][4]) const
+    {
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int j = 0; j < K; j++)
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const float2 two = unpack<T>(w[i][j][half]);
+                    to[i][j][2 * half] = two.x;
+                    to[i][j][2 * half + 1] = two.y;
+                }
+    }
 };
-/* in shared memory, in rows of D numbers: `a` has lane_first() in it; */
-template <int D> struct stored_weights {
+/* the same in f32, where nothing is rounded; */
+template <int M, int K> struct packed_weights<float, M, K> {
+    float w[M][K][4];
+    __device__ __forceinline__ explicit packed_weights(const float (&from)[M][K][4])
+    {
+        copy(w, from);
+    }
+};
+/* in shared memory, in rows of W words: `a` has lane_first() in it; */
+template <int W> struct stored_weights {
     static constexpr bool AHEAD = true;
     uint32_t a;
     template <int M> __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
     {
 #pragma unroll
-        for (int i = 0; i < M; i++) load_matrices(to[i], moved<D>(a, i, k));
+        for (int i = 0; i < M; i++) load_matrices(to[i], moved<W>(a, i, k));
     }
 };
 /* or the transpose of those: `a` has lane_second() in it. */
-template <int D> struct transposed_weights {
+template <int W> struct transposed_weights {
     static constexpr bool AHEAD = true;
     uint32_t a;
     template <int M> __device__ __forceinline__ void load(uint32_t (&to)[M][4], int k) const
     {
 #pragma unroll
-        for (int i = 0; i < M; i++) load_transposed(to[i], moved<D>(a, k, i));
+        for (int i = 0; i < M; i++) load_transposed(to[i], moved<W>(a, k, i));
     }
 };
 
 /* c += W B: 16 STEPS weights of a row, and N numbers of each row of B; b has lane_first() in it.
  * WARY: infinities and NaN of B count as 0; says whether there are some in what this lane has
  * loaded. Weights in shared memory are loaded one step before they are multiplied. */
-template <bool WARY, class T, int D, int STEPS, int M, int N, class Weights>
-__device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const Weights &weights,
-                                               uint32_t b)
+template <bool WARY, class T, int W, int STEPS, int M, int N, class Weights>
+__device__ __forceinline__ uint32_t weigh_steps(float (&c)[M][N][4], const Weights &weights,
+                                                uint32_t b)
 {
     uint32_t found = 0, first[2][M][4], second[2][4];
     if constexpr (Weights::AHEAD) weights.load(first[0], 0);
@@ -207,7 +243,7 @@ __device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const Weight
         for (int j = 0; j < N / 2; j++) {
             const int n = k * (N / 2) + j, next = n + 1;
             if (next < STEPS * (N / 2))
-                load_transposed(second[next & 1], moved<D>(b, next / (N / 2), next % (N / 2)));
+                load_transposed(second[next & 1], moved<W>(b, next / (N / 2), next % (N / 2)));
             if constexpr (WARY) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
@@ -221,103 +257,58 @@ __device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const Weight
     }
     return found;
 }
-template <bool WARY, class T, int D, int M, int K, int N>
+template <bool WARY, class T, int W, int M, int K, int N>
 __device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4], const float (&w)[M][K][4],
                                                uint32_t b)
 {
-    return weigh_rows<WARY, T, D, K / 2>(c, held_weights<T, M, K>{ w }, b);
+    return weigh_steps<WARY, T, W, K / 2>(c, held_weights<T, M, K>{ w }, b);
+}
+template <bool WARY, class T, int W, int M, int K, int N>
+__device__ __forceinline__ uint32_t weigh_rows(float (&c)[M][N][4],
+                                               const packed_weights<T, M, K> &w, uint32_t b)
+{
+    return weigh_steps<WARY, T, W, K / 2>(c, w, b);
 }
 
 /* Numbers of a T in memory. */
 __device__ __forceinline__ float wide(bf16 x) { return __bfloat162float(x); }
 __device__ __forceinline__ float wide(f16 x) { return __half2float(x); }
+__device__ __forceinline__ float wide(float x) { return x; }
 __device__ __forceinline__ void narrow(float x, bf16 *to) { *to = __float2bfloat16(x); }
 __device__ __forceinline__ void narrow(float x, f16 *to) { *to = __float2half(x); }
+__device__ __forceinline__ void narrow(float x, float *to) { *to = x; }
+/* Two of them at once, aligned. */
+template <class T> __device__ __forceinline__ void narrow_pair(float low, float high, T *to)
+{
+    if constexpr (WORDS<T> == 1) *(uint32_t *)to = pack<T>(low, high);
+    else *(float2 *)to = make_float2(low, high);
+}
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e+38f; }
+
+/* Of all numbers of fragments. 0 by an infinity or NaN is NaN. */
+template <int M, int N> __device__ __forceinline__ bool are_finite(const float (&c)[M][N][4])
+{
+    float nothing = 0.0f;
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < N; j++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) nothing = fmaf(c[i][j][e], 0.0f, nothing);
+    return nothing == 0.0f;
+}
 
 /* Both numbers are there before one is chosen: a compiler that moves the choice to the index of a
  * fragment moves the fragment to memory. */
 __device__ __forceinline__ float selected(bool first, float a, float b) { return first ? a : b; }
 
 /* The number in row `row` and column `d` of a matrix in shared memory. */
-template <class T, int D>
+template <class T, int W>
 __device__ __forceinline__ float number_at(const unsigned char *matrix, int row, int d)
 {
-    return wide(((const T *)(matrix + chunk_at<D>(row, d / 8)))[d % 8]);
-}
-
-/* After weigh_rows<true>(): adds the products of the infinities and NaN of B, a matrix of `keys`
- * rows of which the fragments have N columns from `column` on, with the weights, for the pairs that
- * visible(row, key) lets pass; rows are those of the warp's fragments, and all lanes together ask
- * for weight(row, key). Rare, so it is slow and out of the way: a function of its own, on copies,
- * leaves the registers of its caller alone. */
-template <class T, int D, int M, int N, class Weight, class Visible>
-__device__ __noinline__ void weigh_one_by_one(float *c, const unsigned char *matrix, int keys,
-                                              int column, const Weight &weight,
-                                              const Visible &visible)
-{
-    const int lane = threadIdx.x & 31, quad = lane & 3;
-#pragma unroll 1
-    for (int key = 0; key < keys; key++)
-#pragma unroll 1
-        for (int n = 0; n < 2 * M; n++) {
-            const int row = 8 * n + (lane >> 2);
-            const float by = weight(row, key);
-            if (!visible(row, key)) continue;
-#pragma unroll 1
-            for (int j = 0; j < 2 * N; j++) {
-                const float x = number_at<T, D>(matrix, key, column + j / 2 * 8 + 2 * quad + j % 2);
-                if (!is_finite(x)) c[4 * (n / 2 * N + j / 2) + 2 * (n % 2) + j % 2] += by * x;
-            }
-        }
-}
-/* With weights in shared memory. */
-template <class T, int D, int M, int N, class Weight, class Visible>
-__device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4], const unsigned char *matrix,
-                                                 int keys, int column, const Weight &weight,
-                                                 const Visible &visible)
-{
-    float sums[M][N][4];
-    copy(sums, c);
-    weigh_one_by_one<T, D, M, N>(&sums[0][0][0], matrix, keys, column, weight, visible);
-    copy(c, sums);
-}
-/* And in registers. */
-template <class T, int D, int M, int K, int N, class Visible>
-__device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4], const float (&w)[M][K][4],
-                                                 const unsigned char *matrix, int column,
-                                                 const Visible &visible)
-{
-    float weights[M][K][4];
-    copy(weights, w);
-    const float *first = &weights[0][0][0];
-    const auto weight = [first](int row, int key) {
-        const int lane = threadIdx.x & 31;
-        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
-        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
-    };
-    weigh_not_finite<T, D>(c, matrix, 8 * K, column, weight, visible);
-}
-/* Packed ones. */
-template <class T, int D, int M, int K, int N, class Visible>
-__device__ __forceinline__ void weigh_not_finite(float (&c)[M][N][4],
-                                                 const packed_weights<T, M, K> &weights,
-                                                 const unsigned char *matrix, int column,
-                                                 const Visible &visible)
-{
-    float wide[M][K][4];
-#pragma unroll
-    for (int i = 0; i < M; i++)
-#pragma unroll
-        for (int j = 0; j < K; j++)
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const float2 two = unpack<T>(weights.w[i][j][half]);
-                wide[i][j][2 * half] = two.x;
-                wide[i][j][2 * half + 1] = two.y;
-            }
-    weigh_not_finite<T, D>(c, wide, matrix, column, visible);
+    constexpr int IN_CHUNK = 16 / (int)sizeof(T);
+    return wide(((const T *)(matrix + chunk_at<W>(row, d / IN_CHUNK)))[d % IN_CHUNK]);
 }
 
 /* Row `half` of a row of fragments, times a factor, is added to numbers in global memory. */

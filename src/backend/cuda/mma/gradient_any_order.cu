@@ -11,8 +11,8 @@ using namespace ra::mma;
 
 template <class T, int D, bool TERMS, int SIZE> struct gradient_any_order_start {
     using Shape = gradient_any_order_shape<T, D, TERMS, SIZE>;
-    static_assert(SIZE < 2 || Shape::BYTES <= SHARED_EVERYWHERE, "the third is the last");
-    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE;
+    static_assert(SIZE < 2 || Shape::BYTES <= SHARED_EVERYWHERE<T>, "the third is the last");
+    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE<T>;
     static_assert(Shape::KEYS * Shape::PER_TILE == gradient_kv_shape<T, D, TERMS, 0>::KEYS,
                   "the same tiles of keys");
     static int run(const ra__cuda_step &step, void *stream)
@@ -29,5 +29,5 @@ template <class T, int D, bool TERMS, int SIZE> struct gradient_any_order_start 
 int ra__cuda_mma_gradient_any_order(const struct ra__cuda_step *step, void *stream)
 {
     if (step->key_tile_count == 0) return 0;
-    return start_kernel<gradient_any_order_start, false>(*step, stream); /* others have terms */
+    return start_half<gradient_any_order_start, false>(*step, stream); /* others have terms */
 }

@@ -44,7 +44,7 @@ constexpr any_order_size any_order_size_of(int dim, int size)
 
 template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_shape {
     using T = T_;
-    static constexpr int D = D_;
+    static constexpr int D = D_, W = WORDS<T> * D;
     static constexpr bool TERMS = TERMS_;
     static constexpr any_order_size OF = any_order_size_of(D, SIZE);
     static constexpr int WARPS = OF.warps, THREADS = 32 * WARPS, CTAS = OF.ctas;
@@ -57,14 +57,14 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_any_order_sha
     static constexpr int SOME = HALVES ? PAIRS / SPLIT : PAIRS < MOST ? PAIRS : MOST;
     static constexpr any_order_when DQ = OF.dq;
     static constexpr bool LATE = DQ != AT_ONCE;
-    static constexpr int VALUES_AT = KEYS * LINE<D>;
-    static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
-    static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
+    static constexpr int VALUES_AT = KEYS * LINE<W>;
+    static constexpr int STAGES_AT = 2 * KEYS * LINE<W>;
+    static constexpr int STAGE = 2 * PAIRS * LINE<W>; /* queries, then dout */
     static constexpr int WEIGHTS = KEYS * LINE<PAIRS>;
     static constexpr int WEIGHTS_AT = STAGES_AT + 2 * STAGE;          /* p, where warps share it */
     static constexpr int DS_AT = WEIGHTS_AT + (HALVES ? WEIGHTS : 0); /* ds */
     static constexpr int TABLES_AT = DS_AT + (LATE ? 2 : 1) * WEIGHTS;
-    using Walk = parts_walk<PAIRS, LATE ? 4 : 3, THREADS, KEYS, TERMS, true>;
+    using Walk = parts_walk<T, PAIRS, LATE ? 4 : 3, THREADS, KEYS, TERMS, true>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
 
@@ -115,13 +115,13 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const stored_weights<F::PAIRS> first = { moved<F::PAIRS>(
             shared + weights + first_key() * LINE<F::PAIRS> + lane_first<F::PAIRS>(lane()), 0,
             from / 16) };
-        const uint32_t rows = moved<F::D>(shared + matrix + lane_first<F::D>(lane()), 0,
+        const uint32_t rows = moved<F::W>(shared + matrix + lane_first<F::W>(lane()), 0,
                                           first_column() / 16);
         if (!wary) {
-            weigh_rows<false, T, F::D, F::SOME / 16>(c, first, rows);
+            weigh_steps<false, T, F::W, F::SOME / 16>(c, first, rows);
             return;
         }
-        const uint32_t found = weigh_rows<true, T, F::D, F::SOME / 16>(c, first, rows);
+        const uint32_t found = weigh_steps<true, T, F::W, F::SOME / 16>(c, first, rows);
         if (!__any_sync(0xffffffffu, found != 0)) return;
         const gradient_any_order_tile self = *this;
         const Table *table = &t;
@@ -131,7 +131,8 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const auto visible = [self, table, from](int row, int pair) {
             return self.visible(*table, from + pair, self.first_key() + row);
         };
-        weigh_not_finite<T, F::D>(c, ra_shared + matrix, F::SOME, first_column(), weight, visible);
+        weigh_aside<T, F::W>(c, ra_shared + matrix, F::SOME, first_column(), weight, visible,
+                             not_finite_counts{});
     }
 
     /* dk and dv of a block; leaves its ds. */
@@ -164,8 +165,8 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         kv::add_some(x, index, from, seen, p, ds);
     }
 
-    /* Weights of warps that share keys are stored. They meet in every block, even with nothing to
-     * share: racecheck took what followed for unordered where some had not. */
+    /* Warps that share keys have stored their weights. They meet in every block, even with nothing
+     * to share: racecheck took what followed for unordered where some had not. */
     __device__ __forceinline__ void meet() const
     {
         if constexpr (F::LATE) barrier_of(1 + warp() / F::SPLIT, 32 * F::SPLIT);
@@ -196,7 +197,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         kv::add_some(x, index, from, seen, p, ds);
         meet();
         const bool wary = F::TERMS || seen != kv::ALL;
-        const int other = F::SOME - from, rows = other * LINE<F::D>;
+        const int other = F::SOME - from, rows = other * LINE<F::W>;
         add_stored(x.dv, F::WEIGHTS_AT, kv::douts_at(index) + rows, t, other, wary);
         add_stored(x.dk, ds_at(index), kv::queries_at(index) + rows, t, other, wary);
     }
@@ -209,13 +210,13 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const int ds = ds_at(index), column = first_of_q(), pair = first_pair();
         const transposed_weights<F::PAIRS> first = { moved<F::PAIRS>(
             shared + ds + lane_second<F::PAIRS>(lane()), 0, pair / 16) };
-        const uint32_t rows = moved<F::D>(shared + lane_first<F::D>(lane()), 0, column / 16);
+        const uint32_t rows = moved<F::W>(shared + lane_first<F::W>(lane()), 0, column / 16);
         clear(dq);
         if (!wary) {
-            weigh_rows<false, T, F::D, STEPS>(dq, first, rows);
+            weigh_steps<false, T, F::W, STEPS>(dq, first, rows);
             return;
         }
-        const uint32_t found = weigh_rows<true, T, F::D, STEPS>(dq, first, rows);
+        const uint32_t found = weigh_steps<true, T, F::W, STEPS>(dq, first, rows);
         if (!__any_sync(0xffffffffu, found != 0)) return;
         const gradient_any_order_tile self = *this;
         const Table *table = &pairs.table(index);
@@ -225,7 +226,7 @@ template <class F> struct gradient_any_order_tile : gradient_kv_tile<F> {
         const auto visible = [self, table, pair](int row, int key) {
             return self.visible(*table, pair + row, key);
         };
-        weigh_not_finite<T, F::D>(dq, ra_shared, F::KEYS, column, weight, visible);
+        weigh_aside<T, F::W>(dq, ra_shared, F::KEYS, column, weight, visible, not_finite_counts{});
     }
 
     /* The warp's pairs of a block's dq, not yet added, where they are equally far apart. */

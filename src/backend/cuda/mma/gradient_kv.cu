@@ -11,8 +11,8 @@ using namespace ra::mma;
 
 template <class T, int D, bool TERMS, int SIZE> struct gradient_kv_start {
     using Shape = gradient_kv_shape<T, D, TERMS, SIZE>;
-    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE, "the second is the last");
-    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE;
+    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE<T>, "the second is the last");
+    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE<T>;
     static int run(const ra__cuda_step &step, void *stream)
     {
         using F = Shape;
@@ -30,8 +30,9 @@ int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream)
     return start_kernel<gradient_kv_start>(*step, stream);
 }
 
-int ra__cuda_mma_gradient_keys(int dim, int value_dim)
+int ra__cuda_mma_gradient_keys(int dtype, int dim, int value_dim)
 {
+    if (dtype == RA__CUDA_F32) return gradient_kv_shape<float, 128, false, 0>::KEYS;
     switch (class_of(dim, value_dim)) {
     case 64: return gradient_kv_shape<bf16, 64, false, 0>::KEYS;
     case 128: return gradient_kv_shape<bf16, 128, false, 0>::KEYS;

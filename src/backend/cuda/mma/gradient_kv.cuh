@@ -9,6 +9,7 @@
 #define RA__BACKEND_CUDA_MMA_GRADIENT_KV_CUH
 
 #include "backend/cuda/mma/parts.cuh"
+#include "backend/cuda/mma/products.cuh"
 #include "backend/cuda/mma/terms.cuh"
 
 namespace ra::mma
@@ -17,21 +18,23 @@ namespace ra::mma
 /* SIZE 1 is for devices with little shared memory. */
 template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_kv_shape {
     using T = T_;
-    static constexpr int D = D_;
+    static constexpr int D = D_, W = WORDS<T> * D;
     static constexpr bool TERMS = TERMS_;
-    static constexpr int M = D <= 64 ? 2 : 1, SPLIT = D <= 128 ? 1 : 2;
-    static constexpr int WARPS = D <= 64 ? 4 : 8, THREADS = 32 * WARPS;
-    static constexpr int CTAS = D <= 64 ? 2 : 1;
+    static constexpr bool SMALL = D <= 64 && !IS_F32<T>;
+    static_assert(!IS_F32<T> || D <= 128, "f32: a warp has all columns");
+    static constexpr int M = SMALL ? 2 : 1, SPLIT = D <= 128 ? 1 : 2;
+    static constexpr int WARPS = SMALL ? 4 : 8, THREADS = 32 * WARPS;
+    static constexpr int CTAS = SMALL ? 2 : 1;
     static constexpr int KEYS = WARPS / SPLIT * 16 * M;
     static constexpr int PER_TILE = 1; /* CTAs that share a tile of keys */
-    static constexpr int PAIRS = SIZE > 0 ? 16 : D <= 128 ? 64 : 32;
+    static constexpr int PAIRS = SIZE > 0 ? 16 : W <= 128 ? 64 : 32;
     /* Pairs that a warp works on at a time. */
-    static constexpr int SOME = SIZE > 0 ? 16 : D == 128 && !TERMS ? 64 : 32;
-    static constexpr int VALUES_AT = KEYS * LINE<D>;
-    static constexpr int STAGES_AT = 2 * KEYS * LINE<D>;
-    static constexpr int STAGE = 2 * PAIRS * LINE<D>; /* queries, then dout */
+    static constexpr int SOME = SIZE > 0 ? 16 : W == 128 && D == 128 && !TERMS ? 64 : 32;
+    static constexpr int VALUES_AT = KEYS * LINE<W>;
+    static constexpr int STAGES_AT = 2 * KEYS * LINE<W>;
+    static constexpr int STAGE = 2 * PAIRS * LINE<W>; /* queries, then dout */
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
-    using Walk = parts_walk<PAIRS, 3, THREADS, KEYS, TERMS, false>;
+    using Walk = parts_walk<T, PAIRS, 3, THREADS, KEYS, TERMS, false>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(typename Walk::Tables);
 };
 
@@ -71,11 +74,10 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ void load_keys(const ra__cuda_tensor &from, int numbers,
                                               int to) const
     {
-        const uint16_t *first = at<uint16_t>(from, pairs.batch(), pairs.token_of(0),
-                                             pairs.kv_head());
+        const T *first = at<T>(from, pairs.batch(), pairs.token_of(0), pairs.kv_head());
         const int64_t stride = pairs.tables.head.token_step * from.token;
-        load_strided<F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0,
-                                                pairs.tables.head.count, numbers, how.chunks);
+        load_strided<T, F::D, F::KEYS, F::THREADS>(shared, to, first, stride, 0,
+                                                   pairs.tables.head.count, numbers, how.chunks);
     }
     __device__ __forceinline__ void load_pairs(int index) const
     {
@@ -164,20 +166,11 @@ template <class F> struct gradient_kv_tile {
     __device__ __forceinline__ void add(float (&c)[M][N][4], const packed &w, int matrix,
                                         const Table &t, int from, bool wary) const
     {
-        const uint32_t rows = moved<F::D>(shared + matrix + lane_first<F::D>(lane()), 0,
-                                          first_column() / 16);
-        if (!wary) {
-            weigh_rows<false, T, F::D, K / 2>(c, w, rows);
-            return;
-        }
-        const uint32_t found = weigh_rows<true, T, F::D, K / 2>(c, w, rows);
-        if (!__any_sync(0xffffffffu, found != 0)) return;
-        const gradient_kv_tile self = *this;
-        const Table *table = &t;
-        const auto visible = [self, table, from](int row, int pair) {
-            return self.visible(*table, from + pair, self.first_key() + row);
-        };
-        weigh_not_finite<T, F::D>(c, w, ra_shared + matrix, first_column(), visible);
+        mma::weigh<T, F::W, 2>(c, w, matrix, first_column(), wary, [&] {
+            return [self = *this, table = &t, from](int row, int pair) {
+                return self.visible(*table, from + pair, self.first_key() + row);
+            };
+        });
     }
 
     /* Where the queries of a block are, and their dout. */
@@ -191,11 +184,11 @@ template <class F> struct gradient_kv_tile {
                                           float (&dp)[M][K][4], const Between &between) const
     {
         const Table &t = pairs.table(index);
-        const int queries = queries_at(index) + from * LINE<F::D>;
-        const int douts = douts_at(index) + from * LINE<F::D>;
-        const uint32_t keys = shared + first_key() * LINE<F::D> + lane_first<F::D>(lane());
-        rows_by_rows<T, F::D>(s, keys, shared + queries + lane_second<F::D>(lane()), between);
-        rows_by_rows<T, F::D>(dp, keys + F::VALUES_AT, shared + douts + lane_second<F::D>(lane()));
+        const int queries = queries_at(index) + from * LINE<F::W>;
+        const int douts = douts_at(index) + from * LINE<F::W>;
+        const uint32_t keys = shared + first_key() * LINE<F::W> + lane_first<F::W>(lane());
+        multiply_rows<T, F::W>(s, keys, shared + queries + lane_second<F::W>(lane()), between);
+        multiply_rows<T, F::W>(dp, keys + F::VALUES_AT, shared + douts + lane_second<F::W>(lane()));
         if constexpr (F::TERMS) differentiate_terms(t, from, s, dp);
         else if (seen == ALL) differentiate<false>(t, from, s, dp);
         else differentiate<true>(t, from, s, dp);
@@ -211,8 +204,8 @@ template <class F> struct gradient_kv_tile {
     {
         const Table &t = pairs.table(index);
         const bool wary = F::TERMS || seen != ALL;
-        add(x.dv, p, douts_at(index) + from * LINE<F::D>, t, from, wary);
-        add(x.dk, ds, queries_at(index) + from * LINE<F::D>, t, from, wary);
+        add(x.dv, p, douts_at(index) + from * LINE<F::W>, t, from, wary);
+        add(x.dk, ds, queries_at(index) + from * LINE<F::W>, t, from, wary);
     }
 
     /* `whole`: all is seen, see is_whole(). */

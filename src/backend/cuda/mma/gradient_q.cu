@@ -11,8 +11,8 @@ using namespace ra::mma;
 
 template <class T, int D, bool TERMS, int SIZE> struct gradient_q_start {
     using Shape = gradient_q_shape<T, D, TERMS, SIZE>;
-    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE, "the second is the last");
-    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE;
+    static_assert(SIZE == 0 || Shape::BYTES <= SHARED_EVERYWHERE<T>, "the second is the last");
+    static constexpr bool LAST = Shape::BYTES <= SHARED_EVERYWHERE<T>;
     static int run(const ra__cuda_step &step, void *stream)
     {
         using F = Shape;
@@ -29,8 +29,9 @@ int ra__cuda_mma_gradient_q(const struct ra__cuda_step *step, void *stream)
     return start_kernel<gradient_q_start>(*step, stream);
 }
 
-int ra__cuda_mma_gradient_rows(int dim, int value_dim)
+int ra__cuda_mma_gradient_rows(int dtype, int dim, int value_dim)
 {
+    if (dtype == RA__CUDA_F32) return gradient_q_shape<float, 128, false, 0>::ROWS;
     return class_of(dim, value_dim) <= 128 ? gradient_q_shape<bf16, 128, false, 0>::ROWS
                                            : gradient_q_shape<bf16, 256, false, 0>::ROWS;
 }

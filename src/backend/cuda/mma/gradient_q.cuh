@@ -13,16 +13,17 @@ namespace ra::mma
 /* SIZE 1 is for devices with little shared memory. */
 template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_q_shape {
     using T = T_;
-    static constexpr int D = D_;
+    static constexpr int D = D_, W = WORDS<T> * D;
     static constexpr bool TERMS = TERMS_;
-    static constexpr int WARPS = 4, THREADS = 32 * WARPS;
-    static constexpr int M = D <= 128 ? 2 : 1, ROWS = 16 * M * WARPS;
+    static constexpr bool F32 = IS_F32<T>;
+    static constexpr int WARPS = F32 ? 8 : 4, THREADS = 32 * WARPS;
+    static constexpr int M = D <= 128 && !F32 ? 2 : 1, ROWS = 16 * M * WARPS;
     /* Registers hold s, dp and dq. */
-    static constexpr int KEYS = SIZE > 0 ? 16 : D <= 64 && !TERMS ? 64 : 32;
-    static constexpr int CTAS = D <= 128 ? 2 : 1;
-    static constexpr int DOUT_AT = ROWS * LINE<D>;
-    static constexpr int STAGES_AT = 2 * ROWS * LINE<D>;
-    static constexpr int STAGE = 2 * KEYS * LINE<D>; /* keys, then values */
+    static constexpr int KEYS = SIZE > 0 ? 16 : D <= 64 && !TERMS && !F32 ? 64 : 32;
+    static constexpr int CTAS = D <= (F32 ? 64 : 128) ? 2 : 1;
+    static constexpr int DOUT_AT = ROWS * LINE<W>;
+    static constexpr int STAGES_AT = 2 * ROWS * LINE<W>;
+    static constexpr int STAGE = 2 * KEYS * LINE<W>; /* keys, then values */
     static constexpr int TABLES_AT = STAGES_AT + 2 * STAGE;
     using Walk = walk<ROWS, KEYS, THREADS>;
     static constexpr int BYTES = TABLES_AT + (int)sizeof(walk_tables<ROWS>);
@@ -30,6 +31,7 @@ template <class T_, int D_, bool TERMS_, int SIZE> struct gradient_q_shape {
 
 template <class F> struct gradient_q_tile {
     static constexpr int M = F::M, N = F::D / 8, K = F::KEYS / 8;
+    using T = typename F::T;
     const ra__cuda_step &step;
     access how;
     typename F::Walk keys;
@@ -76,8 +78,9 @@ template <class F> struct gradient_q_tile {
     __device__ __forceinline__ void load(const place &p, int index) const
     {
         const int to = stage(index);
-        keys.template load<F::D>(p, step.k, step.dim, shared, to, how.chunks);
-        keys.template load<F::D>(p, step.v, step.value_dim, shared, to + F::STAGE / 2, how.chunks);
+        keys.template load<T, F::D>(p, step.k, step.dim, shared, to, how.chunks);
+        keys.template load<T, F::D>(p, step.v, step.value_dim, shared, to + F::STAGE / 2,
+                                    how.chunks);
     }
 
     /* s becomes ds. */
@@ -146,18 +149,11 @@ template <class F> struct gradient_q_tile {
     __device__ __forceinline__ void add_keys(float (&dq)[M][N][4], const place &p, int index,
                                              const float (&ds)[M][K][4], bool wary) const
     {
-        const uint32_t rows = shared + stage(index) + lane_first<F::D>(threadIdx.x & 31);
-        if (!wary) {
-            weigh_rows<false, typename F::T, F::D>(dq, ds, rows);
-            return;
-        }
-        const uint32_t found = weigh_rows<true, typename F::T, F::D>(dq, ds, rows);
-        if (!__any_sync(0xffffffffu, found != 0)) return;
-        const gradient_q_tile self = *this;
-        const auto visible = [self, p](int r, int key) {
-            return self.keys.template visible<F::TERMS>(p, 16 * M * self.warp() + r, key);
-        };
-        weigh_not_finite<typename F::T, F::D>(dq, ds, ra_shared + stage(index), 0, visible);
+        weigh<T, F::W, F::D <= 64 ? 2 : 4>(dq, ds, stage(index), 0, wary, [&] {
+            return [self = *this, p](int r, int key) {
+                return self.keys.template visible<F::TERMS>(p, 16 * M * self.warp() + r, key);
+            };
+        });
     }
 
     /* s = q k and dp = dout v of a block. */
@@ -165,10 +161,10 @@ template <class F> struct gradient_q_tile {
                                              float (&dp)[M][K][4]) const
     {
         const int lane = threadIdx.x & 31;
-        const uint32_t rows = shared + 16 * M * warp() * LINE<F::D> + lane_first<F::D>(lane);
-        const uint32_t block = shared + stage(index) + lane_second<F::D>(lane);
-        rows_by_rows<typename F::T, F::D>(s, rows, block);
-        rows_by_rows<typename F::T, F::D>(dp, rows + F::DOUT_AT, block + F::STAGE / 2);
+        const uint32_t rows = shared + 16 * M * warp() * LINE<F::W> + lane_first<F::W>(lane);
+        const uint32_t block = shared + stage(index) + lane_second<F::W>(lane);
+        multiply_rows<T, F::W>(s, rows, block);
+        multiply_rows<T, F::W>(dp, rows + F::DOUT_AT, block + F::STAGE / 2);
     }
 
     __device__ __forceinline__ void block(float (&dq)[M][N][4], const place &p, int index,
@@ -231,9 +227,10 @@ __global__ void __launch_bounds__(F::THREADS, F::CTAS)
     const gradient_q_tile<F> tile = { step, how, { step, tables }, shared_address(ra_shared) };
     tile.keys.start(blockIdx.x, 0);
     __syncthreads();
-    tile.keys.template load_queries<F::D>(step.q, step.dim, tile.shared, 0, how.chunks);
-    tile.keys.template load_queries<F::D>(step.dout, step.value_dim, tile.shared, F::DOUT_AT,
-                                          how.chunks);
+    tile.keys.template load_queries<typename F::T, F::D>(step.q, step.dim, tile.shared, 0,
+                                                         how.chunks);
+    tile.keys.template load_queries<typename F::T, F::D>(step.dout, step.value_dim, tile.shared,
+                                                         F::DOUT_AT, how.chunks);
     const bool blind = tile.blind();
     const place first = tile.keys.open(0, 0, blind);
     if (!tile.keys.ended(first)) tile.load(first, 0);

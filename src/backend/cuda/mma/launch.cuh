@@ -18,13 +18,15 @@ inline bool is_aligned(const ra__cuda_tensor &tensor, int bytes, int numbers)
 inline access access_of(const ra__cuda_step &step, bool backward)
 {
     access how;
-    how.chunks = step.dim % 8 == 0 && step.value_dim % 8 == 0 && is_aligned(step.q, 2, 8) &&
-                 is_aligned(step.k, 2, 8) && is_aligned(step.v, 2, 8) &&
-                 (!backward || is_aligned(step.dout, 2, 8));
+    const int bytes = step.dtype == RA__CUDA_F32 ? 4 : 2, chunk = 16 / bytes;
+    how.chunks = step.dim % chunk == 0 && step.value_dim % chunk == 0 &&
+                 is_aligned(step.q, bytes, chunk) && is_aligned(step.k, bytes, chunk) &&
+                 is_aligned(step.v, bytes, chunk) &&
+                 (!backward || is_aligned(step.dout, bytes, chunk));
     if (backward)
         how.pairs = step.dim % 2 == 0 && step.value_dim % 2 == 0 && is_aligned(step.dq, 4, 2) &&
                     is_aligned(step.dk, 4, 2) && is_aligned(step.dv, 4, 2);
-    else how.pairs = step.value_dim % 2 == 0 && is_aligned(step.out, 2, 2);
+    else how.pairs = step.value_dim % 2 == 0 && is_aligned(step.out, bytes, 2);
     return how;
 }
 
@@ -78,8 +80,9 @@ inline cudaError_t ask_limits(shared_limits *out)
 #define RA__MMA_LARGE_ONLY 0
 #endif
 
-/* What a CTA may have on every GPU since sm_80; those of GeForce have no more. */
-constexpr int SHARED_EVERYWHERE = 99 * 1024;
+/* What a CTA may have on every GPU that kernels of a dtype are for. GeForce has 99 KiB, an A100,
+ * which is the smallest for f32, 163. */
+template <class T> constexpr int SHARED_EVERYWHERE = (WORDS<T> == 1 ? 99 : 163) * 1024;
 constexpr int SHARED_RESERVED = 1024; /* for each CTA, by CUDA */
 
 /* Is there room for `ctas` CTAs on an SM? */
@@ -123,16 +126,25 @@ int start_by_dim(const ra__cuda_step &step, void *stream)
     switch (class_of(step.dim, step.value_dim)) {
     case 64: return start_by_terms<Start, HAS_TERMS, T, 64>(step, stream);
     case 128: return start_by_terms<Start, HAS_TERMS, T, 128>(step, stream);
-    case 256: return start_by_terms<Start, HAS_TERMS, T, 256>(step, stream);
+    case 256:
+        if constexpr (WORDS<T> == 1) return start_by_terms<Start, HAS_TERMS, T, 256>(step, stream);
+        [[fallthrough]];
     default: return (int)cudaErrorInvalidValue;
     }
 }
 
+/* For kernels that take the dtypes of 2 bytes; and for those that take f32 as well. */
 template <template <class, int, bool, int> class Start, bool HAS_TERMS = true>
-int start_kernel(const ra__cuda_step &step, void *stream)
+int start_half(const ra__cuda_step &step, void *stream)
 {
     return step.dtype == RA__CUDA_BF16 ? start_by_dim<Start, HAS_TERMS, bf16>(step, stream)
                                        : start_by_dim<Start, HAS_TERMS, f16>(step, stream);
+}
+template <template <class, int, bool, int> class Start>
+int start_kernel(const ra__cuda_step &step, void *stream)
+{
+    if (step.dtype == RA__CUDA_F32) return start_by_dim<Start, true, float>(step, stream);
+    return start_half<Start>(step, stream);
 }
 
 } // namespace ra::mma

@@ -21,22 +21,23 @@ struct access {
 /* Rows [lo, hi) of ROWS that are `stride` numbers apart, of `numbers` numbers each, to the offset
  * `to` of shared memory, by all THREADS of the CTA. ALL: all ROWS are there. Copies of nothing may
  * name any address. */
-template <int D, int ROWS, int THREADS, bool ALL = false>
-__device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint16_t *first,
+template <class T, int D, int ROWS, int THREADS, bool ALL = false>
+__device__ __forceinline__ void load_strided(uint32_t shared, int to, const T *first,
                                              int64_t stride, int lo, int hi, int numbers,
                                              bool chunks)
 {
-    constexpr int CHUNKS = D / 8, ROWS_AT_ONCE = THREADS / CHUNKS;
+    constexpr int W = WORDS<T> * D, IN_CHUNK = 16 / (int)sizeof(T);
+    constexpr int CHUNKS = D / IN_CHUNK, ROWS_AT_ONCE = THREADS / CHUNKS;
     static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_AT_ONCE == 0,
                   "the same number of chunks for each thread");
     if (chunks) {
         const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-        const uint16_t *from = first + row * stride + 8 * chunk;
-        const bool inside = 8 * chunk < numbers;
+        const T *from = first + row * stride + IN_CHUNK * chunk;
+        const bool inside = IN_CHUNK * chunk < numbers;
 #pragma unroll
         for (int i = 0; i < ROWS / ROWS_AT_ONCE; i++) {
             const int now = row + i * ROWS_AT_ONCE;
-            copy_16(shared + to + chunk_at<D>(now, chunk), from,
+            copy_16(shared + to + chunk_at<W>(now, chunk), from,
                     inside && (ALL || (now >= lo && now < hi)));
             from += ROWS_AT_ONCE * stride;
         }
@@ -46,27 +47,28 @@ __device__ __forceinline__ void load_strided(uint32_t shared, int to, const uint
     for (int index = threadIdx.x; index < ROWS * D; index += THREADS) {
         const int row = index / D, d = index % D;
         const bool there = (ALL || (row >= lo && row < hi)) && d < numbers;
-        uint16_t *place = (uint16_t *)(ra_shared + to + chunk_at<D>(row, d / 8));
-        place[d % 8] = there ? first[row * stride + d] : (uint16_t)0;
+        T *place = (T *)(ra_shared + to + chunk_at<W>(row, d / IN_CHUNK));
+        place[d % IN_CHUNK] = there ? first[row * stride + d] : T();
     }
 }
 
 /* ROWS rows that `where(row)` gives the address of, NULL for none. */
-template <int D, int ROWS, int THREADS, class Where>
+template <class T, int D, int ROWS, int THREADS, class Where>
 __device__ __forceinline__ void load_rows_at(uint32_t shared, int to, int numbers, bool chunks,
                                              const Where &where)
 {
-    constexpr int CHUNKS = D / 8, ROWS_AT_ONCE = THREADS / CHUNKS;
+    constexpr int W = WORDS<T> * D, IN_CHUNK = 16 / (int)sizeof(T);
+    constexpr int CHUNKS = D / IN_CHUNK, ROWS_AT_ONCE = THREADS / CHUNKS;
     static_assert(THREADS % CHUNKS == 0 && ROWS % ROWS_AT_ONCE == 0,
                   "the same number of chunks for each thread");
     if (chunks) {
         const int row = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
-        const bool inside = 8 * chunk < numbers;
+        const bool inside = IN_CHUNK * chunk < numbers;
 #pragma unroll 4
         for (int i = 0; i < ROWS / ROWS_AT_ONCE; i++) {
             const int now = row + i * ROWS_AT_ONCE;
-            const uint16_t *from = where(now);
-            copy_16(shared + to + chunk_at<D>(now, chunk), from + 8 * chunk,
+            const T *from = where(now);
+            copy_16(shared + to + chunk_at<W>(now, chunk), from + IN_CHUNK * chunk,
                     inside && from != nullptr);
         }
         return;
@@ -74,9 +76,9 @@ __device__ __forceinline__ void load_rows_at(uint32_t shared, int to, int number
 #pragma unroll 1
     for (int index = threadIdx.x; index < ROWS * D; index += THREADS) {
         const int row = index / D, d = index % D;
-        const uint16_t *from = where(row);
-        uint16_t *place = (uint16_t *)(ra_shared + to + chunk_at<D>(row, d / 8));
-        place[d % 8] = from && d < numbers ? from[d] : (uint16_t)0;
+        const T *from = where(row);
+        T *place = (T *)(ra_shared + to + chunk_at<W>(row, d / IN_CHUNK));
+        place[d % IN_CHUNK] = from && d < numbers ? from[d] : T();
     }
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mma.h - between the files of this folder: the functions of the table entry, and tile sizes. */
+/* mma.h - between the files of this folder: the functions of the table entries, and tile sizes. */
 #ifndef RA__BACKEND_CUDA_MMA_MMA_H
 #define RA__BACKEND_CUDA_MMA_MMA_H
 
@@ -18,11 +18,11 @@ int ra__cuda_mma_gradient_kv(const struct ra__cuda_step *step, void *stream);
 int ra__cuda_mma_gradient_any_order(const struct ra__cuda_step *step, void *stream);
 
 /* Queries of a tile, and keys. */
-int ra__cuda_mma_forward_rows(int dim, int value_dim);
-int ra__cuda_mma_gradient_rows(int dim, int value_dim);
-int ra__cuda_mma_gradient_keys(int dim, int value_dim);
+int ra__cuda_mma_forward_rows(int dtype, int dim, int value_dim);
+int ra__cuda_mma_gradient_rows(int dtype, int dim, int value_dim);
+int ra__cuda_mma_gradient_keys(int dtype, int dim, int value_dim);
 
-extern const struct ra__kernel ra__cuda_kernel_mma;
+extern const struct ra__kernel ra__cuda_kernel_mma, ra__cuda_kernel_tf32x3;
 
 #ifdef __cplusplus
 }

@@ -19,7 +19,7 @@ struct pairs_place {
 
 /* The pairs of a block. Pair r sees keys [lo, hi), counted from the first of the CTA. WITH_DQ: for
  * kernels that add to dq. */
-template <int PAIRS, bool WITH_DQ> struct pair_table {
+template <class T, int PAIRS, bool WITH_DQ> struct pair_table {
     pairs_place place;
     int64_t pos, pos_step; /* of key 0, as these queries see it */
     int64_t count;         /* pairs of the part */
@@ -30,9 +30,9 @@ template <int PAIRS, bool WITH_DQ> struct pair_table {
     int64_t q_apart, dout_apart, dq_apart;
     int32_t lo[PAIRS], hi[PAIRS], head[PAIRS];
     int64_t token[PAIRS], position[PAIRS];
-    const uint16_t *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
-    float *dq[WITH_DQ ? PAIRS : 1];         /* NULL: the pair sees no key */
-    float lse[PAIRS], delta[PAIRS];         /* copied before the rows */
+    const T *q[PAIRS], *dout[PAIRS]; /* their rows; NULL: there is no such pair */
+    float *dq[WITH_DQ ? PAIRS : 1];  /* NULL: the pair sees no key */
+    float lse[PAIRS], delta[PAIRS];  /* copied before the rows */
 
     /* Does pair r see the key? Rows without weights see none. */
     __device__ __forceinline__ bool sees(int r, int key) const
@@ -97,11 +97,11 @@ template <class Table, int PAIRS, int TABLES> struct parts_tables {
     Table pairs[TABLES];
 };
 
-template <int PAIRS, int TABLES, int THREADS, int KEYS, bool TERMS, bool WITH_DQ>
+template <class T, int PAIRS, int TABLES, int THREADS, int KEYS, bool TERMS, bool WITH_DQ>
 struct parts_walk {
     static_assert(PAIRS <= THREADS, "a thread for each pair");
     static constexpr int WARPS = (PAIRS + 31) / 32; /* that describe */
-    using Table = pair_table<PAIRS, WITH_DQ>;
+    using Table = pair_table<T, PAIRS, WITH_DQ>;
     using Tables = parts_tables<Table, PAIRS, TABLES>;
     const ra__cuda_step &step;
     Tables &tables;
@@ -230,9 +230,9 @@ struct parts_walk {
         if (r > 0) return;
         to.in_line = 1;
         to.q_apart = facts.q.query;
-        to.q[0] = (const uint16_t *)step.q.data + facts.q.at(at, 0);
+        to.q[0] = (const T *)step.q.data + facts.q.at(at, 0);
         to.dout_apart = facts.dout.query;
-        to.dout[0] = (const uint16_t *)step.dout.data + facts.dout.at(at, 0);
+        to.dout[0] = (const T *)step.dout.data + facts.dout.at(at, 0);
         if constexpr (WITH_DQ) {
             to.dq_apart = facts.dq.query;
             to.dq[0] = (float *)step.dq.data + facts.dq.at(at, 0);
@@ -260,9 +260,8 @@ struct parts_walk {
         to.head[r] = there ? facts.heads.first + head * facts.heads.step : -1;
         to.lo[r] = there ? lo : 0;
         to.hi[r] = there ? hi : 0;
-        to.q[r] = there ? (const uint16_t *)step.q.data + facts.q.at(query, head) : nullptr;
-        to.dout[r] = there ? (const uint16_t *)step.dout.data + facts.dout.at(query, head)
-                           : nullptr;
+        to.q[r] = there ? (const T *)step.q.data + facts.q.at(query, head) : nullptr;
+        to.dout[r] = there ? (const T *)step.dout.data + facts.dout.at(query, head) : nullptr;
         if constexpr (WITH_DQ)
             to.dq[r] = there && lo < hi ? (float *)step.dq.data + facts.dq.at(query, head)
                                         : nullptr;
@@ -323,16 +322,16 @@ struct parts_walk {
     {
         const Table &pairs = table(index);
         if (pairs.in_line) {
-            load_strided<D, PAIRS, THREADS, true>(shared, queries, pairs.q[0], pairs.q_apart, 0,
-                                                  PAIRS, step.dim, chunks);
-            load_strided<D, PAIRS, THREADS, true>(shared, douts, pairs.dout[0], pairs.dout_apart, 0,
-                                                  PAIRS, step.value_dim, chunks);
+            load_strided<T, D, PAIRS, THREADS, true>(shared, queries, pairs.q[0], pairs.q_apart, 0,
+                                                     PAIRS, step.dim, chunks);
+            load_strided<T, D, PAIRS, THREADS, true>(shared, douts, pairs.dout[0], pairs.dout_apart,
+                                                     0, PAIRS, step.value_dim, chunks);
             return;
         }
         const auto query = [&](int r) { return pairs.q[r]; };
         const auto dout = [&](int r) { return pairs.dout[r]; };
-        load_rows_at<D, PAIRS, THREADS>(shared, queries, step.dim, chunks, query);
-        load_rows_at<D, PAIRS, THREADS>(shared, douts, step.value_dim, chunks, dout);
+        load_rows_at<T, D, PAIRS, THREADS>(shared, queries, step.dim, chunks, query);
+        load_rows_at<T, D, PAIRS, THREADS>(shared, douts, step.value_dim, chunks, dout);
     }
 
     __device__ __forceinline__ query query_for(const Table &pairs, int r) const

@@ -5,6 +5,7 @@
 #ifndef RA__BACKEND_CUDA_MMA_SOFTMAX_CUH
 #define RA__BACKEND_CUDA_MMA_SOFTMAX_CUH
 
+#include "backend/cuda/mma/products.cuh"
 #include "backend/cuda/mma/walk.cuh"
 
 namespace ra::mma

@@ -131,28 +131,28 @@ template <int ROWS, int KEYS, int THREADS> struct walk {
     }
 
     /* The keys of a block, or their values. */
-    template <int D>
+    template <class T, int D>
     __device__ __forceinline__ void load(const place &p, const ra__cuda_tensor &from, int numbers,
                                          uint32_t shared, int to, bool chunks) const
     {
         const span &s = span_of(p);
-        const uint16_t *first = at<uint16_t>(from, tables.t.batch, s.token + p.at * s.token_step,
-                                             tables.t.kv_head);
+        const T *first = at<T>(from, tables.t.batch, s.token + p.at * s.token_step,
+                               tables.t.kv_head);
         const int64_t stride = s.token_step * from.token;
         const int lo = s.lo - p.at, hi = s.hi - p.at;
-        load_strided<D, KEYS, THREADS>(shared, to, first, stride, lo, hi, numbers, chunks);
+        load_strided<T, D, KEYS, THREADS>(shared, to, first, stride, lo, hi, numbers, chunks);
     }
 
     /* The queries of the tile, or dout. */
-    template <int D>
+    template <class T, int D>
     __device__ __forceinline__ void load_queries(const ra__cuda_tensor &from, int numbers,
                                                  uint32_t shared, int to, bool chunks) const
     {
         const int rows = tables.t.rows, batch = tables.t.batch;
         const auto where = [&](int row) {
-            return row < rows ? at<uint16_t>(from, batch, token(row), head(row)) : nullptr;
+            return row < rows ? at<T>(from, batch, token(row), head(row)) : nullptr;
         };
-        load_rows_at<D, ROWS, THREADS>(shared, to, numbers, chunks, where);
+        load_rows_at<T, D, ROWS, THREADS>(shared, to, numbers, chunks, where);
     }
 
     /* What of a block a warp with `count` rows from `first` on sees: nothing, some, or all. */

@@ -303,12 +303,15 @@ const struct ra__cuda_scheduler ra__sm90_scheduler = {
     .destroy = destroy,
 };
 
+static int is_for(int sm) { return sm == 90; }
+
 const struct ra__kernel ra__cuda_kernel_sm90 = {
     .name = "sm90",
     .summary = "Hopper: wgmma and the copy engine; dims 64, 128, 256",
     .dtypes = 1u << RA__CUDA_BF16 | 1u << RA__CUDA_F16,
     .sm = 90,
-    .sm_last = 90,
+    .gpus = "9.0",
+    .is_for = is_for,
     .takes = takes,
     .scheduler = &ra__sm90_scheduler,
 };

@@ -137,8 +137,8 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .clusters = clusters,
         .section_heads = section_of(work),
         .item_cost = ITEM_COST,
-        /* merge_keys() finds KV heads by query heads. Of several GRADIENT steps the next one, or
-         * that of another rank, begins where clusters have ended: whole tiles are faster. */
+        /* merge_keys() finds KV heads by query heads. Where ranks share a GPU, a GRADIENT step of
+         * another one begins where clusters have ended: whole tiles are faster. */
         .split = !(back && (work->one_head || gradients_of(program) > 1)),
         /* Measured: docs/GPU.md. */
         .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,

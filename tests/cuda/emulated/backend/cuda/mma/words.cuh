@@ -87,16 +87,19 @@ template <> inline float half_of<f16>(uint32_t word, int half)
 struct operands {
     float c[4];
     uint32_t a[4], b[2];
+    operands(const float (&sums)[4], const uint32_t (&first)[4], uint32_t b0, uint32_t b1)
+    {
+        memcpy(c, sums, sizeof c);
+        memcpy(a, first, sizeof a);
+        b[0] = b0;
+        b[1] = b1;
+    }
 };
 
 template <class T>
 inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
-    operands mine;
-    memcpy(mine.c, c, sizeof mine.c);
-    memcpy(mine.a, a, sizeof mine.a);
-    mine.b[0] = b0;
-    mine.b[1] = b1;
+    const operands mine(c, a, b0, b1);
     const four sums = emulated_warp_compute<four>(mine, [](const operands *in, four *out) {
         float first[16][16] = {}, second[8][16] = {};
         for (int lane = 0; lane < 32; lane++)
@@ -113,6 +116,44 @@ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uin
                 for (int k = 0; k < 16; k++) sum += x[k] * y[k];
                 sum += in[lane].c[n];
                 memcpy(&out[lane].word[n], &sum, sizeof sum);
+            }
+    });
+    memcpy(c, sums.word, sizeof c);
+}
+
+/* TF32: numbers of f32 without their last 13 bits; and sums that are cut off instead of rounded. */
+inline double tf32_of(uint32_t word)
+{
+    word &= 0xFFFFE000u;
+    float x;
+    memcpy(&x, &word, sizeof x);
+    return x;
+}
+inline float cut_off(double sum)
+{
+    const float x = (float)sum;
+    return isfinite(x) && fabs((double)x) > fabs(sum) ? nextafterf(x, 0.0f) : x;
+}
+template <>
+inline void multiply_add<float>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    const operands mine(c, a, b0, b1);
+    const four sums = emulated_warp_compute<four>(mine, [](const operands *in, four *out) {
+        double first[16][8], second[8][8];
+        for (int lane = 0; lane < 32; lane++)
+            for (int n = 0; n < 4; n++) {
+                const int k = lane % 4 + 4 * (n / 2);
+                first[lane / 4 + 8 * (n % 2)][k] = tf32_of(in[lane].a[n]);
+                if (n % 2 == 0) second[lane / 4][k] = tf32_of(in[lane].b[n / 2]);
+            }
+        for (int lane = 0; lane < 32; lane++)
+            for (int n = 0; n < 4; n++) {
+                const double *x = first[lane / 4 + 8 * (n / 2)];
+                const double *y = second[2 * (lane % 4) + n % 2];
+                double sum = in[lane].c[n];
+                for (int k = 0; k < 8; k++) sum += x[k] * y[k];
+                const float cut = cut_off(sum);
+                memcpy(&out[lane].word[n], &cut, sizeof cut);
             }
     });
     memcpy(c, sums.word, sizeof c);
