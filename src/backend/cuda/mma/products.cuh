@@ -79,6 +79,16 @@ __device__ __noinline__ void weigh_one_by_one(float *c, const unsigned char *mat
             }
         }
 }
+/* Weights that the lanes have in fragments of K columns, as it asks for them. */
+template <int K> struct weights_of_lanes {
+    const float *first; /* this lane's */
+    __device__ __forceinline__ float operator()(int row, int key) const
+    {
+        const int lane = threadIdx.x & 31;
+        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
+        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
+    }
+};
 /* The same on copies of c. */
 template <class T, int W, int M, int N, class Weight, class Visible, class Counts>
 __device__ __forceinline__ void weigh_aside(float (&c)[M][N][4], const unsigned char *matrix,
@@ -98,13 +108,8 @@ __device__ __forceinline__ void weigh_aside(float (&c)[M][N][4], const float (&w
 {
     float weights[M][K][4];
     copy(weights, w);
-    const float *first = &weights[0][0][0];
-    const auto weight = [first](int row, int key) {
-        const int lane = threadIdx.x & 31;
-        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
-        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
-    };
-    weigh_aside<T, W>(c, matrix, 8 * K, column, weight, visible, counts);
+    weigh_aside<T, W>(c, matrix, 8 * K, column, weights_of_lanes<K>{ &weights[0][0][0] }, visible,
+                      counts);
 }
 /* and with packed ones. */
 template <class T, int W, int M, int K, int N, class Visible, class Counts>
@@ -130,25 +135,31 @@ struct not_split_counts {
     }
 };
 
-/* The columns that tf32x3_weigh_rows<false>() has left out, without what cannot be split. Rare, so
- * it is a function of its own, too. */
-template <int W, int TILES, int M, int K, int N>
-__device__ __noinline__ void weigh_what_splits(float *c, const float *w, int matrix, uint32_t only)
+/* The columns that tf32x3_weigh_rows<false>() has left out: what can be split once more, so that
+ * its bits do not depend on the rest, then the rest one by one. */
+template <int W, int TILES, int M, int K, int N, class Visible>
+__device__ __noinline__ void weigh_left_out(float *c, const float *w, int matrix, int column,
+                                            uint32_t left_out, const Visible &visible)
 {
     float sums[M][N][4], weights[M][K][4];
     for (int n = 0; n < 4 * M * N; n++) (&sums[0][0][0])[n] = c[n];
     for (int n = 0; n < 4 * M * K; n++) (&weights[0][0][0])[n] = w[n];
-    tf32x3_weigh_rows<true, W, TILES>(sums, weights, matrix, only);
+    tf32x3_weigh_rows<true, W, TILES>(sums, weights, matrix, left_out);
     for (int n = 0; n < 4 * M * N; n++) c[n] = (&sums[0][0][0])[n];
+    weigh_one_by_one<float, W, M, N>(c, ra_shared + matrix, 8 * K, column, weights_of_lanes<K>{ w },
+                                     visible, not_split_counts{});
 }
-template <int W, int TILES, int M, int K, int N>
+/* On copies, for the same reason as weigh_one_by_one(). */
+template <int W, int TILES, int M, int K, int N, class Visible>
 __device__ __forceinline__ void weigh_left_out(float (&c)[M][N][4], const float (&w)[M][K][4],
-                                               int matrix, uint32_t left_out)
+                                               int matrix, int column, uint32_t left_out,
+                                               const Visible &visible)
 {
     float sums[M][N][4], weights[M][K][4];
     copy(sums, c);
     copy(weights, w);
-    weigh_what_splits<W, TILES, M, K, N>(&sums[0][0][0], &weights[0][0][0], matrix, left_out);
+    weigh_left_out<W, TILES, M, K, N>(&sums[0][0][0], &weights[0][0][0], matrix, column, left_out,
+                                      visible);
     copy(c, sums);
 }
 
@@ -178,8 +189,7 @@ __device__ __forceinline__ void weigh(float (&c)[M][N][4], const Weights &w, int
         const auto &exact = numbers_of(w);
         const uint32_t left_out = tf32x3_weigh_rows<false, W, TILES>(c, exact, matrix, 0);
         if (!__any_sync(0xffffffffu, left_out != 0)) return;
-        weigh_left_out<W, TILES>(c, exact, matrix, left_out);
-        weigh_aside<T, W>(c, exact, ra_shared + matrix, column, make_visible(), not_split_counts{});
+        weigh_left_out<W, TILES>(c, exact, matrix, column, left_out, make_visible());
     } else {
         const uint32_t b = moved<W>(
             shared_address(ra_shared) + matrix + lane_first<W>(threadIdx.x & 31), 0, column / 16);
