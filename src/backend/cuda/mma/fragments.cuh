@@ -280,8 +280,8 @@ __device__ __forceinline__ void narrow(float x, float *to) { *to = x; }
 /* Two of them at once, aligned. */
 template <class T> __device__ __forceinline__ void narrow_pair(float low, float high, T *to)
 {
-    if constexpr (WORDS<T> == 1) *(uint32_t *)to = pack<T>(low, high);
-    else *(float2 *)to = make_float2(low, high);
+    if constexpr (IS_F32<T>) *(float2 *)to = make_float2(low, high);
+    else *(uint32_t *)to = pack<T>(low, high);
 }
 
 __device__ __forceinline__ bool is_finite(float x) { return fabsf(x) <= 3.402823466e+38f; }

@@ -82,7 +82,7 @@ inline cudaError_t ask_limits(shared_limits *out)
 
 /* What a CTA may have on every GPU that kernels of a dtype are for. GeForce has 99 KiB, an A100,
  * which is the smallest for f32, 163. */
-template <class T> constexpr int SHARED_EVERYWHERE = (WORDS<T> == 1 ? 99 : 163) * 1024;
+template <class T> constexpr int SHARED_EVERYWHERE = (IS_F32<T> ? 163 : 99) * 1024;
 constexpr int SHARED_RESERVED = 1024; /* for each CTA, by CUDA */
 
 /* Is there room for `ctas` CTAs on an SM? */
@@ -127,7 +127,7 @@ int start_by_dim(const ra__cuda_step &step, void *stream)
     case 64: return start_by_terms<Start, HAS_TERMS, T, 64>(step, stream);
     case 128: return start_by_terms<Start, HAS_TERMS, T, 128>(step, stream);
     case 256:
-        if constexpr (WORDS<T> == 1) return start_by_terms<Start, HAS_TERMS, T, 256>(step, stream);
+        if constexpr (!IS_F32<T>) return start_by_terms<Start, HAS_TERMS, T, 256>(step, stream);
         [[fallthrough]];
     default: return (int)cudaErrorInvalidValue;
     }

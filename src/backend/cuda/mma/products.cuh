@@ -53,6 +53,17 @@ __device__ __forceinline__ void multiply_rows(float (&c)[M][N][4], const A &a, u
 
 /* ---- Weights by rows ---- */
 
+/* Weights that the lanes have in fragments of K columns, as weigh_one_by_one() asks for them. */
+template <int K> struct weights_of_lanes {
+    const float *first; /* this lane's */
+    __device__ __forceinline__ float operator()(int row, int key) const
+    {
+        const int lane = threadIdx.x & 31;
+        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
+        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
+    }
+};
+
 /* Adds products of B, a matrix of `keys` rows of which the fragments have N columns from `column`
  * on, with the weights: of those that counts(weight, number) lets pass, for the pairs that
  * visible(row, key) does. Rows are those of the warp's fragments; all lanes together ask for
@@ -79,16 +90,6 @@ __device__ __noinline__ void weigh_one_by_one(float *c, const unsigned char *mat
             }
         }
 }
-/* Weights that the lanes have in fragments of K columns, as it asks for them. */
-template <int K> struct weights_of_lanes {
-    const float *first; /* this lane's */
-    __device__ __forceinline__ float operator()(int row, int key) const
-    {
-        const int lane = threadIdx.x & 31;
-        const float mine = first[4 * (row / 16 * K + key / 8) + 2 * (row / 8 % 2) + (key & 1)];
-        return __shfl_sync(0xffffffffu, mine, (lane & ~3) | (key >> 1 & 3));
-    }
-};
 /* The same on copies of c. */
 template <class T, int W, int M, int N, class Weight, class Visible, class Counts>
 __device__ __forceinline__ void weigh_aside(float (&c)[M][N][4], const unsigned char *matrix,
@@ -138,16 +139,13 @@ struct not_split_counts {
 /* The columns that tf32x3_weigh_rows<false>() has left out: what can be split once more, so that
  * its bits do not depend on the rest, then the rest one by one. */
 template <int W, int TILES, int M, int K, int N, class Visible>
-__device__ __noinline__ void weigh_left_out(float *c, const float *w, int matrix, int column,
-                                            uint32_t left_out, const Visible &visible)
+__device__ __noinline__ void weigh_again(float (&c)[M][N][4], const float (&w)[M][K][4], int matrix,
+                                         int column, uint32_t left_out, const Visible &visible)
 {
-    float sums[M][N][4], weights[M][K][4];
-    for (int n = 0; n < 4 * M * N; n++) (&sums[0][0][0])[n] = c[n];
-    for (int n = 0; n < 4 * M * K; n++) (&weights[0][0][0])[n] = w[n];
-    tf32x3_weigh_rows<true, W, TILES>(sums, weights, matrix, left_out);
-    for (int n = 0; n < 4 * M * N; n++) c[n] = (&sums[0][0][0])[n];
-    weigh_one_by_one<float, W, M, N>(c, ra_shared + matrix, 8 * K, column, weights_of_lanes<K>{ w },
-                                     visible, not_split_counts{});
+    tf32x3_weigh_rows<true, W, TILES>(c, w, matrix, left_out);
+    weigh_one_by_one<float, W, M, N>(&c[0][0][0], ra_shared + matrix, 8 * K, column,
+                                     weights_of_lanes<K>{ &w[0][0][0] }, visible,
+                                     not_split_counts{});
 }
 /* On copies, for the same reason as weigh_one_by_one(). */
 template <int W, int TILES, int M, int K, int N, class Visible>
@@ -158,8 +156,7 @@ __device__ __forceinline__ void weigh_left_out(float (&c)[M][N][4], const float 
     float sums[M][N][4], weights[M][K][4];
     copy(sums, c);
     copy(weights, w);
-    weigh_left_out<W, TILES, M, K, N>(&sums[0][0][0], &weights[0][0][0], matrix, column, left_out,
-                                      visible);
+    weigh_again<W, TILES>(sums, weights, matrix, column, left_out, visible);
     copy(c, sums);
 }
 

@@ -94,35 +94,21 @@ __device__ __forceinline__ void add_atomic(float *to, float low, float high)
 template <class T>
 __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
                                              uint32_t b1);
-template <>
-__device__ __forceinline__ void multiply_add<bf16>(float (&c)[4], const uint32_t (&a)[4],
-                                                   uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ __forceinline__ void multiply_add<f16>(float (&c)[4], const uint32_t (&a)[4],
-                                                  uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-/* c[16 x 8] += a[16 x 8] b[8 x 8] of TF32: the last 13 bits of a and b are ignored. */
-template <>
-__device__ __forceinline__ void multiply_add<float>(float (&c)[4], const uint32_t (&a)[4],
-                                                    uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, "
-        "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+#define RA__MULTIPLY_ADD(T, operation)                                                             \
+    template <>                                                                                    \
+    __device__ __forceinline__ void multiply_add<T>(float(&c)[4], const uint32_t(&a)[4],           \
+                                                    uint32_t b0, uint32_t b1)                      \
+    {                                                                                              \
+        asm("mma.sync.aligned." operation " {%0, %1, %2, %3}, "                                    \
+            "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"                                        \
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                                       \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));                       \
+    }
+RA__MULTIPLY_ADD(bf16, "m16n8k16.row.col.f32.bf16.bf16.f32")
+RA__MULTIPLY_ADD(f16, "m16n8k16.row.col.f32.f16.f16.f32")
+/* TF32: a[16 x 8] b[8 x 8], and the last 13 bits of both are ignored. */
+RA__MULTIPLY_ADD(float, "m16n8k8.row.col.f32.tf32.tf32.f32")
+#undef RA__MULTIPLY_ADD
 
 /* 2^x within 2 ulp; 0 for -inf, exactly 1 for 0. */
 __device__ __forceinline__ float exp2_fast(float x)
