@@ -115,8 +115,9 @@ struct ra__cuda_program {
     struct ra__cuda_step_table *steps; /* [step], in host memory */
     struct ra__cuda_wave *waves;
     int wave_count;
-    int64_t *pairs; /* [step] */
-    void *own;      /* of the plan's scheduler; NULL: none */
+    int64_t *pairs;   /* [step] */
+    void *own;        /* of the plan's scheduler; NULL: none */
+    bool writes_keys; /* its GRADIENT step writes dk and dv: their sums are not used */
 };
 
 /* ---- prepare.c: once per plan ---------------------------------------------------------------- */
@@ -164,6 +165,9 @@ ra_status ra__cuda_tables_slots(struct ra__cuda_program *program,
                                 const struct ra__cuda_facts *facts, struct ra__cuda_tables *tables);
 ra_status ra__cuda_tables_keys(struct ra__cuda_program *program, int tile_keys,
                                struct ra__cuda_tables *tables);
+/* Of tables that are filled: does one wave have every key once, so that it may write dk and dv? */
+bool ra__cuda_tables_cover(const struct ra__cuda_program *program,
+                           const struct ra__cuda_tables *tables);
 ra_status ra__cuda_tables_pieces(struct ra__cuda_program *program, struct ra__cuda_tables *tables);
 
 /* ---- copy.c, issue.c ------------------------------------------------------------------------- */

@@ -222,6 +222,11 @@ static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_qu
     out.dv = tensor_from(run, step->to, work->shape.dim);
     const int own = run_own(run, &out, queue->stream);
     if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "gradient");
+    if (run->program->writes_keys) {
+        out.dk = tensor_in(run, program->caller.dk);
+        out.dv = tensor_in(run, program->caller.dv);
+        out.writes_keys = 1;
+    }
     const struct ra__kernel *kernel = run->plan->kernel;
     const bool at_once = program->any_order && kernel->gradient_any_order && !out.terms.any &&
                          out.scale > 0.0f;
@@ -310,6 +315,7 @@ static ra_status add_place(const struct ra__cuda_running *run, struct ra__cuda_g
         return ra__cuda_fail(RA_ERR_UNSUPPORTED, "cuda: a step with more than %d buffers",
                              RA__CUDA_PLACES);
     gather->places[*count] = place_of(&run->launch->call->at[buffer]);
+    if (buffer == RA__SUM_OWN && run->program->writes_keys) gather->places[*count].data = NULL;
     gather->place_of[buffer] = (uint8_t)(*count)++;
     return RA_OK;
 }

@@ -128,6 +128,7 @@ struct ra__cuda_step {
     struct ra__cuda_tensor m, l, acc; /* state, f32 */
     struct ra__cuda_tensor dout, delta;
     struct ra__cuda_tensor dq, dk, dv; /* f32, added to */
+    int32_t writes_keys;               /* dk and dv are results in `dtype`, and are written */
     struct ra__cuda_terms terms;
 };
 
@@ -186,7 +187,8 @@ struct ra__kernel {
      * bits may differ from run to run: only where the plan allows it. Called for steps without
      * score terms whose scale is above 0. NULL: there is none. */
     int (*gradient_any_order)(const struct ra__cuda_step *step, void *stream);
-    const struct ra__cuda_scheduler *scheduler; /* instead of the five before it; NULL: none */
+    int writes_keys;                            /* can it do what step.writes_keys asks for? */
+    const struct ra__cuda_scheduler *scheduler; /* instead of the functions; NULL: none */
 };
 
 #ifdef __cplusplus

@@ -229,6 +229,16 @@ static int by_queries(const void *a, const void *b)
     return x->token < y->token ? -1 : x->token > y->token;
 }
 
+bool ra__cuda_tables_cover(const struct ra__cuda_program *p, const struct ra__cuda_tables *tables)
+{
+    const struct ra__side *work = &p->program->work;
+    int64_t keys = 0;
+    for (int64_t i = 0; i < tables->key_tile_count; i++)
+        keys += tables->key_tiles[i].count *
+                (tables->key_tiles[i].kv_head < 0 ? (int64_t)work->shape.kv_heads : 1);
+    return p->wave_count == 1 && keys == work->keys * work->shape.kv_heads;
+}
+
 ra_status ra__cuda_tables_keys(struct ra__cuda_program *p, int tile_keys,
                                struct ra__cuda_tables *tables)
 {

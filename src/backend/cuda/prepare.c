@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "backend/cuda/cuda.h"
+#include "backend/cuda/results.h"
 
 /* ---- The block ------------------------------------------------------------------------------- */
 
@@ -40,7 +41,11 @@ static ra_status put_tables(const struct ra__kernel *kernel, struct ra__cuda_pro
         RA__TRY(ra__cuda_tables_slots(p, &tiling, facts, &host));
         RA__TRY(ra__cuda_tables_keys(p, tiling.tile_keys, &host));
         RA__TRY(ra__cuda_tables_pieces(p, &host));
-        if (pass == 1) break;
+        if (pass == 1) {
+            p->writes_keys = kernel->writes_keys && ra__cuda_writes_results(p->program) &&
+                             ra__cuda_tables_cover(p, &host);
+            break;
+        }
 #define PUT(array, count)                                                                          \
     device->array = put(place, (size_t)host.count, sizeof *host.array, (void **)&host.array)
         PUT(rows, row_count);

@@ -155,23 +155,10 @@ template <class F> struct forward_tile {
                                           float factor) const
     {
         const bool last = keys.tables.t.row->last && step.ranges == 1;
-        T *out = at<T>(step.out, keys.tables.t.batch, keys.token(r), keys.head(r));
-        float *acc = last ? nullptr : state_of(r).acc;
-#pragma unroll
-        for (int j = 0; j < N; j++) {
-            const int d = 8 * j + 2 * quad();
-            const float low = x.acc[i][j][2 * half], high = x.acc[i][j][2 * half + 1];
-            if (d >= step.value_dim) continue;
-            if (last && how.pairs) {
-                narrow_pair(low * factor, high * factor, out + d);
-            } else if (last) {
-                narrow(low * factor, out + d);
-                if (d + 1 < step.value_dim) narrow(high * factor, out + d + 1);
-            } else {
-                acc[d] = low;
-                if (d + 1 < step.value_dim) acc[d + 1] = high;
-            }
-        }
+        if (last)
+            write_row(at<T>(step.out, keys.tables.t.batch, keys.token(r), keys.head(r)), x.acc[i],
+                      half, step.value_dim, factor, how.pairs);
+        else write_row(state_of(r).acc, x.acc[i], half, step.value_dim, 1.0f, false);
     }
 
     __device__ __forceinline__ void end(State &x) const

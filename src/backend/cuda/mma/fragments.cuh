@@ -311,26 +311,42 @@ __device__ __forceinline__ float number_at(const unsigned char *matrix, int row,
     return wide(((const T *)(matrix + chunk_at<W>(row, d / IN_CHUNK)))[d % IN_CHUNK]);
 }
 
-/* Row `half` of a row of fragments, times a factor, is added to numbers in global memory. */
-template <int N>
-__device__ __forceinline__ void add_row(float *to, const float (&c)[N][4], int half, int numbers,
+/* Row `half` of a row of fragments, times a factor, to numbers of a T in global memory. */
+template <bool ADD, class T, int N>
+__device__ __forceinline__ void put_row(T *to, const float (&c)[N][4], int half, int numbers,
                                         float factor, bool pairs)
 {
     const int quad = threadIdx.x & 3;
 #pragma unroll
     for (int j = 0; j < N; j++) {
         const int d = 8 * j + 2 * quad;
-        const float low = c[j][2 * half] * factor, high = c[j][2 * half + 1] * factor;
+        float low = c[j][2 * half] * factor, high = c[j][2 * half + 1] * factor;
         if (d >= numbers) continue;
         if (pairs) {
-            float2 *both = (float2 *)(to + d);
-            const float2 before = *both;
-            *both = make_float2(before.x + low, before.y + high);
+            if constexpr (ADD) {
+                const float2 before = *(const float2 *)(to + d);
+                low += before.x;
+                high += before.y;
+            }
+            narrow_pair(low, high, to + d);
         } else {
-            to[d] += low;
-            if (d + 1 < numbers) to[d + 1] += high;
+            narrow(ADD ? low + wide(to[d]) : low, to + d);
+            if (d + 1 < numbers) narrow(ADD ? high + wide(to[d + 1]) : high, to + d + 1);
         }
     }
+}
+template <class T, int N>
+__device__ __forceinline__ void write_row(T *to, const float (&c)[N][4], int half, int numbers,
+                                          float factor, bool pairs)
+{
+    put_row<false>(to, c, half, numbers, factor, pairs);
+}
+/* The same, added to what is there. */
+template <int N>
+__device__ __forceinline__ void add_row(float *to, const float (&c)[N][4], int half, int numbers,
+                                        float factor, bool pairs)
+{
+    put_row<true>(to, c, half, numbers, factor, pairs);
 }
 
 /* The same by atomic operations. */

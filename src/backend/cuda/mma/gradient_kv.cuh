@@ -245,9 +245,23 @@ template <class F> struct gradient_kv_tile {
         }
     }
 
+    template <int N>
+    __device__ __forceinline__ void end_row(const ra__cuda_tensor &to, int64_t token,
+                                            const float (&c)[N][4], int half, int numbers,
+                                            float factor) const
+    {
+        using T = typename F::T;
+        const int column = first_column(), batch = pairs.batch(), head = pairs.kv_head();
+        if (step.writes_keys)
+            write_row(at<T>(to, batch, token, head) + column, c, half, numbers - column, factor,
+                      how.pairs);
+        else
+            add_row(at<float>(to, batch, token, head) + column, c, half, numbers - column, factor,
+                    how.pairs);
+    }
+
     __device__ __forceinline__ void end(const sums &x) const
     {
-        const int column = first_column();
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
@@ -255,10 +269,8 @@ template <class F> struct gradient_kv_tile {
                 const int key = key_of(i, half);
                 if (key >= pairs.tables.head.count) continue;
                 const int64_t token = pairs.token_of(key);
-                add_row(at<float>(step.dk, pairs.batch(), token, pairs.kv_head()) + column, x.dk[i],
-                        half, step.dim - column, step.scale, how.pairs);
-                add_row(at<float>(step.dv, pairs.batch(), token, pairs.kv_head()) + column, x.dv[i],
-                        half, step.value_dim - column, 1.0f, how.pairs);
+                end_row(step.dk, token, x.dk[i], half, step.dim, step.scale);
+                end_row(step.dv, token, x.dv[i], half, step.value_dim, 1.0f);
             }
     }
 };

@@ -25,7 +25,8 @@ inline access access_of(const ra__cuda_step &step, bool backward)
                  (!backward || is_aligned(step.dout, bytes, chunk));
     if (backward)
         how.pairs = step.dim % 2 == 0 && step.value_dim % 2 == 0 && is_aligned(step.dq, 4, 2) &&
-                    is_aligned(step.dk, 4, 2) && is_aligned(step.dv, 4, 2);
+                    is_aligned(step.dk, step.writes_keys ? bytes : 4, 2) &&
+                    is_aligned(step.dv, step.writes_keys ? bytes : 4, 2);
     else how.pairs = step.value_dim % 2 == 0 && is_aligned(step.out, bytes, 2);
     return how;
 }

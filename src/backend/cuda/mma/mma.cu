@@ -44,6 +44,7 @@ extern "C" const struct ra__kernel ra__cuda_kernel_mma = {
     ra__cuda_mma_gradient_q,
     ra__cuda_mma_gradient_kv,
     ra__cuda_mma_gradient_any_order,
+    /* writes keys */ 1,
     /* scheduler */ 0,
 };
 
@@ -60,5 +61,6 @@ extern "C" const struct ra__kernel ra__cuda_kernel_tf32x3 = {
     ra__cuda_mma_gradient_q,
     ra__cuda_mma_gradient_kv,
     /* any order */ 0,
+    /* writes keys */ 1,
     /* scheduler */ 0,
 };
