@@ -222,11 +222,17 @@ static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_pla
     return check_budget(plan, options);
 }
 
+/* Are all ranks in one process? They share its device then. */
+static bool are_here(const ra_group *group, const ra_plan_options *options)
+{
+    if (group) return group->rank.transport->open != NULL;
+    return !options->transport || !strcmp(options->transport, "local");
+}
+
 /* Do messages go from device to device? Without a group, those between ranks of one process do. */
 static bool reaches(const ra_group *group, const ra_plan_options *options)
 {
-    if (group) return group->rank.reaches;
-    return !options->transport || !strcmp(options->transport, "local");
+    return group ? group->rank.reaches : are_here(group, options);
 }
 
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
@@ -241,6 +247,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.stages = !plan->backend->host && !reaches(plan->group, options);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
     input.many_jobs = plan->backend->many_jobs;
+    input.sharers = are_here(plan->group, options) ? input.ranks : 1;
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
     input.any_order = options->any_order != 0;
