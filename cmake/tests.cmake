@@ -98,9 +98,12 @@ endforeach()
 # Programs on the Hopper kernels: what the host makes of them is plain C, and needs no GPU.
 add_custom_target(tests_cuda)
 ringattn_test_program(cuda ${PROJECT_SOURCE_DIR}/tests/cuda/test_sm90_bridge.c)
+ringattn_test_program(cuda ${PROJECT_SOURCE_DIR}/tests/cuda/test_sm90_schedule.c)
 if(TARGET test_cuda_sm90_bridge)
-    file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cuda/sm90/*.c)
+    set(sm90 ${PROJECT_SOURCE_DIR}/src/backend/cuda/sm90)
+    file(GLOB sources CONFIGURE_DEPENDS ${sm90}/*.c)
     target_sources(test_cuda_sm90_bridge PRIVATE ${sources})
+    target_sources(test_cuda_sm90_schedule PRIVATE ${sm90}/schedule.c ${sm90}/order.c)
 endif()
 
 if(TARGET test_unit_meet) # it is of a plug-in

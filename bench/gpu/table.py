@@ -10,6 +10,7 @@ rounds, ours / theirs with the least and the most. --check compares results with
 """
 import argparse
 import ctypes
+import itertools
 import statistics
 import time
 
@@ -216,13 +217,13 @@ def run_rings(lib, args):
     """A ring of 4 ranks on one GPU beside one rank, the same tokens in all; time of one over time of
     four. Ranks are threads and return when they are done, so both sides do here."""
     n, heads = 65536, 8
-    for dim in (64, 128):
-        name = f"ring of 4 bf16 causal n={n} d={dim}"
+    for dim, pattern in itertools.product((64, 128), ("full", "causal")):
+        name = f"ring of 4 bf16 {pattern} n={n} d={dim}"
         if args.only and args.only not in name:
             continue
         try:
-            one = Problem(lib, "causal", "bf16", n, heads, dim, kernel=args.kernel)
-            four = Problem(lib, "causal", "bf16", n, heads, dim, ranks=4, kernel=args.kernel)
+            one = Problem(lib, pattern, "bf16", n, heads, dim, kernel=args.kernel)
+            four = Problem(lib, pattern, "bf16", n, heads, dim, ranks=4, kernel=args.kernel)
             one.stream = four.stream = None
             one.attend()
             four.attend()

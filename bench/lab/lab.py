@@ -84,8 +84,8 @@ class Forward(ctypes.Structure):
                 ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
                 ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p), ("clusters", c_int), ("merge_count", c_int),
-                ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("terms", Terms),
-                ("views", View * 8)]
+                ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("shared", c_int),
+                ("terms", Terms), ("views", View * 8)]
 
 
 class Backward(ctypes.Structure):
@@ -94,7 +94,8 @@ class Backward(ctypes.Structure):
         ("merges", c_void_p), ("queues", c_void_p), ("clusters", c_int), ("merge_count", c_int),
         ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
         ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p),
-        ("terms", Terms), ("dk_sum", Column), ("dv_sum", Column), ("flags", c_int)]
+        ("terms", Terms), ("dk_sum", Column), ("dv_sum", Column), ("flags", c_int),
+        ("views", View * 8), ("view_starts", c_int * 8)]
 
 
 class Shape(ctypes.Structure):
@@ -105,7 +106,7 @@ class Shape(ctypes.Structure):
 class ScheduleInput(ctypes.Structure):
     _fields_ = [("rows", c_void_p), ("runs", c_void_p)] + [(x, c_int) for x in (
         "row_count", "tile_rows", "block_keys", "clusters", "section_heads", "item_cost", "split",
-        "spread", "rotate")]
+        "spread", "rotate", "views")]
 
 
 class ScheduleOutput(ctypes.Structure):
@@ -116,7 +117,7 @@ class ScheduleOutput(ctypes.Structure):
 
 class OrderInput(ctypes.Structure):
     _fields_ = [("schedule", c_void_p)] + [(x, c_int) for x in (
-        "batch", "heads", "padded_rows", "block_queries", "item_cost", "walks")]
+        "batch", "heads", "padded_rows", "block_queries", "item_cost", "walks", "views")]
 
 
 class OrderOutput(ctypes.Structure):

@@ -102,24 +102,38 @@ static void add_run(struct pairs *p, const struct ra__sm90_rows *rows, struct ra
     }
 }
 
-/* Backward: a run of queries, of all heads of a group, for keys from q_row on; rows of views. */
+/* Where the rows of backward are; `views` NULL: there are none. */
+struct places {
+    int padded;
+    const struct ra__sm90_view *views;
+    const int32_t *starts;
+};
+
+static int number_in(int row) { return row >> RA__SM90_RUN_VIEW_SHIFT; }
+
+/* Backward: a run of queries, of all heads of a group, for keys from q_row on. */
 static void add_queries(struct pairs *p, const struct ra__sm90_rows *rows, struct ra__sm90_run run,
-                        int padded, struct ra__sm90_view q, struct ra__sm90_view k)
+                        struct places at)
 {
     const int stair = rows->flags >> RA__SM90_RUN_STAIR_SHIFT & RA__SM90_STAIR_MASK;
+    const int mask = at.views ? RA__SM90_VIEW_ROWS : -1;
+    const struct ra__sm90_view q = at.views ? at.views[number_in(run.row)] : ALL_TOKENS;
+    const struct ra__sm90_view k = at.views ? at.views[number_in(rows->q_row)] : ALL_TOKENS;
+    const int start = at.views ? at.starts[number_in(run.row)] : 0;
     for (int i = 0; i < rows->q_count; i++)
         for (int j = 0; j < run.count; j++) {
-            const int climbed = j >> stair << stair, at = run.row + j;
+            const int climbed = j >> stair << stair, row = (run.row & mask) + j;
             if (run.lo + i <= climbed && climbed <= run.hi + i)
-                add_pair(p, rows->head + at / padded, q.first + at % padded * q.step,
-                         k.first + (rows->q_row + i) * k.step);
+                add_pair(p, rows->head + row / at.padded,
+                         q.first + (row % at.padded - start) * q.step,
+                         k.first + ((rows->q_row & mask) + i) * k.step);
         }
 }
 
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges, direct, several;
+    int steps, taken, mixed, views, stairs, placed, merges, direct, classes;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -164,7 +178,7 @@ static void check_rows(const struct world *w, const struct ra__program *program,
         return;
     }
     const int padded = (rows.q_rows + 15) / 16 * 16;
-    assert_int_equal(backward ? ra__sm90_list_keys(&rows, &heads, padded, &list)
+    assert_int_equal(backward ? ra__sm90_list_keys(&rows, &heads, padded, NULL, &list)
                               : ra__sm90_list_rows(&rows, &heads, &list),
                      RA__SM90_YES);
     tally[backward].taken++;
@@ -178,7 +192,8 @@ static void check_rows(const struct world *w, const struct ra__program *program,
         of_batch[row->batch]++;
         assert_int_equal(row->kv_head, heads.one_head ? 0 : row->head / got.group);
         for (int r = row->first_run; r < row->first_run + row->run_count && !row->batch; r++)
-            if (backward) add_queries(&got, row, list.runs[r], padded, ALL_TOKENS, ALL_TOKENS);
+            if (backward)
+                add_queries(&got, row, list.runs[r], (struct places){ padded, NULL, NULL });
             else add_run(&got, row, rows.runs[r], rows.views);
         const struct ra__sm90_view q = view_at(rows.views,
                                                (unsigned)row->flags >> RA__SM90_VIEW_SHIFT);
@@ -200,42 +215,76 @@ static void check_rows(const struct world *w, const struct ra__program *program,
 static void add_items(struct pairs *got, const struct ra__sm90_work *work, bool backward)
 {
     const struct ra__sm90_schedule *schedule = &work->schedule;
-    const struct ra__sm90_view q = view_at(&work->q_view, 0), k = view_at(&work->k_view, 0);
+    const struct places places = { work->padded_rows, work->needs.views ? work->views : NULL,
+                                   work->view_starts };
     for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
         const struct ra__sm90_item *item = &schedule->items[i];
         const struct ra__sm90_rows rows = { item->batch,     item->head,    item->kv_head,
                                             item->q_row,     item->q_count, item->first_run,
                                             item->run_count, item->flags };
         for (int r = rows.first_run; r < rows.first_run + rows.run_count && rows.batch == 1; r++)
-            if (backward) add_queries(got, &rows, schedule->runs[r], work->padded_rows, q, k);
+            if (backward) add_queries(got, &rows, schedule->runs[r], places);
             else add_run(got, &rows, schedule->runs[r], work->views);
     }
     tally[backward].merges += schedule->merge_count;
 }
 
-static int64_t tokens_of(struct ra__sm90_view view, int64_t rows)
+/* Every query is in one block of dq, and every key in one item: with views too. */
+static void check_views(const struct ra__program *program, const struct ra__sm90_work *work)
 {
-    return view.step ? view.first + (rows - 1) * view.step + 1 : rows;
+    const struct ra__shape *s = &program->work.shape;
+    const int block = work->shape.block_keys, blocks = work->padded_rows / block;
+    const int heads = work->by_head ? s->q_heads / s->kv_heads : s->q_heads;
+    uint8_t *seen = calloc((size_t)work->q_rows, 1);
+    assert_non_null(seen);
+    for (int h = 0; h < heads; h++) {
+        memset(seen, 0, (size_t)work->q_rows);
+        for (int i = 0; i < blocks * block; i++) {
+            const int number = work->block_views[h * blocks + i / block];
+            if (number == RA__SM90_NO_VIEW) continue;
+            const struct ra__sm90_view view = work->views[number];
+            const int token = view.first + (i - work->view_starts[number]) * view.step;
+            if (token < work->q_rows) assert_int_equal(seen[token]++, 0);
+        }
+        for (int i = 0; i < work->q_rows; i++) assert_int_equal(seen[i], 1);
+    }
+    free(seen);
+    tally[1].classes++;
+}
+
+static void check_keys(const struct ra__program *program, const struct ra__sm90_work *work)
+{
+    const struct ra__sm90_schedule *schedule = &work->schedule;
+    const int heads = program->work.shape.kv_heads;
+    uint8_t *seen = calloc((size_t)(work->k_rows * heads), 1);
+    assert_non_null(seen);
+    for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
+        const struct ra__sm90_item *item = &schedule->items[i];
+        for (int n = 0; n < item->q_count && item->batch == 0 && item->part < 0; n++) {
+            const struct ra__sm90_view view = work->needs.views
+                                                  ? work->views[number_in(item->q_row)]
+                                                  : ALL_TOKENS;
+            const int row = work->needs.views ? item->q_row & RA__SM90_VIEW_ROWS : item->q_row;
+            const int token = view.first + (row + n) * view.step;
+            assert_true(token < work->k_rows);
+            assert_int_equal(seen[token * heads + item->kv_head]++, 0);
+        }
+    }
+    free(seen);
 }
 
 static void check_items(const struct world *w, const struct ra__program *program,
                         const struct ra__sm90_program *made, int index, bool backward)
 {
-    const struct ra__sm90_step *step = &made->steps[index];
-    const struct ra__shape *s = &program->work.shape;
-    int64_t queries = 0, keys = 0;
+    const struct ra__sm90_work *work = &made->works[made->steps[index].work];
     struct pairs want, got;
-    for (int n = 0; n < step->count; n++) {
-        const struct ra__sm90_work *work = &made->works[step->works[n]];
-        queries = ra__max(queries, tokens_of(work->q_view, work->q_rows));
-        keys = ra__max(keys, tokens_of(work->k_view, work->k_rows));
-    }
-    pairs_open(&want, s, queries, keys);
-    pairs_open(&got, s, queries, keys);
+    pairs_open(&want, &program->work.shape, work->q_rows, work->k_rows);
+    pairs_open(&got, &program->work.shape, work->q_rows, work->k_rows);
     add_program(&want, program, &program->steps[index]);
-    for (int n = 0; n < step->count; n++) add_items(&got, &made->works[step->works[n]], backward);
-    tally[backward].several += step->count > 1;
+    add_items(&got, work, backward);
     expect_same(w, "items", &want, &got);
+    if (backward && !work->one_head) check_keys(program, work);
+    if (backward && work->needs.views) check_views(program, work);
     pairs_close(&want);
     pairs_close(&got);
 }
@@ -284,11 +333,10 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
                                         .q.data = memory };
     const int *count = backward ? &launched.backward : &launched.forward;
     const int before = *count;
-    const bool keys = made->works[made->steps[index].works[0]].k_rows > 0;
-    const int works = made->steps[index].count;
+    const bool keys = made->works[made->steps[index].work].k_rows > 0;
     open_call(&call, program, memory);
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), 0);
-    assert_int_equal(*count, before + (keys || !backward ? works : 0));
+    assert_int_equal(*count, before + (keys || !backward));
     assert_int_equal(launched.starts, launched.ends);
     const struct ra__side *side = ra__work_side(program, &program->steps[index]);
     call.at[side->q].data++;
@@ -323,7 +371,7 @@ static void check_program(const struct world *w, const struct ra__program *progr
     for (int i = 0; i < program->step_count; i++) {
         if (program->steps[i].op != (backward ? RA__OP_GRADIENT : RA__OP_ATTEND)) continue;
         steps++;
-        if (made->steps[i].count == 0) continue;
+        if (!made->steps[i].taken) continue;
         taken++;
         check_items(w, program, made, i, backward);
         check_calls(program, made, i, backward);
@@ -356,7 +404,7 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].several > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].classes > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)
@@ -401,11 +449,10 @@ static void usual_patterns_are_taken(void **state)
                     for (int s = 0; s < p->step_count; s++) {
                         const enum ra__op op = backward ? RA__OP_GRADIENT : RA__OP_ATTEND;
                         if (p->steps[s].op != op) continue;
-                        if (!made || made->steps[s].count == 0)
+                        if (!made || !made->steps[s].taken)
                             fail_msg("%s: rank %d, %s, step %d is left out", w.text, rank,
                                      direction(backward), s);
-                        const bool direct = backward && ranks == 1 && made->steps[s].count == 1;
-                        assert_int_equal(made->direct, direct ? s : -1);
+                        assert_int_equal(made->direct, backward && ranks == 1 ? s : -1);
                     }
                     ra__sm90_scheduler.destroy(own);
                 }
@@ -511,8 +558,8 @@ static void long_gradients_go_head_by_head(void **state)
             const struct ra__sm90_program *made = own;
             int index = 0;
             assert_non_null(made);
-            while (made->steps[index].count == 0) index++;
-            const struct ra__sm90_work *work = &made->works[made->steps[index].works[0]];
+            while (!made->steps[index].taken) index++;
+            const struct ra__sm90_work *work = &made->works[made->steps[index].work];
             const int padded = work->padded_rows;
             assert_true(work->by_head);
             const struct ra__cuda_step step = { .batch = BATCH,

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_schedule.c - schedules and orders of random rows, checked on the host; needs no GPU.
- *
- *   cc -Isrc bench/lab/check_schedule.c src/backend/cuda/sm90/schedule.c \
- *       src/backend/cuda/sm90/order.c -o check && ./check
- *
+/* test_sm90_schedule.c - schedules and orders of random rows for the Hopper kernels, without a GPU.
  * Every pair of a query and a key that the rows see is in exactly one item, every part is merged
  * once, no cluster has much more to do than the others, and the ranks of the adds to a block of dq
  * are 0, 1, 2, ... in an order in which no cluster waits for ever. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +11,9 @@
 #include "backend/cuda/sm90/sm90.h"
 
 enum { QUERIES = 700, KEYS = 900, HEADS = 3, ROUNDS = 300 };
+
+/* What a row of a run is besides its view. */
+static int row_in(int row) { return row & RA__SM90_VIEW_ROWS; }
 
 static unsigned char want[HEADS][QUERIES][KEYS], got[HEADS][QUERIES][KEYS];
 static int failures;
@@ -37,7 +37,8 @@ static void mark(unsigned char (*pairs)[KEYS], int q_row, int q_count, struct ra
         const int row = i >> stair << stair;
         for (int j = 0; j < run.count; j++) {
             const int column = j >> run_stair << run_stair;
-            if (run.lo + row <= column && column <= run.hi + row) pairs[q_row + i][run.row + j]++;
+            if (run.lo + row <= column && column <= run.hi + row)
+                pairs[q_row + i][row_in(run.row) + j]++;
         }
     }
 }
@@ -52,7 +53,7 @@ static struct ra__sm90_run random_run(void)
 }
 
 /* Rows that cover each head's queries, with up to three runs each. */
-static int random_rows(struct ra__sm90_rows *rows, struct ra__sm90_run *runs)
+static int random_rows(struct ra__sm90_rows *rows, struct ra__sm90_run *runs, bool views)
 {
     int count = 0, run_count = 0;
     for (int h = 0; h < HEADS; h++)
@@ -69,6 +70,7 @@ static int random_rows(struct ra__sm90_rows *rows, struct ra__sm90_run *runs)
                          run_stair << RA__SM90_RUN_STAIR_SHIFT;
             for (int i = 0; i < row->run_count; i++) {
                 runs[run_count] = random_run();
+                if (views) runs[run_count].row |= below(RA__SM90_VIEWS) << RA__SM90_RUN_VIEW_SHIFT;
                 mark(want[h], from, row->q_count, runs[run_count++], row->flags);
             }
             from += row->q_count;
@@ -107,11 +109,12 @@ static void check_items(const struct ra__sm90_schedule_input *in,
 }
 
 /* Runs the adds as clusters would: whoever's next add has its turn goes on. */
-static void check_order(const struct ra__sm90_schedule *made, int padded, int block, int round)
+static void check_order(const struct ra__sm90_schedule *made, int padded, int block, bool views,
+                        int round)
 {
     struct ra__sm90_order order;
     const int walks = 1 + below(2);
-    const struct ra__sm90_order_input in = { made, 1, HEADS, padded, block, 2, walks };
+    const struct ra__sm90_order_input in = { made, 1, HEADS, padded, block, 2, walks, views };
     if (ra__sm90_order(&in, &order)) exit(2);
     const int blocks = HEADS * (padded / block);
     int *turn = calloc((size_t)blocks, sizeof *turn);
@@ -124,7 +127,8 @@ static void check_order(const struct ra__sm90_schedule *made, int padded, int bl
             for (int r = 0; r < walks * made->items[i].run_count; r++) {
                 const int of_item = r % made->items[i].run_count;
                 const struct ra__sm90_run run = made->runs[made->items[i].first_run + of_item];
-                for (int t = run.row / block; t <= (run.row + run.count - 1) / block; t++)
+                const int row = row_in(run.row);
+                for (int t = row / block; t <= (row + run.count - 1) / block; t++)
                     block_of[n++] = made->items[i].head * (padded / block) + t;
             }
         expect(n == order.starts[w + 1], "adds of a cluster", round);
@@ -154,7 +158,8 @@ int main(void)
         memset(got, 0, sizeof got);
         const int block = 16 * (1 + below(10));
         struct ra__sm90_schedule_input in = { .rows = rows, .runs = runs, .block_keys = block };
-        in.row_count = random_rows(rows, runs);
+        in.views = below(2);
+        in.row_count = random_rows(rows, runs, in.views);
         in.tile_rows = 64 * (1 + below(6));
         in.clusters = 1 + below(40);
         in.section_heads = 1 + below(3);
@@ -165,7 +170,7 @@ int main(void)
         struct ra__sm90_schedule made;
         if (ra__sm90_schedule(&in, &made)) exit(2);
         check_items(&in, &made, round);
-        check_order(&made, (KEYS / block + 1) * block, block, round);
+        check_order(&made, (KEYS / block + 1) * block, block, in.views, round);
         ra__sm90_schedule_clear(&made);
     }
     printf("%d schedules, %d failures\n", ROUNDS, failures);

@@ -8,7 +8,7 @@ namespace
 {
 
 struct kernel {
-    int dim, dtype, terms, deterministic;
+    int dim, dtype, terms, views, deterministic;
     ra__sm90_shape (*shape)(void);
     int (*clusters)(void);
     int (*launch)(const ra__sm90_backward &args, cudaStream_t stream);
@@ -19,6 +19,7 @@ template <class F> struct kernel kernel_of(int dtype)
     return { F::DIM,
              dtype,
              F::TERMS,
+             F::VIEWS > 1,
              F::ORDERED,
              sm90::backward_shape_of<F>,
              sm90::backward_clusters_of<F>,
@@ -38,7 +39,7 @@ const struct kernel *find(const struct ra__sm90_needs *needs)
 {
     for (const struct kernel &entry : kernels)
         if (entry.dim == needs->dim && entry.dtype == needs->dtype &&
-            entry.deterministic == !!needs->deterministic &&
+            entry.views >= !!needs->views && entry.deterministic == !!needs->deterministic &&
             !(needs->terms & ~RA__SM90_SINKS & ~entry.terms))
             return &entry;
     return NULL;

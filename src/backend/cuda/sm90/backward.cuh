@@ -27,8 +27,7 @@ namespace sm90
 
 template <class F>
 __global__ void __launch_bounds__(F::THREADS, 1)
-    backward(const __grid_constant__ CUtensorMap q, const __grid_constant__ CUtensorMap k,
-             const __grid_constant__ CUtensorMap v, const __grid_constant__ CUtensorMap dout,
+    backward(const __grid_constant__ BackwardMaps<F> maps,
              const __grid_constant__ ra__sm90_backward args,
              const __grid_constant__ struct factors by)
 {
@@ -41,7 +40,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
         registers_give<F::PRODUCER_REGISTERS>();
         const int warp = __shfl_sync(ALL_LANES, threadIdx.x >> 5, 0);
         if (warp == 0) {
-            BackwardLoader<F> loader = { args, shared, { &q, &k, &v, &dout }, 0, 0 };
+            BackwardLoader<F> loader = { args, shared, maps, 0, 0 };
             loader.run();
         } else if (warp < 3) {
             DqAdder<F> adder = { args, shared, warp - 1, 0, 0, NULL };

@@ -349,21 +349,24 @@ template <class F> struct BackwardConsumer {
                           const ra__sm90_column &sums, int4 who, int flags, int walk) const
     {
         const int key = thread_key(), kv_head = (int)((uint32_t)who.y >> 16), left = who.w - key;
+        struct ra__sm90_view view = { 0, 1 };
+        if constexpr (F::VIEWS > 1) view = args.views[view_of<F>(who.z)];
+        const int row = view.first + (row_of<F>(who.z) + key) * view.step;
         if (uniform(flags & (RA__SM90_FIRST | RA__SM90_LAST)) != (RA__SM90_FIRST | RA__SM90_LAST)) {
             float *at = sums.data + who.x * sums.batch_stride + kv_head * sums.head_stride +
-                        (who.z + key) * sums.row_stride + walk * F::SUM_DIM +
-                        2 * (thread_in_group() & 3);
+                        row * sums.row_stride + walk * F::SUM_DIM + 2 * (thread_in_group() & 3);
             if (!uniform(flags & RA__SM90_FIRST)) {
-                add_sums(x, scale, at, sums.row_stride, left);
+                add_sums(x, scale, at, view.step * sums.row_stride, left);
                 scale = 1;
             }
             if (!uniform(flags & RA__SM90_LAST)) {
-                store_sums(x, scale, at, sums.row_stride, left);
+                store_sums(x, scale, at, view.step * sums.row_stride, left);
                 return;
             }
         }
-        to.data = (T *)to.data + walk * F::SUM_DIM;
-        store_rows<T>(x, scale, scale, to, who.x, kv_head, who.z + key, left);
+        to.data = (T *)to.data + row * to.row_stride + walk * F::SUM_DIM;
+        to.row_stride *= view.step;
+        store_rows<T>(x, scale, scale, to, who.x, kv_head, 0, left);
     }
 
     DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], int walk) const

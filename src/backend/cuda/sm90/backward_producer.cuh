@@ -10,16 +10,16 @@ namespace sm90
 {
 
 /* Blocks [first, last] of a run, numbered over all heads and rows of a batch item's tensor. */
-template <class F> DEVICE int first_query_block(int4 run) { return run.x / F::QUERIES; }
+template <class F> DEVICE int first_query_block(int4 run) { return row_of<F>(run.x) / F::QUERIES; }
 template <class F> DEVICE int last_query_block(int4 run)
 {
-    return (run.x + run.y - 1) / F::QUERIES;
+    return (row_of<F>(run.x) + run.y - 1) / F::QUERIES;
 }
 
 /* What a block is: its band as consumers need it, (lo, hi, first, limit), counted in columns. */
 template <class F> DEVICE int4 band_of(int4 run, int block)
 {
-    const int offset = block * F::QUERIES - run.x;
+    const int offset = block * F::QUERIES - row_of<F>(run.x);
     return make_int4(run.z - offset, run.w - offset, -offset, run.y - offset);
 }
 
@@ -39,14 +39,10 @@ template <class F> DEVICE int backward_code_of(int4 band, int key_count, int fla
     return clean ? BLOCK_CLEAN : BLOCK_CAREFUL;
 }
 
-struct backward_maps {
-    const CUtensorMap *q, *k, *v, *dout;
-};
-
 template <class F> struct BackwardLoader {
     const ra__sm90_backward &args;
     BackwardShared<F> shared;
-    struct backward_maps maps;
+    const BackwardMaps<F> &maps;
     unsigned blocks; /* loaded so far */
     unsigned items;
 
@@ -59,21 +55,24 @@ template <class F> struct BackwardLoader {
     }
 
     /* Block `block` of the item's heads; `first_of_heads`: the first of these in all of memory. */
-    DEVICE void load_block(int batch, int head, int block, int first_of_heads, int4 band, int next)
+    DEVICE void load_block(int batch, int head, int block, int view, int first_of_heads, int4 band,
+                           int next)
     {
         const int slot = blocks & 1, lap = blocks >> 1 & 1;
         const int per_head = args.padded_rows / F::QUERIES, h = block / per_head;
-        const struct box from = { 0, (block - h * per_head) * F::QUERIES, 0, head + h, batch };
+        const int before = F::VIEWS > 1 ? args.view_starts[view] : 0;
+        const int row = (block - h * per_head) * F::QUERIES - before;
+        const struct box from = { 0, row, 0, head + h, batch };
         barrier_wait(shared.q_empty(slot), lap ^ 1);
         if (lane_of() == 0) {
             shared_store(shared.entry(slot, lap), band);
             shared_store(shared.entry(slot, lap) + 16, make_int4(next, from.row, from.head, 0));
-            load_half(shared.q(slot), shared.lse(slot), maps.q, args.lse2, shared.q_full(slot),
-                      from, first_of_heads + block);
+            load_half(shared.q(slot), shared.lse(slot), maps.q + view, args.lse2,
+                      shared.q_full(slot), from, first_of_heads + block);
         }
         barrier_wait(shared.do_empty(slot), lap ^ 1);
         if (lane_of() == 0)
-            load_half(shared.dout(slot), shared.delta(slot), maps.dout, args.delta,
+            load_half(shared.dout(slot), shared.delta(slot), maps.dout + view, args.delta,
                       shared.do_full(slot), from, first_of_heads + block);
         blocks++;
     }
@@ -87,13 +86,13 @@ template <class F> struct BackwardLoader {
         while (r < what.x + what.y) {
             const int4 run = __ldg(runs + r);
             const int4 band = band_of<F>(run, block);
-            const int now = block;
+            const int now = block, view = view_of<F>(run.x);
             int next = BLOCK_END;
             if (++block > last_query_block<F>(run) && ++r < what.x + what.y)
                 block = first_query_block<F>(__ldg(runs + r));
             if (r < what.x + what.y)
                 next = backward_code_of<F>(band_of<F>(__ldg(runs + r), block), who.w, what.w);
-            load_block(who.x, head, now, first_of_heads, band, next);
+            load_block(who.x, head, now, view, first_of_heads, band, next);
         }
     }
 
@@ -107,11 +106,12 @@ template <class F> struct BackwardLoader {
             if (what.w & BACKWARD_QUIT) {
                 barrier_arrive(shared.k_full());
             } else {
-                const struct box from = { 0, who.z, 0, (int)((uint32_t)who.y >> 16), who.x };
+                const int view = view_of<F>(who.z), kv_head = (int)((uint32_t)who.y >> 16);
+                const struct box from = { 0, row_of<F>(who.z), 0, kv_head, who.x };
                 barrier_expect(shared.k_full(), F::KEY_BYTES);
-                copy_in(shared.k(), maps.k, shared.k_full(), from);
+                copy_in(shared.k(), maps.k + view, shared.k_full(), from);
                 barrier_expect(shared.v_full(), F::KEY_BYTES);
-                copy_in(shared.v(), maps.v, shared.v_full(), from);
+                copy_in(shared.v(), maps.v + view, shared.v_full(), from);
             }
         }
         items++;

@@ -9,7 +9,8 @@
 namespace sm90
 {
 
-template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_, int TERMS_ = 0>
+template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_, int TERMS_ = 0,
+          int VIEWS_ = 1>
 struct Backward {
     typedef T type;
     static constexpr int DIM = DIM_;
@@ -18,6 +19,7 @@ struct Backward {
     static constexpr bool ORDERED = ORDERED_; /* adds to dq in a fixed order: the same bits */
     static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
     static constexpr int TERMS = TERMS_;      /* enum ra__sm90_term: those it can do */
+    static constexpr int VIEWS = VIEWS_;      /* 1: none */
     /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no
      * more. With dim 256 an item's queries are walked over twice. */
     static constexpr int SUM_DIM = DIM < 128 ? DIM : 128;
@@ -33,6 +35,11 @@ struct Backward {
     static constexpr int COLUMN_BYTES = (QUERIES * 4 + 127) / 128 * 128; /* of lse2, delta */
     static constexpr int PART_FLOATS = KEYS * DIM * 2;
     static constexpr int CONSUMER_REGISTERS = 240, PRODUCER_REGISTERS = 24;
+};
+
+/* Tensor maps of a launch, one per view. */
+template <class F> struct BackwardMaps {
+    CUtensorMap q[F::VIEWS], k[F::VIEWS], v[F::VIEWS], dout[F::VIEWS];
 };
 
 enum backward_code { BLOCK_END, BLOCK_CLEAN, BLOCK_CAREFUL };

@@ -35,43 +35,55 @@ static bool computes(const struct ra__sm90_program *p, const struct ra__step *st
 static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work *b)
 {
     const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
-    return a->one_head == b->one_head && !memcmp(&a->q_view, &b->q_view, sizeof a->q_view) &&
-           !memcmp(&a->k_view, &b->k_view, sizeof a->k_view) &&
-           x->family_count == y->family_count && x->family_count > 0 &&
-           x->run_count == y->run_count && x->view_count == y->view_count &&
-           x->q_rows == y->q_rows && x->k_rows == y->k_rows &&
+    return a->one_head == b->one_head && x->family_count == y->family_count &&
+           x->family_count > 0 && x->run_count == y->run_count && x->view_count == y->view_count &&
+           x->q_rows == y->q_rows && x->k_rows == y->k_rows && x->class_count == y->class_count &&
            !memcmp(x->views, y->views, sizeof x->views) &&
+           (x->class_count == 0 || !memcmp(x->classes, y->classes, (size_t)x->class_count)) &&
            !memcmp(x->families, y->families, (size_t)x->family_count * sizeof *x->families) &&
            (x->run_count == 0 || !memcmp(x->runs, y->runs, (size_t)x->run_count * sizeof *x->runs));
+}
+
+/* Rows with views as the kernels backward take them; others are left alone. */
+static enum ra__sm90_answer by_classes(const struct ra__program *program, bool one_head,
+                                       struct ra__sm90_expanded *rows)
+{
+    const struct ra__shape *s = &program->work.shape;
+    const struct ra__sm90_heads heads = { (int)s->batch, s->q_heads, s->kv_heads, one_head };
+    struct ra__sm90_expanded classified;
+    if (!rows->view_count) return RA__SM90_YES;
+    const enum ra__sm90_answer answer = ra__sm90_classify(rows, &heads, &classified);
+    ra__sm90_expanded_clear(rows);
+    if (answer == RA__SM90_YES) *rows = classified;
+    return answer;
 }
 
 /* Blocks of queries as stairs where that is possible. Backward all runs of an item have the same
  * stairs; other bands do not go with them, and neither do views. */
 static enum ra__sm90_answer expand(const struct ra__sm90_program *p, const struct ra__step *step,
-                                   struct ra__sm90_expanded *out)
+                                   bool one_head, struct ra__sm90_expanded *out)
 {
     const bool back = p->program->direction == RA__BACKWARD;
     struct ra__sm90_expand_input in = { p->program, step, back ? 1 << 20 : 64, true };
-    const enum ra__sm90_answer answer = ra__sm90_expand(&in, out);
-    const bool stairs_alone = !out->mixed && !(out->stair && out->view_count);
-    if (answer != RA__SM90_YES || !back || stairs_alone) return answer;
-    ra__sm90_expanded_clear(out);
-    in.stairs = false;
-    return ra__sm90_expand(&in, out);
+    enum ra__sm90_answer answer = ra__sm90_expand(&in, out);
+    if (answer != RA__SM90_YES || !back) return answer;
+    if (out->mixed || (out->stair && out->view_count)) {
+        ra__sm90_expanded_clear(out);
+        in.stairs = false;
+        answer = ra__sm90_expand(&in, out);
+    }
+    return answer == RA__SM90_YES ? by_classes(p->program, one_head, out) : answer;
 }
 
 /* Finds the work among those there are, or makes it; the step has it then. */
 static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm90_work *work,
                                       struct ra__sm90_step *step)
 {
-    if (step->count == RA__SM90_WORKS) {
-        ra__sm90_work_clear(work);
-        return RA__SM90_NO;
-    }
     for (int i = 0; i < p->work_count; i++)
         if (same_rows(&p->works[i], work)) {
             ra__sm90_work_clear(work);
-            step->works[step->count++] = i;
+            step->taken = true;
+            step->work = i;
             return RA__SM90_YES;
         }
     void *works = ra__sm90_grow(p->works, p->work_count, &p->work_room, sizeof *p->works);
@@ -80,27 +92,10 @@ static enum ra__sm90_answer find_work(struct ra__sm90_program *p, struct ra__sm9
     const enum ra__sm90_answer answer = works ? ra__sm90_work_make(p->program, p->terms, work)
                                               : RA__SM90_NO_MEMORY;
     if (answer != RA__SM90_YES) return answer;
-    step->works[step->count++] = p->work_count;
+    step->taken = true;
+    step->work = p->work_count;
     p->works[p->work_count++] = *work;
     return RA__SM90_YES;
-}
-
-/* Backward, with views: a work for each pair of them that has rows. */
-static enum ra__sm90_answer find_works(struct ra__sm90_program *p, const struct ra__sm90_work *all,
-                                       struct ra__sm90_step *step)
-{
-    const struct ra__sm90_expanded *rows = &all->rows;
-    enum ra__sm90_answer answer = RA__SM90_YES;
-    for (int i = 0; i < rows->view_count * rows->view_count && answer == RA__SM90_YES; i++) {
-        const int q = i / rows->view_count, k = i % rows->view_count;
-        struct ra__sm90_work work = { .one_head = all->one_head,
-                                      .q_view = rows->views[q],
-                                      .k_view = rows->views[k] };
-        answer = ra__sm90_select(rows, q, k, &work.rows);
-        if (answer == RA__SM90_YES && work.rows.family_count) answer = find_work(p, &work, step);
-    }
-    if (answer != RA__SM90_YES) step->count = 0;
-    return answer == RA__SM90_YES && step->count == 0 ? RA__SM90_NO : answer;
 }
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -114,7 +109,7 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
     const struct ra__step *step = &p->program->steps[index];
     struct ra__sm90_step *out = &p->steps[index];
     struct ra__sm90_work work = { .one_head = is_one_head(p->program, step) };
-    const enum ra__sm90_answer answer = expand(p, step, &work.rows);
+    const enum ra__sm90_answer answer = expand(p, step, work.one_head, &work.rows);
     if (answer != RA__SM90_YES) return answer;
     out->q_line = work.rows.q_line;
     out->k_line = work.rows.k_line;
@@ -123,10 +118,7 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
         ra__sm90_work_clear(&work);
         return RA__SM90_NO;
     }
-    if (!views) return find_work(p, &work, out);
-    const enum ra__sm90_answer found = find_works(p, &work, out);
-    ra__sm90_work_clear(&work);
-    return found;
+    return find_work(p, &work, out);
 }
 
 /* ---- Programs -------------------------------------------------------------------------------- */
@@ -137,7 +129,7 @@ static enum ra__sm90_answer add_step(struct ra__sm90_program *p, int index)
 static int find_direct(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++)
-        if (p->steps[i].count && p->works[p->steps[i].works[0]].direct) return i;
+        if (p->steps[i].taken && p->works[p->steps[i].work].direct) return i;
     return -1;
 }
 
@@ -158,28 +150,20 @@ static bool is_full(int64_t used, int64_t paid) { return 5 * used >= FULL_FIFTHS
 static void leave_out(struct ra__sm90_program *p)
 {
     int64_t used = 0, paid = 0;
+    const struct ra__shape *shape = &p->program->work.shape;
     size_t bytes = 0;
-    for (int i = 0; i < p->work_count; i++) bytes += ra__sm90_work_bytes(&p->works[i]);
+    for (int i = 0; i < p->work_count; i++) bytes += ra__sm90_work_bytes(&p->works[i], shape);
     for (int i = 0; i < p->program->step_count; i++) {
         struct ra__sm90_step *step = &p->steps[i];
-        int64_t used_here = 0, paid_here = 0;
-        for (int n = 0; n < step->count; n++) {
-            used_here += p->works[step->works[n]].rows_used;
-            paid_here += p->works[step->works[n]].rows_paid;
-        }
-        used += used_here;
-        paid += paid_here;
-        if (bytes > MOST_BYTES || (!p->carried && !is_full(used_here, paid_here))) step->count = 0;
+        if (!step->taken) continue;
+        const struct ra__sm90_work *work = &p->works[step->work];
+        used += work->rows_used;
+        paid += work->rows_paid;
+        step->taken = bytes <= MOST_BYTES &&
+                      (p->carried || is_full(work->rows_used, work->rows_paid));
     }
     if (p->carried && !is_full(used, paid))
-        for (int i = 0; i < p->program->step_count; i++) p->steps[i].count = 0;
-}
-
-static bool has(const struct ra__sm90_step *step, int work)
-{
-    for (int n = 0; n < step->count; n++)
-        if (step->works[n] == work) return true;
-    return false;
+        for (int i = 0; i < p->program->step_count; i++) p->steps[i].taken = false;
 }
 
 /* Works that no step has are not placed. */
@@ -187,7 +171,8 @@ static void drop_works(struct ra__sm90_program *p)
 {
     for (int w = 0; w < p->work_count; w++) {
         bool used = false;
-        for (int i = 0; i < p->program->step_count; i++) used = used || has(&p->steps[i], w);
+        for (int i = 0; i < p->program->step_count; i++)
+            used = used || (p->steps[i].taken && p->steps[i].work == w);
         if (!used) ra__sm90_work_clear(&p->works[w]);
         else ra__sm90_expanded_clear(&p->works[w].rows);
     }
@@ -196,7 +181,7 @@ static void drop_works(struct ra__sm90_program *p)
 static bool has_work(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++)
-        if (p->steps[i].count) return true;
+        if (p->steps[i].taken) return true;
     return false;
 }
 
@@ -210,7 +195,8 @@ static int fill(struct ra__sm90_program *p)
         if (answer == RA__SM90_NO_MEMORY) return -1;
         all = all && answer == RA__SM90_YES;
     }
-    for (int i = 0; p->carried && !all && i < p->program->step_count; i++) p->steps[i].count = 0;
+    for (int i = 0; p->carried && !all && i < p->program->step_count; i++)
+        p->steps[i].taken = false;
     drop_works(p); /* those of steps that were given up */
     leave_out(p);
     drop_works(p);
@@ -273,7 +259,7 @@ static size_t bytes_of(const void *schedule, size_t *scratch)
         const struct ra__sm90_work *work = &p->works[i];
         if (!work->schedule.clusters) continue;
         const size_t most = ra__sm90_scratch_of(work, &p->program->work.shape, NULL).bytes;
-        bytes += ra__sm90_work_bytes(work);
+        bytes += ra__sm90_work_bytes(work, &p->program->work.shape);
         if (most > *scratch) *scratch = most;
     }
     return bytes;
@@ -282,14 +268,14 @@ static size_t bytes_of(const void *schedule, size_t *scratch)
 static int place(void *schedule, char *host, char *device, char *scratch)
 {
     struct ra__sm90_program *p = schedule;
+    const struct ra__shape *shape = &p->program->work.shape;
     size_t used = 0;
     p->scratch = scratch;
     for (int i = 0; i < p->work_count; i++) {
         struct ra__sm90_work *work = &p->works[i];
-        const size_t bytes = work->schedule.clusters ? ra__sm90_work_bytes(work) : 0;
+        const size_t bytes = work->schedule.clusters ? ra__sm90_work_bytes(work, shape) : 0;
         if (bytes == 0) continue;
-        if (ra__sm90_work_place(work, &p->program->work.shape, host + used, device + used))
-            return -1;
+        if (ra__sm90_work_place(work, shape, host + used, device + used)) return -1;
         used += bytes;
     }
     return 0;

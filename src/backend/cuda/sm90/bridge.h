@@ -3,7 +3,8 @@
  * from the row families of a plan. Plain C; only bridge_launch.c and the kernels see a GPU.
  *
  *     bridge_rows.c     the rows of a step, expanded: bands, views, positions of score terms
- *     bridge_keys.c     the same backward: rows of keys, runs of the queries that see them; views
+ *     bridge_keys.c     the same backward: rows of keys, runs of the queries that see them
+ *     bridge_views.c    backward, with views: every token in one of them
  *     bridge_work.c     the work of a step: its kernel, its schedule, its memory
  *     bridge.c          a program: which steps these kernels run
  *     bridge_launch.c   one step of one call
@@ -52,6 +53,9 @@ struct ra__sm90_expanded {
     bool banded;    /* some run is not seen in full */
     int stair;      /* log2, of the families that have stairs; 0: none has */
     bool mixed;     /* with stairs, and some run of a family without them is not seen in full */
+    /* Of ra__sm90_classify: bits of the views that tokens of a KV head are in, [class_count]. */
+    uint8_t *classes;
+    int class_count;
 };
 
 struct ra__sm90_expand_input {
@@ -69,6 +73,10 @@ void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded); /* accepts a z
 enum ra__sm90_answer ra__sm90_put_run(struct ra__sm90_expanded *out, struct ra__sm90_run run);
 enum ra__sm90_answer ra__sm90_put_family(struct ra__sm90_expanded *out,
                                          struct ra__sm90_family family);
+
+/* The family with those of its heads that are in a range; heads 0: it has none. */
+struct ra__sm90_family ra__sm90_heads_in(const struct ra__sm90_family *family,
+                                         struct ra__range heads);
 
 /* Families of rows for all heads and batch items, in the order in which heads share keys. With
  * `one_head`, a token is that of one KV head: all are head 0 of the tensor. */
@@ -91,24 +99,34 @@ void *ra__sm90_grow(void *array, int count, int *room, size_t bytes);
 
 /* ---- bridge_keys.c --------------------------------------------------------------------------- */
 
-/* Rows of keys, with the queries of all heads of a group as runs: struct ra__sm90_backward. */
+/* Rows of keys, with the queries of all heads of a group as runs: struct ra__sm90_backward.
+ * `view_starts`: as there, or NULL. */
 enum ra__sm90_answer ra__sm90_list_keys(const struct ra__sm90_expanded *expanded,
                                         const struct ra__sm90_heads *heads, int padded_rows,
-                                        struct ra__sm90_row_list *out);
+                                        const int32_t *view_starts, struct ra__sm90_row_list *out);
 
-/* Of rows with views: queries of one view, with their runs of keys of another, counted in rows of
- * these views. There may be none. */
-enum ra__sm90_answer ra__sm90_select(const struct ra__sm90_expanded *expanded, int q_view,
-                                     int k_view, struct ra__sm90_expanded *out);
+/* ---- bridge_views.c -------------------------------------------------------------------------- */
+
+/* The same rows, with views of which each KV head has every token in one. */
+enum ra__sm90_answer ra__sm90_classify(const struct ra__sm90_expanded *rows,
+                                       const struct ra__sm90_heads *heads,
+                                       struct ra__sm90_expanded *out);
+
+/* Where the queries of each view start among those of a head, in blocks; how many rows these are.
+ * Views that no head has both of may be in the same place. */
+int ra__sm90_place_classes(const struct ra__sm90_expanded *rows, int block, int32_t *starts);
+
+/* The view of each of `count` blocks of a KV head, or RA__SM90_NO_VIEW. */
+void ra__sm90_fill_blocks(const struct ra__sm90_expanded *rows, const int32_t *starts, int block,
+                          int kv_head, uint8_t *classes, int count);
 
 /* ---- bridge_work.c --------------------------------------------------------------------------- */
 
 /* What a call may have that the plan does not know of. It takes another kernel. */
 enum ra__sm90_extra { RA__SM90_WITH_SINKS = 1, RA__SM90_WITH_BIAS = 2, RA__SM90_EXTRAS = 4 };
 
-/* The work of one step, or of several whose rows are the same. Backward, a step with views has
- * several works: one for each pair of a view of queries and a view of keys. Arrays of `schedule`
- * are in host memory until they are placed, then on the device. */
+/* The work of one step, or of several whose rows are the same. Arrays of `schedule`, and
+ * `block_views`, are in host memory until they are placed, then on the device. */
 struct ra__sm90_work {
     struct ra__sm90_expanded rows; /* until the program is made, to compare steps */
     bool one_head;                 /* a token of K and V is that of one KV head */
@@ -122,10 +140,11 @@ struct ra__sm90_work {
     int64_t rows_used, rows_paid; /* times runs: rows, and rows of the tiles they take */
     bool backward;                /* what follows is for it */
     bool direct;                  /* dq, dk and dv are written as the caller wants them; no sums */
-    struct ra__sm90_view q_view, k_view; /* step 0: all tokens */
     int padded_rows;
-    bool by_head; /* one launch per batch item and KV head, all by the same schedule */
-    int64_t adds; /* to blocks of dq, in one launch */
+    int32_t view_starts[RA__SM90_VIEWS];
+    uint8_t *block_views; /* with views: of blocks of dq, [query head][block] */
+    bool by_head;         /* one launch per batch item and KV head, all by the same schedule */
+    int64_t adds;         /* to blocks of dq, in one launch */
     int32_t *ranks;
     int64_t *rank_starts;
 };
@@ -138,7 +157,7 @@ void ra__sm90_work_clear(struct ra__sm90_work *work); /* accepts a zeroed one */
 
 /* Bytes of its arrays, and those arrays moved to `host`, a copy of what will be at `device`. 0, or
  * -1: memory is short. */
-size_t ra__sm90_work_bytes(const struct ra__sm90_work *work);
+size_t ra__sm90_work_bytes(const struct ra__sm90_work *work, const struct ra__shape *shape);
 int ra__sm90_work_place(struct ra__sm90_work *work, const struct ra__shape *shape, char *host,
                         char *device);
 
@@ -155,10 +174,9 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
 
 /* ---- bridge.c -------------------------------------------------------------------------------- */
 
-enum { RA__SM90_WORKS = 16 };
 struct ra__sm90_step {
-    int works[RA__SM90_WORKS]; /* in program.works */
-    int count;                 /* 0: these kernels do not run the step */
+    bool taken; /* false: these kernels do not run it */
+    int work;   /* in program.works */
     struct ra__sm90_line q_line, k_line;
 };
 

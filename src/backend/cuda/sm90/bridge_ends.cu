@@ -18,6 +18,21 @@ __device__ int64_t element(const struct ra__cuda_tensor &x, int batch, int row, 
     return batch * x.batch + row * x.token + head * x.head;
 }
 
+/* The rows of a block: the engine's `first`, first + step, ... */
+struct line {
+    int first, step;
+};
+
+__device__ line rows_of(const ra__sm90_ends &ends, int head, int block)
+{
+    const int row = block * ends.block_queries;
+    if (!ends.block_views) return { row, 1 };
+    const int view = ends.block_views[head * (ends.padded_rows / ends.block_queries) + block];
+    if (view == RA__SM90_NO_VIEW) return { ends.rows, 1 };
+    const ra__sm90_view &of = ends.views[view];
+    return { of.first + (row - ends.view_starts[view]) * of.step, of.step };
+}
+
 /* A thread per row. lse2 is in units of log2, +inf for rows without gradient and for those that do
  * not exist: their weights are 0. */
 __global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm90_ends ends)
@@ -27,10 +42,12 @@ __global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm9
     const int row = (int)(at % ends.padded_rows);
     const int head = (int)(at / ends.padded_rows % ends.heads);
     const int batch = (int)(at / ends.padded_rows / ends.heads);
+    const line rows = rows_of(ends, head, row / ends.block_queries);
+    const int token = rows.first + row % ends.block_queries * rows.step;
     float lse = -INFINITY, delta = 0;
-    if (row < ends.rows) {
-        lse = ((const float *)ends.lse.data)[element(ends.lse, batch, row, head)];
-        delta = ((const float *)ends.delta.data)[element(ends.delta, batch, row, head)];
+    if (token < ends.rows) {
+        lse = ((const float *)ends.lse.data)[element(ends.lse, batch, token, head)];
+        delta = ((const float *)ends.delta.data)[element(ends.delta, batch, token, head)];
     }
     ends.lse2[at] = ra::is_weightless(lse) ? INFINITY : lse * 1.4426950408889634f;
     ends.own_delta[at] = delta;
@@ -85,12 +102,13 @@ __global__ void __launch_bounds__(THREADS) end(const __grid_constant__ ra__sm90_
         }
     }
     __syncthreads();
+    const struct line line = rows_of(ends, head, block);
     for (int i = threadIdx.x; i < queries * DIM / 4; i += THREADS) {
         const int in_block = i / (DIM / 4), column = i % (DIM / 4) * 4;
-        const int row = block * queries + in_block;
-        if (row >= ends.rows) break;
+        const int token = line.first + in_block * line.step;
+        if (token >= ends.rows) break;
         const float4 x = *(const float4 *)(rows + in_block * PITCH + column);
-        put((T *)ends.dq.data + element(ends.dq, batch, row, head) + column,
+        put((T *)ends.dq.data + element(ends.dq, batch, token, head) + column,
             make_float4(x.x * ends.scale, x.y * ends.scale, x.z * ends.scale, x.w * ends.scale));
     }
 }

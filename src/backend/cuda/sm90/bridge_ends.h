@@ -6,6 +6,7 @@
 #define RA__SM90_BRIDGE_ENDS_H
 
 #include "backend/cuda/kernel.h"
+#include "backend/cuda/sm90/sm90.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -20,6 +21,11 @@ struct ra__sm90_ends {
     struct ra__cuda_tensor dq;         /* sums of the engine in f32, or results in 16 bits */
     int dq_dtype;                      /* enum ra__cuda_dtype */
     float *lse2, *own_delta, *dq_sum;  /* of the kernel */
+    /* With views, as in struct ra__sm90_backward. block_views: that of a block of rows, or
+     * RA__SM90_NO_VIEW; [head][block] in device memory. NULL: all rows follow one another. */
+    struct ra__sm90_view views[RA__SM90_VIEWS];
+    int32_t view_starts[RA__SM90_VIEWS];
+    const uint8_t *block_views;
 };
 
 /* lse2 and delta as the kernel reads them; dq_sum = 0. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bridge_keys.c - backward: the rows of a step with sides changed, rows of keys and the queries
  * that see them. Keys are divided where a run begins or ends, so that those between two such edges
- * are seen by the same runs of queries from end to end. With views, rows are those of one view of
- * queries and one of keys. */
+ * are seen by the same runs of queries from end to end. With views, a key is the number of its view
+ * and its row there, so those of one view follow those of another. */
 #include <stdlib.h>
 
 #include "backend/cuda/sm90/bridge.h"
@@ -19,6 +19,7 @@ struct sweep {
     const struct ra__sm90_expanded *expanded;
     const struct ra__sm90_heads *heads;
     int padded_rows;
+    const int32_t *view_starts;
     struct ra__sm90_row_list *out;
     struct span *spans; /* by their first key */
     int32_t *edges;     /* ascending, each once */
@@ -39,18 +40,9 @@ static int by_number(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-/* Heads h of the group of a KV head that a family has. */
-static bool has_head(const struct ra__sm90_family *family, int head)
+static bool has_heads(const struct ra__sm90_family *family, int first, int count)
 {
-    const int from = head - family->head;
-    return from >= 0 && from % family->head_step == 0 && from / family->head_step < family->heads;
-}
-
-static bool has_group(const struct ra__sm90_family *family, int first, int group)
-{
-    for (int h = 0; h < group; h++)
-        if (has_head(family, first + h)) return true;
-    return false;
+    return ra__sm90_heads_in(family, (struct ra__range){ first, first + count }).heads > 0;
 }
 
 static void find_spans(struct sweep *s, int kv_head)
@@ -61,7 +53,7 @@ static void find_spans(struct sweep *s, int kv_head)
     s->span_count = s->active_count = s->edge_count = 0;
     for (int f = 0; f < e->family_count; f++) {
         const struct ra__sm90_family *family = &e->families[f];
-        if (!has_group(family, kv_head * group, group)) continue;
+        if (!has_heads(family, kv_head * group, group)) continue;
         for (int r = family->first_run; r < family->first_run + family->run_count; r++) {
             const struct ra__sm90_run *run = &e->runs[r];
             s->spans[s->span_count++] = (struct span){ run->row, run->row + run->count, f, r };
@@ -98,9 +90,12 @@ static enum ra__sm90_answer put_queries(struct sweep *s, int32_t first_key, int 
             const struct ra__sm90_family *family = &e->families[span->family];
             const struct ra__sm90_run *run = &e->runs[span->run];
             const int32_t shift = first_key - run->row;
-            if (!has_head(family, first_head + h)) continue;
+            if (!has_heads(family, first_head + h, 1)) continue;
+            const int view = (int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT);
+            const int32_t start = s->view_starts ? s->view_starts[view] : 0;
             const struct ra__sm90_run queries = {
-                .row = h * s->padded_rows + family->q_row,
+                .row = view << RA__SM90_RUN_VIEW_SHIFT |
+                       (h * s->padded_rows + start + family->q_row),
                 .count = family->q_count,
                 .lo = run->hi >= RA__SM90_FAR ? -RA__SM90_FAR : shift - run->hi,
                 .hi = run->lo <= -RA__SM90_FAR ? RA__SM90_FAR : shift - run->lo,
@@ -185,12 +180,14 @@ static enum ra__sm90_answer sweep_all(struct sweep *s)
 
 enum ra__sm90_answer ra__sm90_list_keys(const struct ra__sm90_expanded *expanded,
                                         const struct ra__sm90_heads *heads, int padded_rows,
-                                        struct ra__sm90_row_list *out)
+                                        const int32_t *view_starts, struct ra__sm90_row_list *out)
 {
     *out = (struct ra__sm90_row_list){ .rows = NULL };
-    struct sweep s = {
-        .expanded = expanded, .heads = heads, .padded_rows = padded_rows, .out = out
-    };
+    struct sweep s = { .expanded = expanded,
+                       .heads = heads,
+                       .padded_rows = padded_rows,
+                       .view_starts = view_starts,
+                       .out = out };
     const size_t runs = (size_t)expanded->run_count + 1;
     s.spans = malloc(runs * sizeof *s.spans);
     s.edges = malloc(2 * runs * sizeof *s.edges);
@@ -201,57 +198,5 @@ enum ra__sm90_answer ra__sm90_list_keys(const struct ra__sm90_expanded *expanded
     free(s.edges);
     free(s.active);
     if (answer != RA__SM90_YES) ra__sm90_row_list_clear(out);
-    return answer;
-}
-
-/* ---- Views ----------------------------------------------------------------------------------- */
-
-static int view_of_run(const struct ra__sm90_run *run)
-{
-    return (int)((uint32_t)run->row >> RA__SM90_RUN_VIEW_SHIFT);
-}
-
-/* Adds the runs of a family that are of the view. */
-static enum ra__sm90_answer select_runs(const struct ra__sm90_expanded *from,
-                                        const struct ra__sm90_family *family, int k_view,
-                                        struct ra__sm90_expanded *out)
-{
-    for (int i = family->first_run; i < family->first_run + family->run_count; i++) {
-        struct ra__sm90_run run = from->runs[i];
-        if (view_of_run(&run) != k_view) continue;
-        run.row &= (1 << RA__SM90_RUN_VIEW_SHIFT) - 1;
-        out->k_rows = (int32_t)ra__max(out->k_rows, run.row + run.count);
-        out->banded = out->banded || run.lo > -RA__SM90_FAR || run.hi < RA__SM90_FAR;
-        const enum ra__sm90_answer answer = ra__sm90_put_run(out, run);
-        if (answer != RA__SM90_YES) return answer;
-    }
-    return RA__SM90_YES;
-}
-
-static enum ra__sm90_answer select_family(const struct ra__sm90_expanded *from,
-                                          struct ra__sm90_family family, int k_view,
-                                          struct ra__sm90_expanded *out)
-{
-    const int first_run = out->run_count;
-    const enum ra__sm90_answer answer = select_runs(from, &family, k_view, out);
-    if (answer != RA__SM90_YES || out->run_count == first_run) return answer;
-    family.first_run = first_run;
-    family.run_count = out->run_count - first_run;
-    family.flags &= (1 << RA__SM90_VIEW_SHIFT) - 1;
-    out->q_rows = (int32_t)ra__max(out->q_rows, family.q_row + family.q_count);
-    return ra__sm90_put_family(out, family);
-}
-
-enum ra__sm90_answer ra__sm90_select(const struct ra__sm90_expanded *expanded, int q_view,
-                                     int k_view, struct ra__sm90_expanded *out)
-{
-    enum ra__sm90_answer answer = RA__SM90_YES;
-    *out = (struct ra__sm90_expanded){ .all_heads = expanded->all_heads };
-    for (int i = 0; i < expanded->family_count && answer == RA__SM90_YES; i++) {
-        const struct ra__sm90_family *family = &expanded->families[i];
-        if ((int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT) != q_view) continue;
-        answer = select_family(expanded, *family, k_view, out);
-    }
-    if (answer != RA__SM90_YES) ra__sm90_expanded_clear(out);
     return answer;
 }

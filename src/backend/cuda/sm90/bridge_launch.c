@@ -4,6 +4,8 @@
  * Whether a call can be run depends on where its tensors are: the copy engine takes addresses and
  * strides that are multiples of 16 bytes. The answer is the same for all steps of a call that
  * exchange states, since it is asked for all of them. */
+#include <string.h>
+
 #include "backend/cuda/sm90/bridge.h"
 #include "backend/cuda/sm90/bridge_ends.h"
 
@@ -70,9 +72,8 @@ static bool work_fits(const struct ra__sm90_program *p, const struct ra__call *c
 
 static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *call, int index)
 {
-    for (int n = 0; n < p->steps[index].count; n++)
-        if (!work_fits(p, call, index, &p->works[p->steps[index].works[n]])) return false;
-    return true;
+    const struct ra__sm90_step *step = &p->steps[index];
+    return !step->taken || work_fits(p, call, index, &p->works[step->work]);
 }
 
 /* Where states are carried, all steps must fit. */
@@ -146,7 +147,7 @@ static struct ra__sm90_needs needs_of(const struct ra__sm90_work *work, int extr
 static int attend(const struct ra__sm90_program *p, int index, const struct ra__call *call,
                   const struct ra__cuda_step *step, void *stream)
 {
-    const struct ra__sm90_work *work = &p->works[p->steps[index].works[0]];
+    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
     const struct ra__sm90_scratch scratch = ra__sm90_scratch_of(work, &p->program->work.shape,
                                                                 p->scratch);
     const struct ra__sm90_needs needs = needs_of(work, extras_of(p, call));
@@ -171,6 +172,7 @@ static int attend(const struct ra__sm90_program *p, int index, const struct ra__
         .failed = scratch.failed,
         /* Rows that go on from a state are written by the repair where they are not finite. */
         .hides = work->schedule.hides || step->terms.bias || p->carried,
+        .shared = p->program->sharers > 1,
         .terms = terms_of(step, &p->steps[index]),
     };
     if (work->k_rows == 0) args.k = args.v = args.q; /* no key is read, but a map needs memory */
@@ -217,20 +219,24 @@ static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
                                     const struct ra__sm90_work *work,
                                     const struct ra__sm90_scratch *scratch)
 {
-    return (struct ra__sm90_ends){ .dim = step->dim,
-                                   .block_queries = work->shape.block_keys,
-                                   .batch = step->batch,
-                                   .heads = step->q_heads,
-                                   .rows = work->q_rows,
-                                   .padded_rows = work->padded_rows,
-                                   .scale = step->scale,
-                                   .lse = step->lse,
-                                   .delta = step->delta,
-                                   .dq = step->dq,
-                                   .dq_dtype = work->direct ? step->dtype : RA__CUDA_F32,
-                                   .lse2 = scratch->lse2,
-                                   .own_delta = scratch->delta,
-                                   .dq_sum = scratch->dq_sum };
+    struct ra__sm90_ends ends = { .dim = step->dim,
+                                  .block_queries = work->shape.block_keys,
+                                  .batch = step->batch,
+                                  .heads = step->q_heads,
+                                  .rows = work->q_rows,
+                                  .padded_rows = work->padded_rows,
+                                  .scale = step->scale,
+                                  .lse = step->lse,
+                                  .delta = step->delta,
+                                  .dq = step->dq,
+                                  .dq_dtype = work->direct ? step->dtype : RA__CUDA_F32,
+                                  .lse2 = scratch->lse2,
+                                  .own_delta = scratch->delta,
+                                  .dq_sum = scratch->dq_sum,
+                                  .block_views = work->block_views };
+    memcpy(ends.views, work->views, sizeof ends.views);
+    memcpy(ends.view_starts, work->view_starts, sizeof ends.view_starts);
+    return ends;
 }
 
 static int launch_gradient(const struct ra__sm90_program *p, int index, int extras,
@@ -242,7 +248,7 @@ static int launch_gradient(const struct ra__sm90_program *p, int index, int extr
     const struct ra__sm90_needs needs = needs_of(work, extras);
     const struct ra__sm90_ends ends = ends_of(step, work, &scratch);
     const int kv_heads = work->one_head ? 1 : step->kv_heads;
-    const struct ra__sm90_backward args = {
+    struct ra__sm90_backward args = {
         .q = tensor_of(&step->q, work->q_rows, step->q_heads, step->batch, step->dim),
         .k = tensor_of(&step->k, work->k_rows, kv_heads, step->batch, step->dim),
         .v = tensor_of(&step->v, work->k_rows, kv_heads, step->batch, step->dim),
@@ -269,6 +275,8 @@ static int launch_gradient(const struct ra__sm90_program *p, int index, int extr
         .dv_sum = column_of(&step->dv),
         .flags = 0, /* what comes before and after is in bridge_ends.cu */
     };
+    memcpy(args.views, work->views, sizeof args.views);
+    memcpy(args.view_starts, work->view_starts, sizeof args.view_starts);
     int error = ra__sm90_start_gradient(&ends, stream);
     if (!error) error = ra__sm90_backward_launch(&args, &needs, stream);
     if (!error) error = ra__sm90_end_gradient(&ends, stream);
@@ -294,59 +302,21 @@ static struct ra__cuda_step direct_step(const struct ra__sm90_program *p,
     return out;
 }
 
-/* The tokens of a view. */
-static struct ra__cuda_tensor viewed(struct ra__cuda_tensor x, struct ra__sm90_view view,
-                                     size_t bytes)
+static int gradient(const struct ra__sm90_program *p, int index, const struct ra__call *call,
+                    const struct ra__cuda_step *given, void *stream)
 {
-    if (x.data) x.data = (char *)x.data + view.first * x.token * (int64_t)bytes;
-    x.token *= view.step;
-    return x;
-}
-
-/* The same step for queries of one view and keys of another. */
-static struct ra__cuda_step step_of_views(const struct ra__cuda_step *step,
-                                          const struct ra__sm90_work *work)
-{
-    struct ra__cuda_step out = *step;
-    out.q = viewed(step->q, work->q_view, 2);
-    out.dout = viewed(step->dout, work->q_view, 2);
-    out.lse = viewed(step->lse, work->q_view, sizeof(float));
-    out.delta = viewed(step->delta, work->q_view, sizeof(float));
-    out.dq = viewed(step->dq, work->q_view, sizeof(float));
-    out.k = viewed(step->k, work->k_view, 2);
-    out.v = viewed(step->v, work->k_view, 2);
-    out.dk = viewed(step->dk, work->k_view, sizeof(float));
-    out.dv = viewed(step->dv, work->k_view, sizeof(float));
-    return out;
-}
-
-static int gradient_of_work(const struct ra__sm90_program *p, int index,
-                            const struct ra__call *call, const struct ra__sm90_work *work,
-                            const struct ra__cuda_step *given, void *stream)
-{
+    const struct ra__sm90_work *work = &p->works[p->steps[index].work];
     const int extras = extras_of(p, call);
-    const struct ra__cuda_step changed = work->direct        ? direct_step(p, call, given)
-                                         : work->q_view.step ? step_of_views(given, work)
-                                                             : *given;
-    const struct ra__cuda_step *step = &changed;
+    const struct ra__cuda_step step = work->direct ? direct_step(p, call, given) : *given;
     if (work->k_rows == 0) return 0; /* nobody sees anything */
-    if (!work->by_head) return launch_gradient(p, index, extras, work, step, stream);
-    for (int i = 0; i < step->batch * step->kv_heads; i++) {
-        const struct ra__cuda_step one = step_of_head(step, i / step->kv_heads, i % step->kv_heads,
+    if (!work->by_head) return launch_gradient(p, index, extras, work, &step, stream);
+    for (int i = 0; i < step.batch * step.kv_heads; i++) {
+        const struct ra__cuda_step one = step_of_head(&step, i / step.kv_heads, i % step.kv_heads,
                                                       work->direct ? 2 : sizeof(float));
         const int error = launch_gradient(p, index, extras, work, &one, stream);
         if (error) return error;
     }
     return 0;
-}
-
-static int gradient(const struct ra__sm90_program *p, int index, const struct ra__call *call,
-                    const struct ra__cuda_step *step, void *stream)
-{
-    int error = 0;
-    for (int n = 0; n < p->steps[index].count && !error; n++)
-        error = gradient_of_work(p, index, call, &p->works[p->steps[index].works[n]], step, stream);
-    return error;
 }
 
 int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
@@ -355,7 +325,7 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
     const struct ra__sm90_program *p = schedule;
     if (p->program->steps[index].op == RA__OP_GATHER) /* of sums, which it may do without */
         return p->direct >= 0 && call_fits(p, call, p->direct) ? 0 : RA__CUDA_NOT_TAKEN;
-    if (p->steps[index].count == 0 || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
+    if (!p->steps[index].taken || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
     if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */
     return p->program->direction == RA__FORWARD ? attend(p, index, call, step, stream)
                                                 : gradient(p, index, call, step, stream);

@@ -315,15 +315,27 @@ void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded)
 {
     free(expanded->families);
     free(expanded->runs);
+    free(expanded->classes);
     *expanded = (struct ra__sm90_expanded){ .families = NULL };
 }
 
 /* ---- Rows of all heads ----------------------------------------------------------------------- */
 
+struct ra__sm90_family ra__sm90_heads_in(const struct ra__sm90_family *family,
+                                         struct ra__range heads)
+{
+    struct ra__sm90_family out = *family;
+    const int64_t step = ra__max(family->head_step, 1);
+    const int64_t first = ra__max(ra__ceil_div(heads.lo - family->head, step), 0);
+    const int64_t end = ra__min(ra__ceil_div(heads.hi - family->head, step), family->heads);
+    out.head += (int32_t)(first * step);
+    out.heads = (int32_t)ra__max(end - first, 0);
+    return out;
+}
+
 static bool has_head(const struct ra__sm90_family *family, int head)
 {
-    const int from = head - family->head;
-    return from >= 0 && from % family->head_step == 0 && from / family->head_step < family->heads;
+    return ra__sm90_heads_in(family, (struct ra__range){ head, head + 1 }).heads > 0;
 }
 
 enum ra__sm90_answer ra__sm90_list_rows(const struct ra__sm90_expanded *expanded,

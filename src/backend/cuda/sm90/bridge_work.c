@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/cuda/results.h"
 #include "backend/cuda/sm90/bridge.h"
 
 /* Of starting and ending an item, in blocks; as bench/lab has it. */
@@ -34,15 +35,18 @@ static struct ra__sm90_heads heads_of(const struct ra__shape *shape,
 
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
+/* A deterministic launch starts when all of its clusters can. Where ranks share a GPU it takes half
+ * of them, so that it need not wait for the end of another one. */
 static int shape_for(const struct ra__program *program, const struct ra__sm90_needs *needs,
                      struct ra__sm90_shape *shape, int *clusters)
 {
-    return is_backward(program) ? ra__sm90_backward_shape(needs, shape, clusters)
-                                : ra__sm90_forward_shape(needs, shape, clusters);
+    const int error = is_backward(program) ? ra__sm90_backward_shape(needs, shape, clusters)
+                                           : ra__sm90_forward_shape(needs, shape, clusters);
+    if (!error && program->sharers > 1 && needs->deterministic) *clusters = (*clusters + 1) / 2;
+    return error;
 }
 
-/* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal, and
- * if rows are tokens. */
+/* Calls with sinks or a bias take other kernels; a schedule fits them if their tiles are equal. */
 static void find_extras(const struct ra__program *program, int clusters, struct ra__sm90_work *work)
 {
     for (int extra = 0; extra < RA__SM90_EXTRAS; extra++) {
@@ -51,8 +55,7 @@ static void find_extras(const struct ra__program *program, int clusters, struct 
         int other;
         if (extra & RA__SM90_WITH_SINKS) needs.terms |= RA__SM90_SINKS;
         if (extra & RA__SM90_WITH_BIAS) needs.terms |= RA__SM90_BIAS;
-        work->extras[extra] = (extra == 0 || !work->q_view.step) &&
-                              shape_for(program, &needs, &shape, &other) == 0 &&
+        work->extras[extra] = shape_for(program, &needs, &shape, &other) == 0 &&
                               other == clusters && shape.tile_rows == work->shape.tile_rows &&
                               shape.block_keys == work->shape.block_keys &&
                               shape.part_floats == work->shape.part_floats &&
@@ -66,26 +69,6 @@ static int mean_rows(const struct ra__sm90_expanded *rows)
     int64_t sum = 0;
     for (int i = 0; i < rows->family_count; i++) sum += rows->families[i].q_count;
     return rows->family_count ? (int)(sum / rows->family_count) : 0;
-}
-
-static int gradients_of(const struct ra__program *program)
-{
-    int count = 0;
-    for (int i = 0; i < program->step_count; i++) count += program->steps[i].op == RA__OP_GRADIENT;
-    return count;
-}
-
-/* Is there one GRADIENT step, and nothing between the tensors of the call and its sums? */
-static bool writes_results(const struct ra__program *program)
-{
-    for (int i = 0; i < program->step_count; i++) {
-        const struct ra__step *step = &program->steps[i];
-        if (step->op == RA__OP_EXCHANGE) return false;
-        if (step->op == RA__OP_GATHER && step->gather != RA__GATHER_CLEAR &&
-            step->gather != RA__GATHER_FINISH)
-            return false;
-    }
-    return gradients_of(program) == 1 && program->units == 0;
 }
 
 /* ---- Schedules ------------------------------------------------------------------------------- */
@@ -122,7 +105,7 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
     const bool back = is_backward(program);
     struct ra__sm90_row_list list;
     enum ra__sm90_answer answer = back ? ra__sm90_list_keys(&work->rows, &heads, work->padded_rows,
-                                                            &list)
+                                                            work->view_starts, &list)
                                        : ra__sm90_list_rows(&work->rows, &heads, &list);
     if (answer != RA__SM90_YES) return answer;
     work->direct = work->direct && covers(&list, &heads, program->work.keys);
@@ -137,12 +120,13 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .clusters = clusters,
         .section_heads = section_of(work),
         .item_cost = ITEM_COST,
-        /* merge_keys() finds KV heads by query heads. Where ranks share a GPU, a GRADIENT step of
-         * another one begins where clusters have ended: whole tiles are faster. */
-        .split = !(back && (work->one_head || gradients_of(program) > 1)),
+        /* merge_keys() finds KV heads by query heads and knows no views. Where ranks share a GPU,
+         * the launch of another one begins where clusters have ended: whole tiles are faster. */
+        .split = program->sharers <= 1 && !(back && (work->one_head || work->needs.views)),
         /* Measured: docs/GPU.md. */
         .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
         .rotate = work->needs.deterministic,
+        .views = work->needs.views,
     };
     if (ra__sm90_schedule(&in, &work->schedule)) answer = RA__SM90_NO_MEMORY;
     work->rows_used = work->rows_paid = 0;
@@ -161,7 +145,34 @@ static struct ra__sm90_order_input order_of(const struct ra__shape *shape,
                                           .padded_rows = work->padded_rows,
                                           .block_queries = work->shape.block_keys,
                                           .item_cost = ITEM_COST,
-                                          .walks = work->shape.walks };
+                                          .walks = work->shape.walks,
+                                          .views = work->needs.views };
+}
+
+/* The rows of dq of a head. RA__SM90_NO: more than runs can name. */
+static enum ra__sm90_answer place_queries(const struct ra__shape *s, struct ra__sm90_work *work)
+{
+    const int block = work->shape.block_keys, group = s->q_heads / s->kv_heads;
+    const int64_t most = work->needs.views ? RA__SM90_VIEW_ROWS : RA__SM90_FAR;
+    work->padded_rows = work->needs.views
+                            ? ra__sm90_place_classes(&work->rows, block, work->view_starts)
+                            : (work->q_rows + block - 1) / block * block;
+    return group * (int64_t)work->padded_rows < most ? RA__SM90_YES : RA__SM90_NO;
+}
+
+/* Which view the blocks of dq have that a launch works on. */
+static enum ra__sm90_answer find_blocks(const struct ra__shape *s, struct ra__sm90_work *work)
+{
+    const struct ra__sm90_heads heads = heads_of(s, work);
+    const int block = work->shape.block_keys, blocks = work->padded_rows / block;
+    if (!work->needs.views) return RA__SM90_YES;
+    work->block_views = malloc((size_t)heads.q_heads * (size_t)blocks + 1);
+    if (!work->block_views) return RA__SM90_NO_MEMORY;
+    for (int h = 0; h < heads.q_heads; h++)
+        ra__sm90_fill_blocks(&work->rows, work->view_starts, block,
+                             h / (heads.q_heads / heads.kv_heads),
+                             work->block_views + (size_t)h * (size_t)blocks, blocks);
+    return RA__SM90_YES;
 }
 
 /* Backward, with ranks that are not too many. */
@@ -169,12 +180,11 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
                                               struct ra__sm90_work *work)
 {
     const struct ra__shape *s = &program->work.shape;
-    const int block = work->shape.block_keys, group = s->q_heads / s->kv_heads;
-    work->padded_rows = (work->q_rows + block - 1) / block * block;
-    if ((int64_t)group * work->padded_rows >= RA__SM90_FAR) return RA__SM90_NO;
+    enum ra__sm90_answer answer = place_queries(s, work);
+    if (answer != RA__SM90_YES) return answer;
     for (;;) {
-        const enum ra__sm90_answer answer = schedule(program, clusters, work);
-        if (answer != RA__SM90_YES || !work->needs.deterministic) return answer;
+        answer = schedule(program, clusters, work);
+        if (answer != RA__SM90_YES || !work->needs.deterministic) break;
         const struct ra__sm90_order_input in = order_of(s, work);
         work->adds = ra__sm90_order_adds(&in);
         if (work->adds <= SOME_ADDS || work->by_head) break;
@@ -183,7 +193,8 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
         work->by_head = true;
         ra__sm90_schedule_clear(&work->schedule);
     }
-    return work->adds <= MOST_ADDS ? RA__SM90_YES : RA__SM90_NO;
+    if (answer != RA__SM90_YES) return answer;
+    return work->adds <= MOST_ADDS ? find_blocks(s, work) : RA__SM90_NO;
 }
 
 static enum ra__sm90_answer make(const struct ra__program *program, int terms,
@@ -200,8 +211,8 @@ static enum ra__sm90_answer make(const struct ra__program *program, int terms,
                                            .views = work->rows.view_count > 0,
                                            .deterministic = back && !program->any_order };
     work->backward = back;
-    work->direct = back && work->q_view.step == 0 && work->rows.q_rows == program->work.queries &&
-                   writes_results(program);
+    work->direct = back && work->rows.q_rows == program->work.queries &&
+                   ra__cuda_writes_results(program);
     work->q_rows = work->rows.q_rows;
     work->k_rows = work->rows.k_rows;
     memcpy(work->views, work->rows.views, sizeof work->views);
@@ -227,7 +238,10 @@ enum ra__sm90_answer ra__sm90_work_make(const struct ra__program *program, int t
 void ra__sm90_work_clear(struct ra__sm90_work *work)
 {
     ra__sm90_expanded_clear(&work->rows);
-    if (!work->placed) ra__sm90_schedule_clear(&work->schedule);
+    if (!work->placed) {
+        ra__sm90_schedule_clear(&work->schedule);
+        free(work->block_views);
+    }
     *work = (struct ra__sm90_work){ .placed = false };
 }
 
@@ -259,11 +273,20 @@ static void put_schedule(struct placing *at, const struct ra__sm90_schedule *fro
     to->queues = put(at, from->queues, ((size_t)from->clusters + 1) * sizeof *from->queues);
 }
 
-size_t ra__sm90_work_bytes(const struct ra__sm90_work *work)
+static size_t block_bytes(const struct ra__sm90_work *work, const struct ra__shape *shape)
+{
+    const struct ra__sm90_heads heads = heads_of(shape, work);
+    return work->block_views
+               ? (size_t)heads.q_heads * (size_t)work->padded_rows / (size_t)work->shape.block_keys
+               : 0;
+}
+
+size_t ra__sm90_work_bytes(const struct ra__sm90_work *work, const struct ra__shape *shape)
 {
     struct placing at = { NULL, NULL, 0 };
     struct ra__sm90_schedule placed;
     put_schedule(&at, &work->schedule, &placed);
+    put(&at, NULL, block_bytes(work, shape));
     if (work->adds == 0) return at.used;
     return at.used + padded((size_t)work->adds * sizeof *work->ranks) +
            padded(((size_t)work->schedule.clusters + 1) * sizeof *work->rank_starts);
@@ -276,6 +299,7 @@ int ra__sm90_work_place(struct ra__sm90_work *work, const struct ra__shape *shap
     struct ra__sm90_schedule placed;
     const size_t clusters = (size_t)work->schedule.clusters;
     put_schedule(&at, &work->schedule, &placed);
+    uint8_t *block_views = put(&at, work->block_views, block_bytes(work, shape));
     if (work->adds > 0) {
         const struct ra__sm90_order_input in = order_of(shape, work);
         struct ra__sm90_order order;
@@ -286,6 +310,10 @@ int ra__sm90_work_place(struct ra__sm90_work *work, const struct ra__shape *shap
     }
     ra__sm90_schedule_clear(&work->schedule);
     work->schedule = placed;
+    if (work->block_views) {
+        free(work->block_views);
+        work->block_views = block_views;
+    }
     work->placed = true;
     return 0;
 }

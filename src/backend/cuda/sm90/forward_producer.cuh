@@ -35,16 +35,6 @@ struct block {
     int row, lo, hi, limit;
 };
 
-/* Where a row of a run is: its view, and the row in it. */
-template <class F> DEVICE int view_of(int row)
-{
-    return F::VIEWS > 1 ? row >> RA__SM90_RUN_VIEW_SHIFT : 0;
-}
-template <class F> DEVICE int row_of(int row)
-{
-    return F::VIEWS > 1 ? row & ((1 << RA__SM90_RUN_VIEW_SHIFT) - 1) : row;
-}
-
 /* Blocks of a run are folded from its end; `left` is how many come after the first. */
 template <class F> DEVICE struct block last_block(int4 run, int *left)
 {

@@ -16,15 +16,16 @@ template <class F> ra__sm90_shape shape_of(void)
              Shared<F>::BYTES, F::PART_FLOATS,       F::WARPS, 1 };
 }
 
-template <class F> launch_config config_of(int clusters, cudaStream_t stream)
+template <class F> launch_config config_of(int clusters, bool early, cudaStream_t stream)
 {
-    return launch_config(clusters * F::CLUSTER, F::THREADS, Shared<F>::BYTES, F::CLUSTER, stream);
+    return launch_config(clusters * F::CLUSTER, F::THREADS, Shared<F>::BYTES, F::CLUSTER, early,
+                         stream);
 }
 
 /* How many clusters run at the same time on this GPU; 0 on errors. */
 template <class F> int clusters_of(void)
 {
-    const launch_config config = config_of<F>(1, NULL);
+    const launch_config config = config_of<F>(1, true, NULL);
     int clusters = 0;
     if (cudaFuncSetAttribute(forward<F>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                              Shared<F>::BYTES) != cudaSuccess ||
@@ -33,28 +34,13 @@ template <class F> int clusters_of(void)
     return clusters;
 }
 
-/* The rows of a tensor that a view has. A tensor that is too short for the view is not read through
- * it, but a map needs a row. */
-inline ra__sm90_tensor seen_by(ra__sm90_tensor x, struct ra__sm90_view view)
-{
-    if (x.rows > view.first) {
-        x.data = (char *)x.data + 2 * view.first * x.row_stride;
-        x.rows = (x.rows - view.first + view.step - 1) / view.step;
-    } else {
-        x.rows = 1;
-    }
-    x.row_stride *= view.step;
-    return x;
-}
-
 template <class F> int make_maps(Maps<F> *maps, const ra__sm90_forward &args)
 {
     const int shared_rows = F::CLUSTER > 1 && F::PANELS == 1 ? F::KEYS / F::CLUSTER : F::KEYS;
     const int shared_panels = F::PANELS > 1 ? F::PANELS / F::CLUSTER : 1;
     int error = 0;
     for (int i = 0; i < F::VIEWS && !error; i++) {
-        const struct ra__sm90_view all = { 0, 1 };
-        const struct ra__sm90_view view = F::VIEWS > 1 && args.views[i].step ? args.views[i] : all;
+        const struct ra__sm90_view view = view_at<F>(args.views, i);
         error = make_map<F>(&maps->q[i], seen_by(args.q, view), 64, F::PANELS);
         if (!error)
             error = make_map<F>(&maps->k[i], seen_by(args.k, view), shared_rows, shared_panels);
@@ -70,12 +56,14 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     Maps<F> maps;
     int error = make_maps<F>(&maps, args);
     if (error) return error;
-    const launch_config config = config_of<F>(args.clusters, stream);
+    const bool early = !args.shared;
+    const launch_config config = config_of<F>(args.clusters, early, stream);
     const struct factors by = factors_of(args.scale, args.terms);
     error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);
-    if (!error && args.hides) error = start(repair<F>, args.clusters, 256, 0, stream, args, by);
+    if (!error && args.hides) error = start(repair<F>, args.clusters, 256, early, stream, args, by);
     if (!error && args.merge_count)
-        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 256, 0, stream, args);
+        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 256, early, stream,
+                      args);
     return error;
 }
 

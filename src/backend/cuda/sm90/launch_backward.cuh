@@ -29,11 +29,24 @@ template <class F> int backward_clusters_of(void)
     return per_sm * sms;
 }
 
+template <class F> int make_backward_maps(BackwardMaps<F> *maps, const ra__sm90_backward &args)
+{
+    int error = 0;
+    for (int i = 0; i < F::VIEWS && !error; i++) {
+        const struct ra__sm90_view view = view_at<F>(args.views, i);
+        const ra__sm90_tensor q = seen_by(args.q, view), dout = seen_by(args.dout, view);
+        error = make_map<F>(&maps->q[i], q, F::QUERIES, F::PANELS);
+        if (!error) error = make_map<F>(&maps->dout[i], dout, F::QUERIES, F::PANELS);
+        if (!error) error = make_map<F>(&maps->k[i], seen_by(args.k, view), F::KEYS, F::PANELS);
+        if (!error) error = make_map<F>(&maps->v[i], seen_by(args.v, view), F::KEYS, F::PANELS);
+    }
+    return error;
+}
+
 /* CTAs of ORDERED kernels wait for one another, so all must run at the same time, whatever else the
  * GPU does: that is what a cooperative launch is. */
 template <class F>
-int start_backward(const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap &v,
-                   const CUtensorMap &dout, const ra__sm90_backward &args, cudaStream_t stream)
+int start_backward(const BackwardMaps<F> &maps, const ra__sm90_backward &args, cudaStream_t stream)
 {
     cudaLaunchAttribute attribute = {};
     attribute.id = cudaLaunchAttributeCooperative;
@@ -45,18 +58,14 @@ int start_backward(const CUtensorMap &q, const CUtensorMap &k, const CUtensorMap
     config.stream = stream;
     config.attrs = &attribute;
     config.numAttrs = F::ORDERED ? 1 : 0;
-    return cudaLaunchKernelEx(&config, backward<F>, q, k, v, dout, args,
-                              factors_of(args.scale, args.terms));
+    return cudaLaunchKernelEx(&config, backward<F>, maps, args, factors_of(args.scale, args.terms));
 }
 
 /* A CUDA error, or 0. backward_clusters_of must have been called once for this device. */
 template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream_t stream)
 {
-    CUtensorMap q, k, v, dout;
-    int error = make_map<F>(&q, args.q, F::QUERIES, F::PANELS);
-    if (!error) error = make_map<F>(&k, args.k, F::KEYS, F::PANELS);
-    if (!error) error = make_map<F>(&v, args.v, F::KEYS, F::PANELS);
-    if (!error) error = make_map<F>(&dout, args.dout, F::QUERIES, F::PANELS);
+    BackwardMaps<F> maps;
+    int error = make_backward_maps<F>(&maps, args);
     if (error) return error;
     const int heads = args.q.batch * args.q.heads, per_cta = 256 / (F::DIM / 8);
     const int64_t rows = (int64_t)heads * args.padded_rows;
@@ -64,7 +73,7 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
         prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
     else if (F::ORDERED)
         cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES), stream);
-    error = start_backward<F>(q, k, v, dout, args, stream);
+    error = start_backward<F>(maps, args, stream);
     if (error) return error;
     if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
     if (args.flags & RA__SM90_LAST)

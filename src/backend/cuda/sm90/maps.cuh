@@ -48,17 +48,40 @@ template <class F> int make_map(CUtensorMap *map, const ra__sm90_tensor &x, int 
     return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-/* A launch that may start before the kernel before it in the stream has ended, and waits for that
- * itself (kernel_follow). */
+/* The rows of a tensor that a view has. A tensor that is too short for the view is not read through
+ * it, but a map needs a row. */
+inline ra__sm90_tensor seen_by(ra__sm90_tensor x, struct ra__sm90_view view)
+{
+    if (x.rows > view.first) {
+        x.data = (char *)x.data + 2 * view.first * x.row_stride;
+        x.rows = (x.rows - view.first + view.step - 1) / view.step;
+    } else {
+        x.rows = 1;
+    }
+    x.row_stride *= view.step;
+    return x;
+}
+
+/* All rows where there are no views, or fewer. */
+template <class F> struct ra__sm90_view view_at(const struct ra__sm90_view *views, int index)
+{
+    const struct ra__sm90_view all = { 0, 1 };
+    return F::VIEWS > 1 && views[index].step ? views[index] : all;
+}
+
+/* A launch of a kernel that waits itself for those before it in the stream (kernel_follow), so that
+ * it may start early. Where others use the GPU too it does not: CTAs that wait would keep theirs
+ * out. */
 struct launch_config {
     cudaLaunchAttribute attributes[2];
     cudaLaunchConfig_t config;
 
-    launch_config(int ctas, int threads, int shared_bytes, int cluster, cudaStream_t stream)
+    launch_config(int ctas, int threads, int shared_bytes, int cluster, bool early,
+                  cudaStream_t stream)
         : attributes(), config()
     {
         attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-        attributes[0].val.programmaticStreamSerializationAllowed = 1;
+        attributes[0].val.programmaticStreamSerializationAllowed = early;
         attributes[1].id = cudaLaunchAttributeClusterDimension;
         attributes[1].val.clusterDim.x = cluster;
         attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
@@ -72,10 +95,10 @@ struct launch_config {
 };
 
 template <class... P, class... A>
-int start(void (*kernel)(P...), int64_t ctas, int threads, int shared_bytes, cudaStream_t stream,
+int start(void (*kernel)(P...), int64_t ctas, int threads, bool early, cudaStream_t stream,
           const A &...args)
 {
-    const launch_config config((int)ctas, threads, shared_bytes, 1, stream);
+    const launch_config config((int)ctas, threads, 0, 1, early, stream);
     return cudaLaunchKernelEx(&config.config, kernel, args...);
 }
 

@@ -19,10 +19,17 @@ struct walker {
     int64_t tick;
 };
 
-static int first_query_block(const struct ra__sm90_run *run, int block) { return run->row / block; }
-static int last_query_block(const struct ra__sm90_run *run, int block)
+static int row_of(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
 {
-    return (run->row + run->count - 1) / block;
+    return in->views ? run->row & RA__SM90_VIEW_ROWS : run->row;
+}
+static int first_query_block(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
+{
+    return row_of(in, run) / in->block_queries;
+}
+static int last_query_block(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
+{
+    return (row_of(in, run) + run->count - 1) / in->block_queries;
 }
 
 static int walks_of(const struct ra__sm90_order_input *in) { return in->walks > 1 ? in->walks : 1; }
@@ -37,19 +44,18 @@ static void enter(const struct ra__sm90_order_input *in, struct walker *walker)
     walker->tick += in->item_cost;
     walker->walk = 0;
     walker->run = schedule->items[walker->item].first_run;
-    walker->block = first_query_block(&schedule->runs[walker->run], in->block_queries);
+    walker->block = first_query_block(in, &schedule->runs[walker->run]);
 }
 
 static void advance(const struct ra__sm90_order_input *in, struct walker *walker)
 {
     const struct ra__sm90_item *item = &in->schedule->items[walker->item];
     walker->tick++;
-    if (++walker->block <= last_query_block(&in->schedule->runs[walker->run], in->block_queries))
-        return;
+    if (++walker->block <= last_query_block(in, &in->schedule->runs[walker->run])) return;
     if (++walker->run == item->first_run + item->run_count && ++walker->walk < walks_of(in))
         walker->run = item->first_run;
     if (walker->run < item->first_run + item->run_count) {
-        walker->block = first_query_block(&in->schedule->runs[walker->run], in->block_queries);
+        walker->block = first_query_block(in, &in->schedule->runs[walker->run]);
         return;
     }
     walker->item++;
@@ -63,8 +69,7 @@ static int64_t count_adds(const struct ra__sm90_order_input *in, int cluster)
     for (int i = schedule->queues[cluster]; i < schedule->queues[cluster + 1]; i++)
         for (int r = 0; r < schedule->items[i].run_count; r++) {
             const struct ra__sm90_run *run = &schedule->runs[schedule->items[i].first_run + r];
-            count += last_query_block(run, in->block_queries) -
-                     first_query_block(run, in->block_queries) + 1;
+            count += last_query_block(in, run) - first_query_block(in, run) + 1;
         }
     return count * walks_of(in);
 }

@@ -73,22 +73,50 @@ static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_
                                   .hi = moved(hi, 0, first) };
 }
 
-/* The keys of a tile that sees one run in full, started elsewhere than those of other tiles. Adds
- * the second half as another run. */
+static bool is_seen(const struct ra__sm90_run *run)
+{
+    return run->lo <= -RA__SM90_FAR && run->hi >= RA__SM90_FAR;
+}
+
+/* Runs of a tile, from block `skip` of run `at` on; what comes before it is added at the end.
+ * Blocks begin at multiples of their size, where a run is cut as well. */
+static void turn(struct builder *b, struct tile *tile, int at, int64_t skip, int *runs)
+{
+    struct ra__sm90_run *all = &b->tile_runs[tile->first_run];
+    const int32_t block = b->input->block_keys;
+    const int32_t row = b->input->views ? all[at].row & RA__SM90_VIEW_ROWS : all[at].row;
+    const int32_t keys = (int32_t)((row + skip * block) / block * block - row);
+    struct ra__sm90_run *copy = &all[tile->run_count];
+    if (at == 0 && keys <= 0) return;
+    memcpy(copy, all, (size_t)tile->run_count * sizeof *copy);
+    int count = 0;
+    for (int i = 0; i < tile->run_count; i++) all[count++] = copy[(at + i) % tile->run_count];
+    if (keys > 0 && keys < all->count) {
+        struct ra__sm90_run *end = &all[count++];
+        *end = *all;
+        tile->blocks -= blocks_of(b, all->count);
+        end->count = keys;
+        all->row += keys;
+        all->count -= keys;
+        tile->blocks += blocks_of(b, all->count) + blocks_of(b, end->count);
+    }
+    *runs += count - tile->run_count;
+    tile->run_count = count;
+}
+
+/* A tile that sees its runs in full starts elsewhere in them than other tiles do. */
 static void rotate(struct builder *b, struct tile *tile, int *runs)
 {
-    struct ra__sm90_run *first = &b->tile_runs[tile->first_run];
-    if (tile->run_count != 1 || first->lo > -RA__SM90_FAR || first->hi < RA__SM90_FAR) return;
+    const struct ra__sm90_run *all = &b->tile_runs[tile->first_run];
     const int64_t tiles = (tile->rows->q_count - 1) / b->input->tile_rows + 1;
-    const int64_t skip = tile->from / b->input->tile_rows * tile->blocks / tiles;
-    const int32_t keys = (int32_t)skip * b->input->block_keys;
-    if (keys == 0) return;
-    struct ra__sm90_run *second = &b->tile_runs[(*runs)++];
-    *second = *first;
-    second->count = keys;
-    first->row += keys;
-    first->count -= keys;
-    tile->run_count++;
+    int64_t skip = tile->from / b->input->tile_rows * tile->blocks / tiles;
+    int at = 0;
+    for (int i = 0; i < tile->run_count; i++)
+        if (!is_seen(&all[i])) return;
+    if (skip == 0) return;
+    while (at + 1 < tile->run_count && skip >= blocks_of(b, all[at].count))
+        skip -= blocks_of(b, all[at++].count);
+    turn(b, tile, at, skip, runs);
 }
 
 static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int section, int *runs)
@@ -119,14 +147,15 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
 static int cut_all(struct builder *b)
 {
     const struct ra__sm90_schedule_input *in = b->input;
-    int64_t tiles = 0, runs = 0;
+    int64_t tiles = 0, runs = 0, most_runs = 0; /* of a row: turn() needs room for a copy */
     for (int i = 0; i < in->row_count; i++) {
         int64_t n = (in->rows[i].q_count + in->tile_rows - 1) / in->tile_rows;
         tiles += n;
         runs += n * (in->rows[i].run_count + 1);
+        if (in->rows[i].run_count > most_runs) most_runs = in->rows[i].run_count;
     }
     b->tiles = malloc((size_t)(tiles + 1) * sizeof *b->tiles);
-    b->tile_runs = malloc((size_t)(runs + 1) * sizeof *b->tile_runs);
+    b->tile_runs = malloc((size_t)(runs + most_runs + 1) * sizeof *b->tile_runs);
     if (!b->tiles || !b->tile_runs) return -1;
     int heads = 0, run_count = 0;
     for (int i = 0; i < in->row_count; i++) {

@@ -42,9 +42,15 @@ enum ra__sm90_flag {
 };
 
 /* Views: rows of a tensor that are `step` apart, for dilated patterns. A launch may have several;
- * an item names that of its queries, each run that of its keys, in the high bits of its row. Only
- * kernels with views read them (struct ra__sm90_needs). */
-enum { RA__SM90_VIEWS = 8, RA__SM90_RUN_VIEW_SHIFT = 27 };
+ * an item names that of its queries in its flags (backward, that of its keys in the high bits of
+ * q_row), each run names its own in the high bits of its row. Only kernels with views read them
+ * (struct ra__sm90_needs). */
+enum {
+    RA__SM90_VIEWS = 8,
+    RA__SM90_RUN_VIEW_SHIFT = 27,
+    RA__SM90_VIEW_ROWS = (1 << RA__SM90_RUN_VIEW_SHIFT) - 1, /* the other bits */
+    RA__SM90_NO_VIEW = 255
+};
 
 struct ra__sm90_view {
     int32_t first, step;
@@ -92,6 +98,7 @@ struct ra__sm90_schedule_input {
                    would otherwise have them wait for one another at the same dq */
     int rotate; /* tiles that see all keys start at different ones: backward, they would otherwise
                    add to the same dq at the same time */
+    int views;  /* rows of runs have a view in their high bits */
 };
 
 struct ra__sm90_schedule {
@@ -114,6 +121,7 @@ struct ra__sm90_order_input {
     const struct ra__sm90_schedule *schedule; /* of a backward kernel */
     int batch, heads, padded_rows, block_queries, item_cost;
     int walks; /* of an item over its queries: struct ra__sm90_shape; 0 = 1 */
+    int views; /* rows of runs have a view in their high bits */
 };
 
 struct ra__sm90_order {
@@ -181,6 +189,7 @@ struct ra__sm90_forward {
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
     int hides;       /* of the schedule; or terms with a bias */
+    int shared;      /* launches of others run at the same time */
     struct ra__sm90_terms terms;
     struct ra__sm90_view views[RA__SM90_VIEWS]; /* kernels with views */
 };
@@ -189,7 +198,9 @@ struct ra__sm90_forward {
  * (q_row, q_count), a run is queries that see them: query j sees key i if lo + i <= j <= hi + i.
  * The row of a run is h padded_rows + row for query head `head` + h: all heads of a group are runs
  * of one item, so no two items write the same dk and dv. dq is summed in f32 in `dq_sum`, whose
- * order is the kernel's own. Its fields are many because they are all that one launch is given. */
+ * order is the kernel's own. With views, a query and a key are each in one view that their KV head
+ * has, and the row of a run is h padded_rows + view_starts[view] + the row in the view. Its fields
+ * are many because they are all that one launch is given. */
 struct ra__sm90_backward {
     struct ra__sm90_tensor q, k, v, out, dout, dq, dk, dv;
     struct ra__sm90_column lse; /* natural logarithm; -inf: the row has no gradient */
@@ -213,6 +224,9 @@ struct ra__sm90_backward {
      * set up), LAST where it is the last one (dq is written). */
     struct ra__sm90_column dk_sum, dv_sum;
     int32_t flags;
+    /* Kernels with views; view_starts are multiples of shape.block_keys. */
+    struct ra__sm90_view views[RA__SM90_VIEWS];
+    int32_t view_starts[RA__SM90_VIEWS];
 };
 
 /* What a kernel asks of the host. */
@@ -228,9 +242,9 @@ enum ra__sm90_dtype { RA__SM90_BF16, RA__SM90_F16 };
 /* What a problem needs of a kernel. */
 struct ra__sm90_needs {
     int dim, dtype;
-    int rows;          /* queries per head; forward only */
-    int terms;         /* bits of enum ra__sm90_term */
-    int views;         /* forward only */
+    int rows;  /* queries per head; forward only */
+    int terms; /* bits of enum ra__sm90_term */
+    int views;
     int deterministic; /* backward only: the same bits every time; needs an order */
 };
 

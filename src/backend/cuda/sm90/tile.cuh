@@ -23,6 +23,16 @@ template <int STAGES> DEVICE void ring_step(struct ring &at)
 
 DEVICE int lane_of(void) { return threadIdx.x & 31; }
 
+/* Where a row of a run is: its view, and the row in it. */
+template <class F> DEVICE int view_of(int row)
+{
+    return F::VIEWS > 1 ? row >> RA__SM90_RUN_VIEW_SHIFT : 0;
+}
+template <class F> DEVICE int row_of(int row)
+{
+    return F::VIEWS > 1 ? row & RA__SM90_VIEW_ROWS : row;
+}
+
 /* Lane i of a quad gives words[j] to lane j, and gets its words[i]. */
 DEVICE uint4 quad_transpose(uint4 x)
 {
