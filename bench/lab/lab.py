@@ -76,7 +76,8 @@ class View(ctypes.Structure):
 
 
 class Needs(ctypes.Structure):
-    _fields_ = [(x, c_int) for x in ("dim", "dtype", "rows", "terms", "views", "deterministic")]
+    _fields_ = [(x, c_int) for x in ("dim", "dtype", "rows", "terms", "views",
+                                     "deterministic", "short_items")]
 
 
 class Forward(ctypes.Structure):

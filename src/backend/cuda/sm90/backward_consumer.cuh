@@ -24,6 +24,8 @@ template <class F> struct BackwardConsumer {
 
     DEVICE int slot(void) const { return block & 1; }
     DEVICE uint32_t lap(void) const { return block >> 1 & 1; }
+    DEVICE uint32_t keys_at(void) const { return shared.k(key_slot<F>(items)); }
+    DEVICE uint32_t values_at(void) const { return shared.v(key_slot<F>(items)); }
     DEVICE void arrive(uint32_t barrier) const
     {
         __syncwarp();
@@ -64,7 +66,7 @@ template <class F> struct BackwardConsumer {
     {
         const int panel = F::PANELS > 1 ? 2 * walk + index : 0;
         const int row = F::PANELS > 1 ? 0 : index * (N / 2);
-        const uint64_t a = matrix_at(shared.k() + panel * F::KEYS * 128, F::KEYS * 128);
+        const uint64_t a = matrix_at(keys_at() + panel * F::KEYS * 128, F::KEYS * 128);
         const uint64_t b = matrix_at(shared.ds(from) + row * 128, 0);
         wgmma_fence();
 #pragma unroll
@@ -99,7 +101,7 @@ template <class F> struct BackwardConsumer {
     /* The columns of a block that see our i-th key: from x on, y of them. */
     DEVICE int2 columns(int4 band, int i) const
     {
-        const uint32_t item = shared.item(items & 1);
+        const uint32_t item = shared.item(items);
         const int key = thread_key() + 8 * i;
         const int2 range = columns_of(band, key, shared_load(item + 28));
         const int count = key < shared_load(item + 12) ? max(0, range.y - range.x + 1) : 0;
@@ -127,7 +129,7 @@ template <class F> struct BackwardConsumer {
     DEVICE void weigh_terms(float (&s)[N / 2], uint32_t (&p)[N / 4], uint32_t entry,
                             bits kept) const
     {
-        const int4 who = shared_load4(shared.item(items & 1)), what = shared_load4(entry + 16);
+        const int4 who = shared_load4(shared.item(items)), what = shared_load4(entry + 16);
         const int column = 2 * (thread_in_group() & 3), q_row = what.y + column;
         const uint32_t lse = shared.lse(slot()) + column * 4;
         int2 seen[2];
@@ -180,7 +182,7 @@ template <class F> struct BackwardConsumer {
         if constexpr (F::TERMS & RA__SM90_DROPOUT) {
             if (!args.terms.drop_below) return 0;
             const ra__sm90_terms &terms = args.terms;
-            const int4 who = shared_load4(shared.item(items & 1)), what = shared_load4(entry + 16);
+            const int4 who = shared_load4(shared.item(items)), what = shared_load4(entry + 16);
             const int64_t key = key_position(terms, who.z + thread_key());
             const int64_t query = query_position(terms, what.y + 2 * (thread_in_group() & 3));
             if (key_position(terms, who.z) % 4 == 0 && terms.k_step == 1) {
@@ -263,9 +265,9 @@ template <class F> struct BackwardConsumer {
         uint32_t p[N / 4], ds[N / 4];
         const uint32_t entry = shared.entry(slot(), lap());
         barrier_wait(shared.q_full(slot()), lap());
-        issue_scores(s, shared.k(), shared.q(slot()));
+        issue_scores(s, keys_at(), shared.q(slot()));
         barrier_wait(shared.do_full(slot()), lap());
-        issue_scores(dp, shared.v(), shared.dout(slot()));
+        issue_scores(dp, values_at(), shared.dout(slot()));
         const int next = uniform(shared_load(entry + 16));
         const bits kept = kept_bits(entry);
         wgmma_wait<1>();
@@ -371,8 +373,8 @@ template <class F> struct BackwardConsumer {
 
     DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], int walk) const
     {
-        const int4 who = shared_load4(shared.item(items & 1));
-        const int4 what = shared_load4(shared.item(items & 1) + 16);
+        const int4 who = shared_load4(shared.item(items));
+        const int4 what = shared_load4(shared.item(items) + 16);
         if (uniform(what.z) < 0) {
             store_one(dk, args.scale, args.dk, args.dk_sum, who, what.w, walk);
             store_one(dv, 1.f, args.dv, args.dv_sum, who, what.w, walk);
@@ -388,7 +390,7 @@ template <class F> struct BackwardConsumer {
     {
 #pragma unroll
         for (int i = 0; i < SUMS; i++) dk[i] = dv[i] = 0;
-        int code = uniform(shared_load(shared.item(items & 1) + 20));
+        int code = uniform(shared_load(shared.item(items) + 20));
         if constexpr (F::LAG) {
             if (code != BLOCK_END) {
                 code = step<false>(dk, dv, code, walk);
@@ -409,7 +411,7 @@ template <class F> struct BackwardConsumer {
         const int rest = F::KEYS - keys, words = 8 * rest; /* of 16 bytes, of a panel */
         for (int i = 128 * index + thread_in_group(); i < 2 * F::PANELS * words; i += 256) {
             const int panel = i / words; /* those of V follow those of K */
-            shared_store(shared.k() + (panel * F::KEYS + keys) * 128 + i % words * 16,
+            shared_store(keys_at() + (panel * F::KEYS + keys) * 128 + i % words * 16,
                          make_int4(0, 0, 0, 0));
         }
         shared_publish();
@@ -419,16 +421,16 @@ template <class F> struct BackwardConsumer {
     DEVICE void run(void)
     {
         for (;; items++) {
-            barrier_wait(shared.k_full(), items & 1);
-            if (uniform(shared_load(shared.item(items & 1) + 28)) & BACKWARD_QUIT) return;
-            barrier_wait(shared.v_full(), items & 1);
-            const int keys = uniform(shared_load(shared.item(items & 1) + 12));
+            barrier_wait(shared.k_full(key_slot<F>(items)), key_lap<F>(items));
+            if (uniform(shared_load(shared.item(items) + 28)) & BACKWARD_QUIT) return;
+            barrier_wait(shared.v_full(key_slot<F>(items)), key_lap<F>(items));
+            const int keys = uniform(shared_load(shared.item(items) + 12));
             if (keys < F::KEYS) clear_rest(keys);
             float dk[SUMS], dv[SUMS];
 #pragma unroll 1
             for (int walk = 0; walk < F::WALKS; walk++) {
                 walk_queries(dk, dv, walk);
-                if (walk == F::WALKS - 1) arrive(shared.kv_empty());
+                if (walk == F::WALKS - 1) arrive(shared.kv_empty(key_slot<F>(items)));
                 hold(dk);
                 hold(dv);
                 store(dk, dv, walk);

@@ -99,19 +99,20 @@ template <class F> struct BackwardLoader {
     /* Tells consumers about the item, and loads its keys and values. */
     DEVICE void send(int4 who, int4 what)
     {
-        barrier_wait(shared.kv_empty(), (items & 1) ^ 1);
+        const int slot = key_slot<F>(items);
+        barrier_wait(shared.kv_empty(slot), key_lap<F>(items) ^ 1);
         if (lane_of() == 0) {
-            shared_store(shared.item(items & 1), who);
-            shared_store(shared.item(items & 1) + 16, what);
+            shared_store(shared.item(items), who);
+            shared_store(shared.item(items) + 16, what);
             if (what.w & BACKWARD_QUIT) {
-                barrier_arrive(shared.k_full());
+                barrier_arrive(shared.k_full(slot));
             } else {
                 const int view = view_of<F>(who.z), kv_head = (int)((uint32_t)who.y >> 16);
                 const struct box from = { 0, row_of<F>(who.z), 0, kv_head, who.x };
-                barrier_expect(shared.k_full(), F::KEY_BYTES);
-                copy_in(shared.k(), maps.k + view, shared.k_full(), from);
-                barrier_expect(shared.v_full(), F::KEY_BYTES);
-                copy_in(shared.v(), maps.v + view, shared.v_full(), from);
+                barrier_expect(shared.k_full(slot), F::KEY_BYTES);
+                copy_in(shared.k(slot), maps.k + view, shared.k_full(slot), from);
+                barrier_expect(shared.v_full(slot), F::KEY_BYTES);
+                copy_in(shared.v(slot), maps.v + view, shared.v_full(slot), from);
             }
         }
         items++;
@@ -171,10 +172,13 @@ template <class F> struct DqAdder {
     DEVICE void add(int block, int walk)
     {
         const int buffer = done % F::STAGING;
-        named_sync(staging_full(consumer, buffer), STAGING_THREADS);
         int32_t *turn = args.turns + 2 * (size_t)block + consumer;
+        if constexpr (F::ORDERED) { /* often its turn has come before the block is there */
+            if (lane_of() == 0) turn_wait(turn, __ldg(rank++));
+            __syncwarp();
+        }
+        named_sync(staging_full(consumer, buffer), STAGING_THREADS);
         if (lane_of() == 0) {
-            if constexpr (F::ORDERED) turn_wait(turn, __ldg(rank++));
             add_out(args.dq_sum + (((size_t)block * F::WALKS + walk) * 2 + consumer) * F::HALF,
                     shared.dq(consumer, buffer), F::HALF * 4);
             add_out_read();

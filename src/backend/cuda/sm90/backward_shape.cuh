@@ -10,7 +10,7 @@ namespace sm90
 {
 
 template <class T, int DIM_, int QUERIES_, bool LAG_, bool ORDERED_, int STAGING_, int TERMS_ = 0,
-          int VIEWS_ = 1>
+          int VIEWS_ = 1, int KEY_STAGES_ = 1>
 struct Backward {
     typedef T type;
     static constexpr int DIM = DIM_;
@@ -20,6 +20,8 @@ struct Backward {
     static constexpr int STAGING = STAGING_;  /* buffers of dq per consumer, 1 or 2 */
     static constexpr int TERMS = TERMS_;      /* enum ra__sm90_term: those it can do */
     static constexpr int VIEWS = VIEWS_;      /* 1: none */
+    /* Of K and V, 1 or 2: with 2 those of the next item are loaded while this one is worked on. */
+    static constexpr int KEY_STAGES = KEY_STAGES_;
     /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no
      * more. With dim 256 an item's queries are walked over twice. */
     static constexpr int SUM_DIM = DIM < 128 ? DIM : 128;
@@ -48,8 +50,7 @@ enum { BACKWARD_QUIT = 16 };
 template <class F> struct BackwardShared {
     uint32_t base;
 
-    static constexpr int V = F::KEY_BYTES;
-    static constexpr int Q = V + F::KEY_BYTES;
+    static constexpr int Q = 2 * F::KEY_STAGES * F::KEY_BYTES;
     static constexpr int DO = Q + F::STAGES * F::QUERY_BYTES;
     static constexpr int DS = DO + F::STAGES * F::QUERY_BYTES;
     static constexpr int DQ = DS + F::STAGES * F::DS_BYTES;
@@ -57,11 +58,11 @@ template <class F> struct BackwardShared {
     static constexpr int DELTA = LSE + F::STAGES * F::COLUMN_BYTES;
     static constexpr int ENTRIES = DELTA + F::STAGES * F::COLUMN_BYTES;
     static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * 32;
-    static constexpr int BARRIERS = ITEMS + 2 * 32;
-    static constexpr int BYTES = BARRIERS + (3 + 6 * F::STAGES) * 8;
+    static constexpr int BARRIERS = ITEMS + 2 * F::KEY_STAGES * 32;
+    static constexpr int BYTES = BARRIERS + (6 * F::STAGES + 3 * F::KEY_STAGES) * 8;
 
-    DEVICE uint32_t k(void) const { return base; }
-    DEVICE uint32_t v(void) const { return base + V; }
+    DEVICE uint32_t k(int slot) const { return base + 2 * slot * F::KEY_BYTES; }
+    DEVICE uint32_t v(int slot) const { return k(slot) + F::KEY_BYTES; }
     DEVICE uint32_t q(int slot) const { return base + Q + slot * F::QUERY_BYTES; }
     DEVICE uint32_t dout(int slot) const { return base + DO + slot * F::QUERY_BYTES; }
     DEVICE uint32_t ds(int slot) const { return base + DS + slot * F::DS_BYTES; }
@@ -75,24 +76,35 @@ template <class F> struct BackwardShared {
     {
         return base + ENTRIES + (slot + lap * F::STAGES) * 32;
     }
-    DEVICE uint32_t item(int lap) const { return base + ITEMS + lap * 32; }
+    /* What item number `items` is. Its keys are released before it is done with, so that there is
+     * twice as much room for items as for keys. */
+    DEVICE uint32_t item(unsigned items) const
+    {
+        return base + ITEMS + items % (2 * F::KEY_STAGES) * 32;
+    }
     DEVICE uint32_t barrier(int i) const { return base + BARRIERS + i * 8; }
-    DEVICE uint32_t k_full(void) const { return barrier(0); }
-    DEVICE uint32_t v_full(void) const { return barrier(1); }
-    DEVICE uint32_t kv_empty(void) const { return barrier(2); }
-    DEVICE uint32_t q_full(int slot) const { return barrier(3 + slot); }
-    DEVICE uint32_t q_empty(int slot) const { return barrier(5 + slot); }
-    DEVICE uint32_t do_full(int slot) const { return barrier(7 + slot); }
-    DEVICE uint32_t do_empty(int slot) const { return barrier(9 + slot); }
-    DEVICE uint32_t ds_full(int slot) const { return barrier(11 + slot); }
-    DEVICE uint32_t ds_empty(int slot) const { return barrier(13 + slot); }
+    DEVICE uint32_t q_full(int slot) const { return barrier(slot); }
+    DEVICE uint32_t q_empty(int slot) const { return barrier(2 + slot); }
+    DEVICE uint32_t do_full(int slot) const { return barrier(4 + slot); }
+    DEVICE uint32_t do_empty(int slot) const { return barrier(6 + slot); }
+    DEVICE uint32_t ds_full(int slot) const { return barrier(8 + slot); }
+    DEVICE uint32_t ds_empty(int slot) const { return barrier(10 + slot); }
+    DEVICE uint32_t k_full(int slot) const { return barrier(12 + slot); }
+    DEVICE uint32_t v_full(int slot) const { return barrier(12 + F::KEY_STAGES + slot); }
+    DEVICE uint32_t kv_empty(int slot) const { return barrier(12 + 2 * F::KEY_STAGES + slot); }
 };
+
+/* Where the keys of item number `items` are, and how often they were there before, modulo 2. */
+template <class F> DEVICE int key_slot(unsigned items) { return items % F::KEY_STAGES; }
+template <class F> DEVICE uint32_t key_lap(unsigned items) { return items / F::KEY_STAGES & 1; }
 
 template <class F> DEVICE void backward_init(BackwardShared<F> shared)
 {
-    barrier_init(shared.k_full(), 1);
-    barrier_init(shared.v_full(), 1);
-    barrier_init(shared.kv_empty(), 8);
+    for (int i = 0; i < F::KEY_STAGES; i++) {
+        barrier_init(shared.k_full(i), 1);
+        barrier_init(shared.v_full(i), 1);
+        barrier_init(shared.kv_empty(i), 8);
+    }
     for (int i = 0; i < F::STAGES; i++) {
         barrier_init(shared.q_full(i), 1);
         barrier_init(shared.do_full(i), 1);

@@ -163,6 +163,26 @@ enum ra__sm90_answer ra__sm90_put_family(struct ra__sm90_expanded *out,
     return RA__SM90_YES;
 }
 
+/* Do these queries follow those of the last family, with the same runs, seen in full? Chunks of a
+ * zigzag shard do: together they fill tiles better. */
+static bool continues(const struct ra__sm90_expanded *out, const struct ra__sm90_family *family)
+{
+    if (out->family_count == 0) return false;
+    const struct ra__sm90_family *last = &out->families[out->family_count - 1];
+    if (last->q_row + last->q_count != family->q_row || last->flags != family->flags ||
+        last->head != family->head || last->head_step != family->head_step ||
+        last->heads != family->heads || last->run_count != family->run_count)
+        return false;
+    for (int i = 0; i < family->run_count; i++) {
+        const struct ra__sm90_run *a = &out->runs[last->first_run + i];
+        const struct ra__sm90_run *b = &out->runs[family->first_run + i];
+        if (a->row != b->row || a->count != b->count || a->lo > -RA__SM90_FAR ||
+            b->lo > -RA__SM90_FAR || a->hi < RA__SM90_FAR || b->hi < RA__SM90_FAR)
+            return false;
+    }
+    return true;
+}
+
 /* Adds the queries whose runs are those from `first_run` on. */
 static enum ra__sm90_answer put_family(struct expansion *e, const struct ra__plan_row *row,
                                        const struct queries *q, int first_run, int stair)
@@ -182,7 +202,10 @@ static enum ra__sm90_answer put_family(struct expansion *e, const struct ra__pla
         .head_step = (int32_t)row->heads.step,
         .heads = (int32_t)row->heads.count,
     };
-    return ra__sm90_put_family(e->out, family);
+    if (!continues(e->out, &family)) return ra__sm90_put_family(e->out, family);
+    e->out->families[e->out->family_count - 1].q_count += family.q_count;
+    e->out->run_count = first_run;
+    return RA__SM90_YES;
 }
 
 static enum ra__sm90_answer expand_one(struct expansion *e, const struct ra__plan_row *row,

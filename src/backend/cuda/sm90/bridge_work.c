@@ -9,6 +9,9 @@
 /* Of starting and ending an item, in blocks; as bench/lab has it. */
 enum { ITEM_COST = 2 };
 
+/* Backward, an item of so many blocks is short: docs/GPU.md. */
+enum { SHORT_ITEM = 20 };
+
 /* K and V of heads that are worked on together: what stays in the L2 cache of 50 MB. The same
  * number on every GPU, so that memory can be counted before one is known. */
 #define SECTION_BYTES ((int64_t)32 << 20)
@@ -175,6 +178,21 @@ static enum ra__sm90_answer find_blocks(const struct ra__shape *s, struct ra__sm
     return RA__SM90_YES;
 }
 
+/* Where items have few blocks, K and V of the next one are loaded early, if there is such a kernel.
+ * Its shape is the same. */
+static enum ra__sm90_answer choose_stages(const struct ra__program *program,
+                                          struct ra__sm90_work *work)
+{
+    const struct ra__sm90_schedule *schedule = &work->schedule;
+    const int64_t block = work->shape.block_keys;
+    int64_t blocks = 0;
+    int clusters;
+    for (int i = 0; i < schedule->run_count; i++)
+        blocks += (schedule->runs[i].count + block - 1) / block;
+    work->needs.short_items = blocks <= SHORT_ITEM * (int64_t)schedule->item_count;
+    return shape_for(program, &work->needs, &work->shape, &clusters) ? RA__SM90_NO : RA__SM90_YES;
+}
+
 /* Backward, with ranks that are not too many. */
 static enum ra__sm90_answer schedule_gradient(const struct ra__program *program, int clusters,
                                               struct ra__sm90_work *work)
@@ -193,8 +211,9 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
         work->by_head = true;
         ra__sm90_schedule_clear(&work->schedule);
     }
-    if (answer != RA__SM90_YES) return answer;
-    return work->adds <= MOST_ADDS ? find_blocks(s, work) : RA__SM90_NO;
+    if (answer == RA__SM90_YES && work->adds > MOST_ADDS) answer = RA__SM90_NO;
+    if (answer == RA__SM90_YES) answer = choose_stages(program, work);
+    return answer == RA__SM90_YES ? find_blocks(s, work) : answer;
 }
 
 static enum ra__sm90_answer make(const struct ra__program *program, int terms,

@@ -246,6 +246,7 @@ struct ra__sm90_needs {
     int terms; /* bits of enum ra__sm90_term */
     int views;
     int deterministic; /* backward only: the same bits every time; needs an order */
+    int short_items;   /* backward only: items have few blocks. The shape is the same */
 };
 
 /* The kernel for a problem, and how many clusters run at the same time on the current device. 0 or
