@@ -126,6 +126,11 @@ function(ringattn_test_script name seconds)
     set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${seconds} SKIP_RETURN_CODE 77)
 endfunction()
 
+# The Python package on this build's library. Its tests start threads and processes of their own.
+if(NOT RINGATTN_SANITIZE) # Python itself is not built for sanitizers
+    ringattn_test_script(python/tests 300 sh ${PROJECT_SOURCE_DIR}/tests/python/run.sh ${PROJECT_BINARY_DIR})
+endif()
+
 set(tests ${PROJECT_SOURCE_DIR}/tests)
 file(GLOB cli_cases CONFIGURE_DEPENDS ${tests}/cli/cases/*.sh)
 foreach(case IN LISTS cli_cases)

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of the caller as tensors of the library: without a copy where strides allow it."""
+import numpy
+
+from ._errors import ArgumentError
+from ._library import BF16, F16, F32, Tensor
+
+_DTYPES = {"float32": F32, "bfloat16": BF16, "float16": F16}
+
+
+def dtype_of(array, name: str) -> int:
+    number = _DTYPES.get(array.dtype.name)
+    if number is None:
+        raise ArgumentError(f"{name} is of dtype {array.dtype.name}; float32, float16 and bfloat16 "
+                            "(of ml_dtypes) are taken")
+    return number
+
+
+def as_array(x, name: str) -> numpy.ndarray:
+    """Whatever has the array interface or DLPack, as an array of NumPy that shares its memory."""
+    if isinstance(x, numpy.ndarray):
+        return x
+    if hasattr(x, "__array_interface__") or not hasattr(x, "__dlpack__"):
+        return numpy.asarray(x)
+    try:
+        return numpy.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError) as error:
+        raise ArgumentError(f"{name} cannot be read by NumPy: {error}") from error
+
+
+def address(array) -> int:
+    """Where its numbers are; array.ctypes.data takes several times as long."""
+    return array.__array_interface__["data"][0]
+
+
+def tensor_of(array) -> Tensor | None:
+    """A view of [batch, tokens, heads, dim]; None where the library cannot read these strides."""
+    size = array.itemsize
+    strides = array.strides
+    if array.ndim != 4 or (array.shape[3] > 1 and strides[3] != size) or not any(strides[:3]):
+        return None
+    if any(stride < 0 or stride % size for stride in strides[:3]):
+        return None
+    return Tensor(address(array), *(stride // size for stride in strides[:3]))
+
+
+def readable(array) -> tuple[numpy.ndarray, Tensor]:
+    """The array, or a copy that the library can read, and a view of it."""
+    tensor = tensor_of(array)
+    if tensor is None:
+        array = numpy.ascontiguousarray(array)
+        tensor = Tensor(address(array), 0, 0, 0)
+    return array, tensor
+
+
+def floats(x, name: str, shape) -> numpy.ndarray | None:
+    """Packed f32 of a shape; None stays None."""
+    if x is None:
+        return None
+    array = numpy.ascontiguousarray(as_array(x, name), dtype=numpy.float32)
+    if array.shape != tuple(shape):
+        raise ArgumentError(f"{name} has shape {array.shape}, but must have {tuple(shape)}")
+    return array

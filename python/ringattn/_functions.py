@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions over arrays: attention and its gradient, plans without data, masks, merging."""
+import collections
+import dataclasses
+import threading
+from ctypes import byref
+from typing import NamedTuple
+
+import numpy
+
+from . import _library as c
+from ._arrays import as_array, dtype_of
+from ._errors import ArgumentError
+from ._library import Handle, lib
+from ._plan import Gradients, MemoryUse, Plan, Setup, memory_of
+
+_KEPT = 8  # plans of a thread that the functions below keep for their next calls
+_local = threading.local()
+
+
+def _shapes(q, k, v):
+    """Arrays as [batch, tokens, heads, dim], and whether batch was left out."""
+    arrays = [as_array(x, name) for x, name in ((q, "q"), (k, "k"), (v, "v"))]
+    short = arrays[0].ndim == 3
+    for array, name in zip(arrays, "qkv"):
+        dtype_of(array, name)
+        if array.ndim != (3 if short else 4):
+            raise ArgumentError(f"{name} has shape {array.shape}; [batch, tokens, heads, dim] or "
+                                "[tokens, heads, dim] is expected, the same for q, k and v")
+    q, k, v = (array[None] if short else array for array in arrays)
+    if k.shape[:3] != v.shape[:3]:
+        raise ArgumentError(f"k has shape {k.shape} and v {v.shape}: batch, tokens and heads must "
+                            "be the same")
+    return q, k, v, short
+
+
+def _plan_for(q, k, v, options) -> Plan:
+    """A plan of this thread that was used for the same problem before, or a new one."""
+    alibi = options["alibi"]
+    values = tuple(options.values()) if alibi is None else tuple(
+        numpy.asarray(value, numpy.float32).tobytes() if name == "alibi" else value
+        for name, value in options.items())
+    key = (q.shape, k.shape, v.shape[3], q.dtype, values)
+    plans = getattr(_local, "plans", None)
+    if plans is None:
+        plans = _local.plans = collections.OrderedDict()
+    plan = plans.get(key)
+    if plan is None or plan.closed:
+        plan = plans[key] = Plan(q.shape, k.shape, v.shape[3], q.dtype, **options)
+        if len(plans) > _KEPT:
+            plans.popitem(last=False)[1].close()
+    else:
+        plans.move_to_end(key)
+    return plan
+
+
+def clear() -> None:
+    """Frees the plans that attention() and attention_backward() keep for this thread."""
+    for plan in getattr(_local, "plans", {}).values():
+        plan.close()
+    _local.plans = collections.OrderedDict()
+
+
+def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None, order=None,
+              scale=None, softcap=0.0, alibi=None, sinks=None, bias=None, mask=None, dropout=0.0,
+              seed=0, memory=None, kernel=None, threads=None, device=None, return_lse=False):
+    """Exact attention over a pattern: softmax(scale q k^T) v.
+
+    q: [batch, tokens, heads, dim] or [tokens, heads, dim]; k and v may have fewer heads (GQA) and
+    another number of tokens. float32, float16, or bfloat16 of ml_dtypes.
+
+    pattern: "full", "causal", "window:4096", "dilated:2048/1,4096/2", "blocks:64;local=8", ... as
+        everywhere in ringattn.
+    ring, partition, strategy: how many ranks share the work, as threads of this process; which
+        tokens each has ("contiguous", "zigzag", "striped"); "ring", "allgather", "auto", ...
+    bias, mask: [1 or batch, 1 or heads, queries, keys]; f32 that is added to scores, or what is not
+        0 where a key is seen.
+    return_lse: returns (out, lse), lse [batch, tokens, heads] in float32. attention_backward()
+        needs it.
+    """
+    q, k, v, short = _shapes(q, k, v)
+    plan = _plan_for(q, k, v, {
+        "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
+        "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
+        "memory": memory, "kernel": kernel, "threads": threads, "device": device,
+        "bias": bias is not None or mask is not None})
+    out, lse = plan.attend(q, k, v, bias=bias, mask=mask, sinks=sinks, seed=seed, return_lse=True)
+    if short:
+        out, lse = out[0], lse[0]
+    return (out, lse) if return_lse else out
+
+
+def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ring=1,
+                       partition=None, strategy=None, order=None, scale=None, softcap=0.0,
+                       alibi=None, sinks=None, bias=None, mask=None, dropout=0.0, seed=0,
+                       memory=None, kernel=None, threads=None, device=None,
+                       any_order=False) -> Gradients:
+    """Gradients of attention(): (dq, dk, dv, dsinks). Arguments as there; out and lse as it
+    returned them. dlse: the gradient of lse, where something was computed from it."""
+    q, k, v, short = _shapes(q, k, v)
+    plan = _plan_for(q, k, v, {
+        "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
+        "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
+        "memory": memory, "kernel": kernel, "threads": threads, "device": device,
+        "bias": bias is not None or mask is not None, "backward": True, "any_order": any_order})
+    given = [None if x is None else as_array(x, name)
+             for x, name in ((dout, "dout"), (out, "out"), (lse, "lse"), (dlse, "dlse"))]
+    if short:
+        given = [None if x is None else x[None] for x in given]
+    found = plan.gradient(given[0], q, k, v, given[1], given[2], dlse=given[3], bias=bias,
+                          mask=mask, sinks=sinks, seed=seed)
+    if not short:
+        return found
+    return Gradients(found.dq[0], found.dk[0], found.dv[0], found.dsinks)
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """What plan() answers."""
+
+    kernel: str
+    strategy: str
+    why: str
+    memory: MemoryUse  # of the rank that needs most
+    pairs: int         # of queries and keys, over all ranks
+    flops: float
+    bytes_sent: int
+    seconds: float     # predicted, of the slowest rank
+    wait_seconds: float
+
+
+def plan(q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full", *, ring=1,
+         transport=None, **options) -> Forecast:
+    """What a problem will need on a ring of any size, without running it: memory, messages, time.
+
+    Shapes are [batch, tokens, heads, dim] over all ranks; options as those of Plan. `transport`:
+    "local", or "mpi" for processes.
+    """
+    setup = Setup(q_shape, k_shape, value_dim, dtype, pattern, ring=ring, **options)
+    setup.options.ranks = setup.ring
+    setup.options.transport = c.text(transport)
+    setup.options.threads = setup.threads
+    setup.options.device = c.text(setup.device)
+    plans, stats = [], []
+    for rank in range(setup.ring):
+        setup.options.rank = rank
+        plans.append(Handle(lambda out: lib.ra_plan_create(None, byref(setup.problem),
+                                                           byref(setup.options), out),
+                            lib.ra_plan_destroy))
+        stats.append(c.Stats())
+        lib.ra_plan_forecast(plans[-1].value, setup.options.backward, byref(stats[-1]))
+    first = plans[0].value
+    return Forecast(lib.ra_plan_kernel(first).decode(), lib.ra_plan_strategy(first).decode(),
+                    lib.ra_plan_why(first).decode(), memory_of(plans), sum(s.pairs for s in stats),
+                    sum(s.flops for s in stats), sum(s.bytes_sent for s in stats),
+                    max(s.seconds for s in stats), max(s.wait_seconds for s in stats))
+
+
+def mask(pattern, queries, keys=None, *, heads=1, order=None) -> numpy.ndarray:
+    """How often each query sees each key under a pattern: uint8, [heads, queries, keys]."""
+    keys = queries if keys is None else keys
+    setup = Setup((1, queries, heads, 1), (1, keys, heads, 1), pattern=pattern, order=order)
+    out = numpy.zeros((heads, queries, keys), numpy.uint8)
+    for head in range(heads):
+        for query in range(queries if keys else 0):
+            lib.ra_problem_row(byref(setup.problem), head, query, out[head, query].ctypes.data)
+    return out
+
+
+class Partial(NamedTuple):
+    """Attention over some of the keys."""
+
+    out: numpy.ndarray
+    lse: numpy.ndarray
+
+
+def merge(*partials) -> Partial:
+    """Attention over all keys from (out, lse) over parts of them: float32, out [..., dim]."""
+    if not partials:
+        raise ArgumentError("merge() needs at least one (out, lse)")
+    out, lse = (numpy.array(as_array(x, "partial"), numpy.float32) for x in partials[0])
+    if out.ndim < 1 or out.shape[:-1] != lse.shape:
+        raise ArgumentError(f"out has shape {out.shape} and lse {lse.shape}; lse must have one "
+                            "number for each row of out")
+    for other in partials[1:]:
+        more = [numpy.ascontiguousarray(as_array(x, "partial"), numpy.float32) for x in other]
+        if more[0].shape != out.shape or more[1].shape != lse.shape:
+            raise ArgumentError("merge(): all parts must have the same shape")
+        lib.ra_partial_merge(lse.size, out.shape[-1], out.ctypes.data, lse.ctypes.data,
+                             more[0].ctypes.data, more[1].ctypes.data)
+    return Partial(out, lse)
+
+
+def positions(length, ring, partition=None, pattern="full") -> list[numpy.ndarray]:
+    """The tokens that each rank of a ring has, in the order of its shard."""
+    setup = Setup((1, length, 1, 1), pattern=pattern, ring=ring, partition=partition)
+    index, bounds = setup.index(length), setup.bounds(length)
+    if index is None:
+        index = numpy.arange(length)
+    return [index[bounds[rank]:bounds[rank + 1]] for rank in range(setup.ring)]

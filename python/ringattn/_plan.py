@@ -1,0 +1,514 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan: one problem on a ring of ranks, made once and run as often as wanted.
+
+Arrays are in global order. On a ring their rows are put into the order of the shards, ranks run on
+threads of their own, and results are put back.
+"""
+import concurrent.futures
+import dataclasses
+import signal
+import threading
+from ctypes import byref, c_void_p
+from typing import Any, NamedTuple
+
+import numpy
+
+from . import _library as c
+from ._arrays import address, as_array, dtype_of, floats, readable
+from ._errors import AbortedError, ArgumentError, BusyError, PeerError, RingattnError
+from ._library import Handle, lib
+
+_LONG = 1e9  # FLOPs of a run that Ctrl-C should be able to end
+
+
+class Gradients(NamedTuple):
+    """What `Plan.gradient` returns. dsinks is None without sinks."""
+
+    dq: numpy.ndarray
+    dk: numpy.ndarray
+    dv: numpy.ndarray
+    dsinks: numpy.ndarray | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Statistics:
+    """Of the last run, over all ranks; see ra_stats of ringattn.h."""
+
+    hops: int
+    bytes_sent: int
+    pairs: int
+    flops: float
+    seconds: float
+    wait_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryUse:
+    """Bytes of the rank that needs most; see ra_memory of ringattn.h."""
+
+    shard: int
+    travel: int
+    state: int
+    gradient: int
+    workspace: int
+    bookkeeping: int
+    total: int
+    device: int
+
+
+def bytes_of(memory) -> int:
+    """A number of bytes: an int, or a text such as "512M" (K, M, G, T are powers of 1024)."""
+    if memory is None:
+        return 0
+    if isinstance(memory, (int, numpy.integer)):
+        return int(memory)
+    text = str(memory).strip()
+    unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
+    try:
+        number = float(text[:-1] if unit else text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 2 ** 63 / 1024 ** unit:
+        raise ArgumentError(f'memory is "{memory}"; a number of bytes, or one with K, M, G or T, is '
+                            "expected")
+    return int(number * 1024 ** unit)
+
+
+def memory_of(plans) -> MemoryUse:
+    """The most that one of these plans needs, purpose by purpose."""
+    found = []
+    for plan in plans:
+        memory = c.Memory()
+        lib.ra_plan_memory(plan.value, byref(memory))
+        found.append(memory)
+    most = max(found, key=lambda memory: memory.total)
+    return MemoryUse(*(getattr(most, field.name) for field in dataclasses.fields(MemoryUse)))
+
+
+class Setup:
+    """A problem and the options of its plans, as the C library takes them."""
+
+    def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full", *,
+                 ring=1, partition=None, strategy=None, order=None, scale=None, softcap=0.0,
+                 alibi=None, dropout=0.0, memory=None, kernel=None, threads=None, device=None,
+                 backward=False, bias=False, any_order=False):
+        k_shape = q_shape if k_shape is None else k_shape
+        self.batch, self.q_len, self.q_heads, self.dim = (int(x) for x in q_shape)
+        batch, self.k_len, self.kv_heads, dim = (int(x) for x in k_shape)
+        self.value_dim = self.dim if value_dim is None else int(value_dim)
+        if (batch, dim) != (self.batch, self.dim):
+            raise ArgumentError(f"q is {tuple(q_shape)} and k is {tuple(k_shape)}: batch and dim "
+                                "must be the same")
+        self.ring, self.partition = int(ring), partition
+        self.dtype = numpy.dtype(_ml_dtype(dtype))
+        self.pattern = Handle(lambda out: lib.ra_pattern_parse(c.text(pattern), out),
+                              lib.ra_pattern_destroy)
+        self.order = None
+        if order is not None:
+            self.order = Handle(lambda out: lib.ra_order_parse(c.text(order), self.k_len, out),
+                                lib.ra_order_destroy)
+        self.alibi = floats(alibi, "alibi", (self.q_heads,))
+        self.problem = c.Problem(
+            pattern=self.pattern.value, order=self.order.value if self.order else None,
+            alibi=None if self.alibi is None else self.alibi.ctypes.data, batch=self.batch,
+            q_len=self.q_len, k_len=self.k_len or c.NO_KEYS, dropout=dropout,
+            dtype=dtype_of(numpy.empty(0, self.dtype), "dtype"), q_heads=self.q_heads,
+            kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
+            softcap=softcap)
+        self.options = c.PlanOptions(
+            strategy=c.text(strategy), partition=c.text(partition), kernel=c.text(kernel),
+            memory=bytes_of(memory), backward=bool(backward), bias=bool(bias),
+            any_order=bool(any_order))
+        self.threads, self.device = int(threads or 0), device
+
+    def index(self, length):
+        """Which position is where on the ring: rank after rank. None: all are in their places."""
+        if self.ring == 1 and not self.order:
+            return None
+        positions = numpy.arange(length, dtype=numpy.int64)
+        if self.order and length == self.k_len:
+            positions = _permuted(lib.ra_order_permute, self.order, positions)
+        if self.ring > 1:
+            positions = _permuted(lib.ra_layout_permute, self._layout(length), positions)
+        return positions
+
+    def bounds(self, length):
+        """Where the rows of each rank start, and the end."""
+        if self.ring == 1:
+            return [0, length]
+        layout = self._layout(length)
+        counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
+        return [sum(counts[:rank]) for rank in range(self.ring + 1)]
+
+    def _layout(self, length):
+        return Handle(lambda out: lib.ra_layout_create(c.text(self.partition), length, self.ring,
+                                                       self.pattern.value, out),
+                      lib.ra_layout_destroy)
+
+
+def _ml_dtype(dtype):
+    """numpy knows bfloat16 only once ml_dtypes is there."""
+    if str(dtype) == "bfloat16":
+        try:
+            import ml_dtypes
+        except ImportError as error:
+            raise ArgumentError("bfloat16 needs the package ml_dtypes") from error
+        return ml_dtypes.bfloat16
+    return dtype
+
+
+def _permuted(function, handle, positions):
+    out = numpy.empty_like(positions)
+    array = c.Array(positions.ctypes.data, out.ctypes.data, 1, positions.itemsize)
+    function(handle.value, byref(array), 1)
+    return out
+
+
+class Plan:
+    """A problem on a ring of in-process ranks. Reusable; one thread at a time.
+
+    q_shape, k_shape: [batch, tokens, heads, dim]. Closed by `close()`, by `with`, or with the
+    object.
+    """
+
+    def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
+                 **options):
+        self._setup = s = Setup(q_shape, k_shape, value_dim, dtype, pattern, **options)
+        self.backward = bool(s.options.backward)
+        self._plans: list[Handle] = []
+        self._groups = (c_void_p * s.ring)()
+        self._lock = threading.Lock()
+        self._threads = None
+        self._out_shape = (s.batch, s.q_len, s.q_heads, s.value_dim)
+        self._in_shapes = ((s.batch, s.q_len, s.q_heads, s.dim),
+                           (s.batch, s.k_len, s.kv_heads, s.dim),
+                           (s.batch, s.k_len, s.kv_heads, s.value_dim))
+        self._q_index, self._k_index = s.index(s.q_len), s.index(s.k_len)
+        short = s.ring == 1 and self._q_index is None and not self._is_long()
+        self._plain = c.AttendArgs() if short else None
+        self._q_bounds, self._k_bounds = s.bounds(s.q_len), s.bounds(s.k_len)
+        group_options = c.GroupOptions(threads=s.threads, device=c.text(s.device))
+        lib.ra_group_create_local(s.ring, byref(group_options), self._groups)
+        try:
+            for group in self._groups:
+                self._plans.append(Handle(
+                    lambda out, group=group: lib.ra_plan_create(group, byref(s.problem),
+                                                                byref(s.options), out),
+                    lib.ra_plan_destroy))
+        except RingattnError:
+            self.close()
+            raise
+
+    # ---- Life ----
+
+    def close(self):
+        """Frees threads and memory. A closed plan cannot run."""
+        for plan in self._plans:
+            plan.close()
+        self._plans = []
+        for i, group in enumerate(self._groups):
+            lib.ra_group_destroy(group)
+            self._groups[i] = None
+        if self._threads:
+            self._threads.shutdown()
+            self._threads = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __del__(self):
+        if getattr(self, "_groups", None) is not None and lib is not None:
+            self.close()
+
+    # ---- Questions ----
+
+    @property
+    def closed(self) -> bool:
+        return not self._plans
+
+    def _first(self):
+        if self.closed:
+            raise ArgumentError("this plan is closed")
+        return self._plans[0].value
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that computes, by name."""
+        return lib.ra_plan_kernel(self._first()).decode()
+
+    @property
+    def strategy(self) -> str:
+        """ring, allgather, ... as it was chosen."""
+        return lib.ra_plan_strategy(self._first()).decode()
+
+    @property
+    def memory(self) -> MemoryUse:
+        self._first()
+        return memory_of(self._plans)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Of the last run: sums over the ranks, and the time of the slowest."""
+        self._first()
+        every = []
+        for plan in self._plans:
+            stats = c.Stats()
+            lib.ra_plan_stats(plan.value, byref(stats))
+            every.append(stats)
+        total = lambda name: sum(getattr(stats, name) for stats in every)
+        most = lambda name: max(getattr(stats, name) for stats in every)
+        return Statistics(most("hops"), total("bytes_sent"), total("pairs"), total("flops"),
+                          most("seconds"), most("wait_seconds"))
+
+    # ---- Runs ----
+
+    def attend(self, q, k, v, *, bias=None, mask=None, sinks=None, seed=0, return_lse=False):
+        """softmax(scale q k^T) v over the pattern: out, or (out, lse) with `return_lse`."""
+        s = self._setup
+        self._first()
+        out = numpy.empty(self._out_shape, s.dtype)
+        if bias is None and mask is None and sinks is None and seed == 0:
+            lse = self._attend_plainly(q, k, v, out)
+            if lse is not None:
+                return (out, lse) if return_lse else out
+        q, k, v = self._inputs(q, k, v)
+        terms = self._terms(bias, mask, sinks, seed)
+        keep, calls = [], []
+        for rank in range(s.ring):
+            rows, keys = self._rows(rank), self._keys(rank)
+            lse = numpy.empty((s.batch, rows.stop - rows.start, s.q_heads), numpy.float32)
+            args = c.AttendArgs(lse=lse.ctypes.data, sinks=terms.sinks_data, dropout_seed=seed,
+                                bias=terms.of_rows(rows))
+            keep.append((args, lse, _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys]),
+                         _set(args, out=out[:, rows])))
+            calls.append((lib.ra_attend, self._plans[rank].value, args))
+        self._run(calls)
+        lse = numpy.concatenate([kept[1] for kept in keep], axis=1) if s.ring > 1 else keep[0][1]
+        out, lse = _restored(out, self._q_index), _restored(lse, self._q_index)
+        return (out, lse) if return_lse else out
+
+    def _attend_plainly(self, q, k, v, out):
+        """The short way: one rank, packed arrays, no terms. The lse, or None: not that case."""
+        if self._plain is None:
+            return None
+        for x, shape in zip((q, k, v), self._in_shapes):
+            if type(x) is not numpy.ndarray or x.shape != shape or x.dtype != self._setup.dtype or \
+                    not x.flags.c_contiguous:
+                return None
+        lse = numpy.empty(self._out_shape[:3], numpy.float32)
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another thread is using this plan")
+        try:
+            args = self._plain
+            args.q.data, args.k.data, args.v.data = address(q), address(k), address(v)
+            args.out.data, args.lse = address(out), address(lse)
+            lib.ra_attend(self._plans[0].value, byref(args))
+        finally:
+            self._lock.release()
+        return lse
+
+    def gradient(self, dout, q, k, v, out, lse, *, dlse=None, bias=None, mask=None, sinks=None,
+                 seed=0) -> Gradients:
+        """dq, dk, dv (and dsinks) for what `attend` returned."""
+        s = self._setup
+        self._first()
+        if not self.backward:
+            raise ArgumentError("this plan was made without backward=True")
+        q, k, v = self._inputs(q, k, v)
+        dout, out = (_taken(_typed(x, name, s.dtype, self._out_shape), self._q_index)
+                     for x, name in ((dout, "dout"), (out, "out")))
+        lse, dlse = (_taken(floats(x, name, self._out_shape[:3]), self._q_index)
+                     for x, name in ((lse, "lse"), (dlse, "dlse")))
+        dq, dk, dv = (numpy.empty(x.shape, s.dtype) for x in (q, k, v))
+        terms = self._terms(bias, mask, sinks, seed)
+        keep, calls = [], []
+        for rank in range(s.ring):
+            rows, keys = self._rows(rank), self._keys(rank)
+            own = [numpy.ascontiguousarray(x[:, rows]) if x is not None else None
+                   for x in (lse, dlse)]
+            dsinks = None if terms.sinks is None else numpy.zeros(s.q_heads, numpy.float32)
+            args = c.GradientArgs(lse=own[0].ctypes.data, sinks=terms.sinks_data,
+                                  dlse=None if own[1] is None else own[1].ctypes.data,
+                                  dsinks=None if dsinks is None else dsinks.ctypes.data,
+                                  dropout_seed=seed, bias=terms.of_rows(rows))
+            keep.append((args, own, dsinks,
+                         _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys], out=out[:, rows],
+                              dout=dout[:, rows]),
+                         _set(args, dq=dq[:, rows], dk=dk[:, keys], dv=dv[:, keys])))
+            calls.append((lib.ra_gradient, self._plans[rank].value, args))
+        self._run(calls)
+        every = [kept[2] for kept in keep]
+        return Gradients(_restored(dq, self._q_index), _restored(dk, self._k_index),
+                         _restored(dv, self._k_index),
+                         None if every[0] is None else numpy.sum(every, axis=0))
+
+    # ---- Inside ----
+
+    def _is_long(self):
+        s = self._setup
+        return 4.0 * s.batch * s.q_len * s.k_len * s.q_heads * s.dim >= _LONG
+
+    def _rows(self, rank):
+        return slice(self._q_bounds[rank], self._q_bounds[rank + 1])
+
+    def _keys(self, rank):
+        return slice(self._k_bounds[rank], self._k_bounds[rank + 1])
+
+    def _inputs(self, q, k, v):
+        s = self._setup
+        return tuple(_taken(_typed(x, name, s.dtype, shape), index)
+                     for x, name, shape, index in zip((q, k, v), "qkv", self._in_shapes,
+                                                      (self._q_index, *2 * [self._k_index])))
+
+    def _terms(self, bias, mask, sinks, seed):
+        s = self._setup
+        if bias is not None and mask is not None:
+            raise ArgumentError("a bias and a mask at once; add -inf to the bias where the mask "
+                                "hides a key")
+        if (bias is not None or mask is not None) and not s.options.bias:
+            raise ArgumentError("this plan was made without bias=True")
+        if not 0 <= seed < 2 ** 64:
+            raise ArgumentError(f"the seed is {seed}; it must fit in 64 bits")
+        return _Terms(self, bias, mask, sinks)
+
+    def _run(self, calls):
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another thread is using this plan")
+        try:
+            if len(calls) == 1:
+                self._run_one(*calls[0])
+            else:
+                self._run_ranks(calls)
+        finally:
+            self._lock.release()
+
+    def _run_one(self, function, plan, args):
+        """A long run asks now and then whether Python was interrupted."""
+        if not self._is_long():
+            function(plan, byref(args))
+            return
+        with _Interrupts() as interrupts:
+            args.progress = c.PROGRESS(interrupts.ask)
+            try:
+                function(plan, byref(args))
+            except AbortedError:
+                if not interrupts.seen:
+                    raise
+                self.close()  # its group was aborted
+
+    def _run_ranks(self, calls):
+        if not self._threads:
+            self._threads = concurrent.futures.ThreadPoolExecutor(len(calls), "ringattn")
+        jobs = [self._threads.submit(function, plan, byref(args))
+                for function, plan, args in calls]
+        try:
+            concurrent.futures.wait(jobs)
+        except BaseException:
+            lib.ra_group_abort(self._groups[0], b"interrupted")
+            concurrent.futures.wait(jobs)
+            self.close()
+            raise
+        errors = [error for error in (job.exception() for job in jobs) if error]
+        if errors:  # the rank that failed by itself, not those that noticed
+            errors.sort(key=lambda error: isinstance(error, (PeerError, AbortedError)))
+            raise errors[0]
+
+
+class _Interrupts:
+    """Ctrl-C while the C library computes on the main thread: noted, and raised when the call has
+    ended. Python runs handlers of signals between its own instructions only, which a callback
+    has."""
+
+    def __init__(self):
+        self.seen = None
+        self._before = None
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            before = signal.getsignal(signal.SIGINT)
+            if callable(before):
+                self._before = before
+                signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def _note(self, number, frame):
+        self.seen = (number, frame)
+
+    def ask(self, _context, _done) -> int:
+        return 1 if self.seen else 0
+
+    def __exit__(self, *_):
+        if self._before:
+            signal.signal(signal.SIGINT, self._before)
+            if self.seen:
+                self._before(*self.seen)
+
+
+class _Terms:
+    """Bias or mask, and sinks, of a run."""
+
+    def __init__(self, plan: Plan, bias, mask, sinks):
+        s = plan._setup
+        self.sinks = floats(sinks, "sinks", (s.q_heads,))
+        self.sinks_data = None if self.sinks is None else self.sinks.ctypes.data
+        self.array: Any = None
+        if bias is None and mask is None:
+            return
+        self.is_mask = mask is not None
+        given = as_array(mask if self.is_mask else bias, "mask" if self.is_mask else "bias")
+        kind = numpy.uint8 if self.is_mask else numpy.float32
+        array = numpy.asarray(given != 0 if self.is_mask and given.dtype != bool else given)
+        array = numpy.ascontiguousarray(array, dtype=kind)
+        array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        if (array.ndim != 4 or array.shape[0] not in (1, s.batch) or
+                array.shape[1] not in (1, s.q_heads) or array.shape[2:] != (s.q_len, s.k_len)):
+            raise ArgumentError(f"the bias or mask has shape {given.shape}; [1 or {s.batch}, 1 or "
+                                f"{s.q_heads}, {s.q_len}, {s.k_len}] is expected")
+        if plan._q_index is not None:
+            array = numpy.ascontiguousarray(array[:, :, plan._q_index])
+        self.array = array
+
+    def of_rows(self, rows) -> c.Bias:
+        if self.array is None:
+            return c.Bias()
+        x = self.array
+        strides = [stride // x.itemsize for stride in x.strides]
+        return c.Bias(x.ctypes.data + rows.start * x.strides[2], int(self.is_mask), 0,
+                      strides[0] if x.shape[0] > 1 else 0, strides[1] if x.shape[1] > 1 else 0,
+                      strides[2])
+
+
+def _typed(x, name, dtype, shape):
+    array = as_array(x, name)
+    if array.dtype != dtype:
+        raise ArgumentError(f"{name} is of dtype {array.dtype.name}, but the plan is for "
+                            f"{dtype.name}")
+    if array.shape != shape:
+        raise ArgumentError(f"{name} has shape {array.shape}, but the plan is for {shape}")
+    return array
+
+
+def _taken(array, index):
+    """Rows in the order of the ring."""
+    return array if index is None or array is None else array[:, index]
+
+
+def _restored(array, index):
+    if index is None:
+        return array
+    out = numpy.empty_like(array)
+    out[:, index] = array
+    return out
+
+
+def _set(args, **arrays):
+    """Sets tensors of a call; returns what must stay alive until it is done."""
+    kept = []
+    for name, array in arrays.items():
+        array, tensor = readable(array)
+        setattr(args, name, tensor)
+        kept.append(array)
+    return kept
