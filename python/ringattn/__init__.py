@@ -7,6 +7,7 @@
 
 Problems are written as everywhere in ringattn; see docs/PYTHON.md.
 """
+from ._cache import Cache
 from ._errors import (AbortedError, ArgumentError, BudgetError, BusyError, CorruptError,
                       MismatchError, OutOfMemoryError, PeerError, PeerTimeoutError, RingattnError,
                       SystemRefusalError, UnsupportedError)
@@ -18,8 +19,8 @@ from ._plan import Gradients, MemoryUse, Plan, Statistics
 from ._selftest import selftest
 
 __version__ = _lib.ra_version().decode()
-__all__ = ["AbortedError", "ArgumentError", "BudgetError", "BusyError", "CorruptError", "Forecast",
-           "Gradients", "MemoryUse", "MismatchError", "OutOfMemoryError", "Partial", "PeerError",
-           "PeerTimeoutError", "Picture", "Plan", "RingattnError", "Statistics",
+__all__ = ["AbortedError", "ArgumentError", "BudgetError", "BusyError", "Cache", "CorruptError",
+           "Forecast", "Gradients", "MemoryUse", "MismatchError", "OutOfMemoryError", "Partial",
+           "PeerError", "PeerTimeoutError", "Picture", "Plan", "RingattnError", "Statistics",
            "SystemRefusalError", "UnsupportedError", "attention", "attention_backward", "clear",
            "mask", "merge", "plan", "plot", "positions", "selftest"]

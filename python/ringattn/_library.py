@@ -148,6 +148,14 @@ _STATUS = {
     "ra_plan_explain": [c_void_p, c_int, LINE, c_void_p],
     "ra_attend": [c_void_p, POINTER(AttendArgs)],
     "ra_gradient": [c_void_p, POINTER(GradientArgs)],
+    "ra_state_create": [POINTER(Problem), c_char_p, POINTER(c_void_p)],
+    "ra_state_init": [c_void_p],
+    "ra_state_fold": [c_void_p, POINTER(Tensor), POINTER(Tensor), POINTER(Tensor), c_int64,
+                      c_int64],
+    "ra_state_set_keys": [c_void_p, c_int64],
+    "ra_state_use_group": [c_void_p, c_void_p],
+    "ra_state_finish": [c_void_p, POINTER(Tensor), c_void_p],
+    "ra_state_finish_sinks": [c_void_p, c_void_p, POINTER(Tensor), c_void_p],
     "ra_partial_merge": [c_int64, c_int, c_void_p, c_void_p, c_void_p, c_void_p],
 }
 _PLAIN = {
@@ -161,6 +169,7 @@ _PLAIN = {
     "ra_group_destroy": (None, [c_void_p]),
     "ra_group_threads": (c_int, [c_void_p]),
     "ra_plan_destroy": (None, [c_void_p]),
+    "ra_state_destroy": (None, [c_void_p]),
     "ra_plan_kernel": (c_char_p, [c_void_p]),
     "ra_plan_strategy": (c_char_p, [c_void_p]),
     "ra_plan_why": (c_char_p, [c_void_p]),
