@@ -77,7 +77,7 @@ class View(ctypes.Structure):
 
 class Needs(ctypes.Structure):
     _fields_ = [(x, c_int) for x in ("dim", "dtype", "rows", "terms", "views",
-                                     "deterministic", "short_items")]
+                                     "deterministic")]
 
 
 class Forward(ctypes.Structure):
@@ -85,7 +85,7 @@ class Forward(ctypes.Structure):
                 ("m", Column), ("l", Column), ("acc", Column), ("scale", ctypes.c_float),
                 ("items", c_void_p), ("runs", c_void_p), ("merges", c_void_p),
                 ("queues", c_void_p), ("clusters", c_int), ("merge_count", c_int),
-                ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("shared", c_int),
+                ("parts", c_void_p), ("failed", c_void_p), ("hides", c_int), ("crowded", c_int),
                 ("terms", Terms), ("views", View * 8)]
 
 
@@ -367,7 +367,7 @@ class Kernel:
                            data(schedule.items), data(schedule.runs), data(schedule.merges),
                            data(schedule.queues), schedule.clusters, schedule.merge_count,
                            data(schedule.parts), data(schedule.failed),
-                           schedule.hides or bool(terms and terms.bias), terms or Terms(),
+                           schedule.hides or bool(terms and terms.bias), 0, terms or Terms(),
                            schedule.views))
 
     def start(self, args):

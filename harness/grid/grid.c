@@ -268,6 +268,11 @@ static void add_lengths(struct grid_lists *lists)
                      grid_dtypes[t], ring, grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=30 nk=100 h=2 d=16 ring=4 backward kernel=%s",
              grid_next_kernel(lists));
+    /* The first keys are seen by nobody. */
+    grid_add(lists, "lengths", "window:100 n=128 nk=256 h=4/2 d=64 bf16 backward kernel=%s",
+             grid_next_kernel(lists));
+    grid_add(lists, "lengths", "full;docs=0,50,256 n=128 nk=256 h=2 d=64 bf16 backward kernel=%s",
+             grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=100 nk=30 h=2 d=16 ring=4 backward kernel=%s",
              grid_next_kernel(lists));
 }

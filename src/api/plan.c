@@ -247,7 +247,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.stages = !plan->backend->host && !reaches(plan->group, options);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
     input.many_jobs = plan->backend->many_jobs;
-    input.sharers = are_here(plan->group, options) ? input.ranks : 1;
+    input.device_ranks = are_here(plan->group, options) ? input.ranks : 1;
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
     input.any_order = options->any_order != 0;

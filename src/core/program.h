@@ -309,8 +309,8 @@ struct ra__program {
     struct ra__side next; /* of a stream: window B */
     int units;            /* of a stream */
     struct ra__key_split split;
-    bool any_order; /* backward: dq may be summed in any order */
-    int sharers;    /* programs that run on the same device at the same time, itself included */
+    bool any_order;   /* backward: dq may be summed in any order */
+    int device_ranks; /* ranks of this process on the same device, itself included */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
     int *waits;

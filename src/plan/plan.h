@@ -36,7 +36,7 @@ struct ra__plan_input {
     const struct ra__strategy *strategy;
     int team; /* how many neighbouring ranks exchange heads; 1: no rank does */
     int ranks, rank;
-    int sharers; /* ranks that use the same device, itself included */
+    int device_ranks; /* of this process on the same device, itself included */
     bool backward;
     bool loads;     /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
     bool many_jobs; /* the device wants many small ones, as a GPU does */

@@ -36,7 +36,7 @@ int ra__sm90_forward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_s
 int ra__sm90_backward_shape(const struct ra__sm90_needs *needs, struct ra__sm90_shape *shape,
                             int *clusters)
 {
-    if (!needs->deterministic && needs->terms) return 801;
+    if (needs->terms && (!needs->deterministic || needs->views)) return 801;
     *shape = (struct ra__sm90_shape){ .dim = needs->dim,
                                       .tile_rows = 32,
                                       .block_keys = 16,

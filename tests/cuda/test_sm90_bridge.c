@@ -229,7 +229,7 @@ static void add_items(struct pairs *got, const struct ra__sm90_work *work, bool 
     tally[backward].merges += schedule->merge_count;
 }
 
-/* Every query is in one block of dq, and every key in one item: with views too. */
+/* With views every query is in one block of dq. */
 static void check_views(const struct ra__program *program, const struct ra__sm90_work *work)
 {
     const struct ra__shape *s = &program->work.shape;
@@ -252,24 +252,31 @@ static void check_views(const struct ra__program *program, const struct ra__sm90
     tally[1].classes++;
 }
 
+/* No key is in two items, or tiles that were split; where results are written, each is in one. */
 static void check_keys(const struct ra__program *program, const struct ra__sm90_work *work)
 {
     const struct ra__sm90_schedule *schedule = &work->schedule;
-    const int heads = program->work.shape.kv_heads;
+    const int heads = program->work.shape.kv_heads, group = program->work.shape.q_heads / heads;
     uint8_t *seen = calloc((size_t)(work->k_rows * heads), 1);
     assert_non_null(seen);
     for (int i = 0; i < schedule->queues[schedule->clusters]; i++) {
         const struct ra__sm90_item *item = &schedule->items[i];
+        const struct ra__sm90_view view = work->needs.views ? work->views[number_in(item->q_row)]
+                                                            : ALL_TOKENS;
+        const int row = work->needs.views ? item->q_row & RA__SM90_VIEW_ROWS : item->q_row;
         for (int n = 0; n < item->q_count && item->batch == 0 && item->part < 0; n++) {
-            const struct ra__sm90_view view = work->needs.views
-                                                  ? work->views[number_in(item->q_row)]
-                                                  : ALL_TOKENS;
-            const int row = work->needs.views ? item->q_row & RA__SM90_VIEW_ROWS : item->q_row;
             const int token = view.first + (row + n) * view.step;
             assert_true(token < work->k_rows);
-            assert_int_equal(seen[token * heads + item->kv_head]++, 0);
+            seen[token * heads + item->kv_head]++;
         }
     }
+    for (int i = 0; i < schedule->merge_count; i++) {
+        const struct ra__sm90_merge *merge = &schedule->merges[i];
+        for (int n = 0; n < merge->q_count && merge->batch == 0; n++)
+            seen[(merge->q_row + n) * heads + merge->head / group]++;
+    }
+    for (int i = 0; i < work->k_rows * heads; i++)
+        assert_in_range(seen[i], work->direct ? 1 : 0, 1);
     free(seen);
 }
 
@@ -521,6 +528,45 @@ static void equal_hops_share_a_schedule(void **state)
     world_close(&w);
 }
 
+/* Where ranks share a GPU, tiles are whole, launches do not start early, and a deterministic one
+ * takes half of the clusters. */
+static void ranks_share_a_gpu(void **state)
+{
+    (void)state;
+    static char memory[64] __attribute__((aligned(64)));
+    struct world w = { .n = 4096, .k_len = 4096, .q_heads = 2, .kv_heads = 1, .unseen = true };
+    world_open(&w, "full", 1, "contiguous", "ring");
+    for (int i = 0; i < 8; i++) {
+        struct ra__program program = *program_of(&w, 0, i & 1);
+        const bool crowded = i & 2;
+        void *own;
+        program.device_ranks = crowded ? 4 : 1;
+        program.any_order = i & 4;
+        assert_int_equal(ra__sm90_scheduler.create(&program, NULL, &own), 0);
+        const struct ra__sm90_program *made = own;
+        const struct ra__sm90_schedule *schedule = &made->works[0].schedule;
+        const bool halved = crowded && made->works[0].needs.deterministic;
+        assert_int_equal(schedule->clusters, halved ? (CLUSTERS + 1) / 2 : CLUSTERS);
+        assert_int_equal(schedule->merge_count > 0, !crowded);
+        if (!(i & 1)) {
+            const struct ra__cuda_step step = { .batch = 1,
+                                                .q_heads = 2,
+                                                .kv_heads = 1,
+                                                .dim = 64,
+                                                .value_dim = 64,
+                                                .q.data = memory };
+            struct ra__call call;
+            int index = 0;
+            open_call(&call, &program, memory);
+            while (!made->steps[index].taken) index++;
+            assert_int_equal(ra__sm90_scheduler.run(own, index, &call, &step, NULL), 0);
+            assert_int_equal(launched.last.crowded, crowded);
+        }
+        ra__sm90_scheduler.destroy(own);
+    }
+    world_close(&w);
+}
+
 /* In any order there are no ranks; score terms have no kernels for it. */
 static void any_order_needs_no_ranks(void **state)
 {
@@ -593,6 +639,7 @@ int main(void)
         cmocka_unit_test(stairs_beside_views_keep_their_pairs),
         cmocka_unit_test(hops_are_repaired),
         cmocka_unit_test(equal_hops_share_a_schedule),
+        cmocka_unit_test(ranks_share_a_gpu),
         cmocka_unit_test(any_order_needs_no_ranks),
         cmocka_unit_test(long_gradients_go_head_by_head),
         cmocka_unit_test(odd_worlds_keep_their_pairs),

@@ -42,8 +42,9 @@ static ra_status put_tables(const struct ra__kernel *kernel, struct ra__cuda_pro
         RA__TRY(ra__cuda_tables_keys(p, tiling.tile_keys, &host));
         RA__TRY(ra__cuda_tables_pieces(p, &host));
         if (pass == 1) {
-            p->writes_keys = kernel->writes_keys && ra__cuda_writes_results(p->program) &&
-                             ra__cuda_tables_cover(p, &host);
+            /* A scheduler may take the step and add to sums, by an answer of its own. */
+            p->writes_keys = !p->own && kernel->writes_keys &&
+                             ra__cuda_writes_results(p->program) && ra__cuda_tables_cover(p, &host);
             break;
         }
 #define PUT(array, count)                                                                          \

@@ -12,6 +12,7 @@ static inline bool ra__cuda_writes_results(const struct ra__program *program)
     int gradients = 0;
     for (int i = 0; i < program->step_count; i++) {
         const struct ra__step *step = &program->steps[i];
+        if (step->op == RA__OP_GRADIENT && step->to != RA__SUM_OWN) return false;
         gradients += step->op == RA__OP_GRADIENT;
         if (step->op == RA__OP_EXCHANGE) return false;
         if (step->op == RA__OP_GATHER && step->gather != RA__GATHER_CLEAR &&

@@ -245,12 +245,11 @@ template <class F> struct gradient_kv_tile {
         }
     }
 
-    template <int N>
+    template <int COUNT>
     __device__ __forceinline__ void end_row(const ra__cuda_tensor &to, int64_t token,
-                                            const float (&c)[N][4], int half, int numbers,
+                                            const float (&c)[COUNT][4], int half, int numbers,
                                             float factor) const
     {
-        using T = typename F::T;
         const int column = first_column(), batch = pairs.batch(), head = pairs.kv_head();
         if (step.writes_keys)
             write_row(at<T>(to, batch, token, head) + column, c, half, numbers - column, factor,

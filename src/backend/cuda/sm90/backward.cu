@@ -8,7 +8,7 @@ namespace
 {
 
 struct kernel {
-    int dim, dtype, terms, views, key_stages, deterministic;
+    int dim, dtype, terms, views, deterministic;
     ra__sm90_shape (*shape)(void);
     int (*clusters)(void);
     int (*launch)(const ra__sm90_backward &args, cudaStream_t stream);
@@ -20,7 +20,6 @@ template <class F> struct kernel kernel_of(int dtype)
              dtype,
              F::TERMS,
              F::VIEWS > 1,
-             F::KEY_STAGES,
              F::ORDERED,
              sm90::backward_shape_of<F>,
              sm90::backward_clusters_of<F>,
@@ -36,21 +35,14 @@ const struct kernel kernels[] = {
 #undef ENTRY
 };
 
-const struct kernel *find_with(const struct ra__sm90_needs *needs, int key_stages)
+const struct kernel *find(const struct ra__sm90_needs *needs)
 {
     for (const struct kernel &entry : kernels)
         if (entry.dim == needs->dim && entry.dtype == needs->dtype &&
-            entry.key_stages == key_stages && entry.views >= !!needs->views &&
-            entry.deterministic == !!needs->deterministic &&
+            entry.views >= !!needs->views && entry.deterministic == !!needs->deterministic &&
             !(needs->terms & ~RA__SM90_SINKS & ~entry.terms))
             return &entry;
     return NULL;
-}
-
-const struct kernel *find(const struct ra__sm90_needs *needs)
-{
-    const struct kernel *kernel = needs->short_items ? find_with(needs, 2) : NULL;
-    return kernel ? kernel : find_with(needs, 1);
 }
 
 } // namespace

@@ -37,9 +37,9 @@ static bool same_rows(const struct ra__sm90_work *a, const struct ra__sm90_work 
     const struct ra__sm90_expanded *x = &a->rows, *y = &b->rows;
     return a->one_head == b->one_head && x->family_count == y->family_count &&
            x->family_count > 0 && x->run_count == y->run_count && x->view_count == y->view_count &&
-           x->q_rows == y->q_rows && x->k_rows == y->k_rows && x->class_count == y->class_count &&
+           x->q_rows == y->q_rows && x->k_rows == y->k_rows && x->head_count == y->head_count &&
            !memcmp(x->views, y->views, sizeof x->views) &&
-           (x->class_count == 0 || !memcmp(x->classes, y->classes, (size_t)x->class_count)) &&
+           (x->head_count == 0 || !memcmp(x->head_views, y->head_views, (size_t)x->head_count)) &&
            !memcmp(x->families, y->families, (size_t)x->family_count * sizeof *x->families) &&
            (x->run_count == 0 || !memcmp(x->runs, y->runs, (size_t)x->run_count * sizeof *x->runs));
 }

@@ -33,6 +33,15 @@ struct ra__sm90_family {
     int32_t head, head_step, heads;
 };
 
+static inline int ra__sm90_family_view(const struct ra__sm90_family *family)
+{
+    return (int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT);
+}
+static inline int ra__sm90_run_view(const struct ra__sm90_run *run)
+{
+    return (int)((uint32_t)run->row >> RA__SM90_RUN_VIEW_SHIFT);
+}
+
 /* Positions of a tensor's tokens, as far as they are linear: that of one token, and the difference
  * between one token and the next; 0: only one token is known. */
 struct ra__sm90_line {
@@ -53,9 +62,9 @@ struct ra__sm90_expanded {
     bool banded;    /* some run is not seen in full */
     int stair;      /* log2, of the families that have stairs; 0: none has */
     bool mixed;     /* with stairs, and some run of a family without them is not seen in full */
-    /* Of ra__sm90_classify: bits of the views that tokens of a KV head are in, [class_count]. */
-    uint8_t *classes;
-    int class_count;
+    /* Of ra__sm90_classify: bits of the views that the tokens of each KV head are in. */
+    uint8_t *head_views;
+    int head_count;
 };
 
 struct ra__sm90_expand_input {
@@ -112,13 +121,13 @@ enum ra__sm90_answer ra__sm90_classify(const struct ra__sm90_expanded *rows,
                                        const struct ra__sm90_heads *heads,
                                        struct ra__sm90_expanded *out);
 
-/* Where the queries of each view start among those of a head, in blocks; how many rows these are.
- * Views that no head has both of may be in the same place. */
+/* Where the rows of each view start among those of a head, at multiples of `block`; returns how
+ * many rows a head has. Views that no head has both of may be in the same place. */
 int ra__sm90_place_classes(const struct ra__sm90_expanded *rows, int block, int32_t *starts);
 
 /* The view of each of `count` blocks of a KV head, or RA__SM90_NO_VIEW. */
 void ra__sm90_fill_blocks(const struct ra__sm90_expanded *rows, const int32_t *starts, int block,
-                          int kv_head, uint8_t *classes, int count);
+                          int kv_head, uint8_t *block_views, int count);
 
 /* ---- bridge_work.c --------------------------------------------------------------------------- */
 

@@ -91,7 +91,7 @@ static enum ra__sm90_answer put_queries(struct sweep *s, int32_t first_key, int 
             const struct ra__sm90_run *run = &e->runs[span->run];
             const int32_t shift = first_key - run->row;
             if (!has_heads(family, first_head + h, 1)) continue;
-            const int view = (int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT);
+            const int view = ra__sm90_family_view(family);
             const int32_t start = s->view_starts ? s->view_starts[view] : 0;
             const struct ra__sm90_run queries = {
                 .row = view << RA__SM90_RUN_VIEW_SHIFT |

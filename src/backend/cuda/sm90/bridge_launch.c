@@ -172,7 +172,7 @@ static int attend(const struct ra__sm90_program *p, int index, const struct ra__
         .failed = scratch.failed,
         /* Rows that go on from a state are written by the repair where they are not finite. */
         .hides = work->schedule.hides || step->terms.bias || p->carried,
-        .shared = p->program->sharers > 1,
+        .crowded = p->program->device_ranks > 1,
         .terms = terms_of(step, &p->steps[index]),
     };
     if (work->k_rows == 0) args.k = args.v = args.q; /* no key is read, but a map needs memory */

@@ -338,7 +338,7 @@ void ra__sm90_expanded_clear(struct ra__sm90_expanded *expanded)
 {
     free(expanded->families);
     free(expanded->runs);
-    free(expanded->classes);
+    free(expanded->head_views);
     *expanded = (struct ra__sm90_expanded){ .families = NULL };
 }
 

@@ -27,8 +27,8 @@ static bool refine(struct classes *classes, struct ra__sm90_view view)
     for (int i = 0; i < classes->count; i++) {
         const struct ra__sm90_view of = classes->of[i];
         const int64_t divisor = greatest_divisor(of.step, view.step);
-        const bool apart = (of.first - view.first) % divisor != 0;
-        const int64_t pieces = apart ? 1 : view.step / divisor;
+        const bool disjoint = (of.first - view.first) % divisor != 0;
+        const int64_t pieces = disjoint ? 1 : view.step / divisor;
         if (finer.count + pieces > RA__SM90_VIEWS) return false;
         for (int32_t n = 0; n < pieces; n++)
             finer.of[finer.count++] = (struct ra__sm90_view){ of.first + n * of.step,
@@ -38,16 +38,6 @@ static bool refine(struct classes *classes, struct ra__sm90_view view)
     return true;
 }
 
-static int view_of_family(const struct ra__sm90_family *family)
-{
-    return (int)((uint32_t)family->flags >> RA__SM90_VIEW_SHIFT);
-}
-
-static int view_of_run(const struct ra__sm90_run *run)
-{
-    return (int)((uint32_t)run->row >> RA__SM90_RUN_VIEW_SHIFT);
-}
-
 /* Which views the rows of some heads have, as bits. */
 static unsigned views_of(const struct ra__sm90_expanded *rows, struct ra__range heads)
 {
@@ -55,9 +45,9 @@ static unsigned views_of(const struct ra__sm90_expanded *rows, struct ra__range 
     for (int f = 0; f < rows->family_count; f++) {
         const struct ra__sm90_family *family = &rows->families[f];
         if (ra__sm90_heads_in(family, heads).heads == 0) continue;
-        bits |= 1u << view_of_family(family);
+        bits |= 1u << ra__sm90_family_view(family);
         for (int r = family->first_run; r < family->first_run + family->run_count; r++)
-            bits |= 1u << view_of_run(&rows->runs[r]);
+            bits |= 1u << ra__sm90_run_view(&rows->runs[r]);
     }
     return bits;
 }
@@ -132,7 +122,7 @@ static enum ra__sm90_answer put_family(const struct ra__sm90_expanded *rows,
                                        struct ra__sm90_family family, const struct classes *classes,
                                        const int *numbers, struct ra__sm90_expanded *out)
 {
-    const struct ra__sm90_view view = rows->views[view_of_family(&family)];
+    const struct ra__sm90_view view = rows->views[ra__sm90_family_view(&family)];
     const struct ra__sm90_family all = family;
     for (int c = 0; c < classes->count; c++) {
         const struct members q = members_of(view, all.q_row, all.q_count, classes->of[c]);
@@ -141,7 +131,7 @@ static enum ra__sm90_answer put_family(const struct ra__sm90_expanded *rows,
         for (int n = 0; n < all.run_count * classes->count; n++) {
             const struct ra__sm90_run *run = &rows->runs[all.first_run + n / classes->count];
             const int class = n % classes->count;
-            const struct members k = members_of(rows->views[view_of_run(run)],
+            const struct members k = members_of(rows->views[ra__sm90_run_view(run)],
                                                 run->row & RA__SM90_VIEW_ROWS, run->count,
                                                 classes->of[class]);
             if (k.count == 0) continue;
@@ -173,7 +163,7 @@ static enum ra__sm90_answer classify(const struct ra__sm90_expanded *rows, struc
         if (numbers[c] < 0) return RA__SM90_NO;
         bits = (uint8_t)(bits | 1u << numbers[c]);
     }
-    for (int64_t h = kv.lo; h < kv.hi; h++) out->classes[h] = bits;
+    for (int64_t h = kv.lo; h < kv.hi; h++) out->head_views[h] = bits;
     for (int f = 0; f < rows->family_count; f++) {
         const struct ra__sm90_family family = ra__sm90_heads_in(&rows->families[f], heads);
         if (family.heads == 0) continue;
@@ -195,9 +185,9 @@ enum ra__sm90_answer ra__sm90_classify(const struct ra__sm90_expanded *rows,
                                        .q_line = rows->q_line,
                                        .k_line = rows->k_line,
                                        .all_heads = rows->all_heads,
-                                       .class_count = heads->kv_heads };
-    out->classes = calloc((size_t)heads->kv_heads, 1);
-    if (!out->classes) answer = RA__SM90_NO_MEMORY;
+                                       .head_count = heads->kv_heads };
+    out->head_views = calloc((size_t)heads->kv_heads, 1);
+    if (!out->head_views) answer = RA__SM90_NO_MEMORY;
     for (int h = 0; h < heads->kv_heads && answer == RA__SM90_YES; h += step)
         answer = classify(rows, (struct ra__range){ h * group, (h + step) * group },
                           (struct ra__range){ h, h + step }, out);
@@ -218,8 +208,8 @@ static int32_t padded(const struct ra__sm90_expanded *rows, int class, int block
 
 static bool are_together(const struct ra__sm90_expanded *rows, int a, int b)
 {
-    for (int h = 0; h < rows->class_count; h++)
-        if (rows->classes[h] >> a & 1 && rows->classes[h] >> b & 1) return true;
+    for (int h = 0; h < rows->head_count; h++)
+        if (rows->head_views[h] >> a & 1 && rows->head_views[h] >> b & 1) return true;
     return false;
 }
 
@@ -239,10 +229,10 @@ int ra__sm90_place_classes(const struct ra__sm90_expanded *rows, int block, int3
 }
 
 void ra__sm90_fill_blocks(const struct ra__sm90_expanded *rows, const int32_t *starts, int block,
-                          int kv_head, uint8_t *classes, int count)
+                          int kv_head, uint8_t *block_views, int count)
 {
-    memset(classes, RA__SM90_NO_VIEW, (size_t)count);
+    memset(block_views, RA__SM90_NO_VIEW, (size_t)count);
     for (int c = 0; c < rows->view_count; c++)
-        if (rows->classes[kv_head] >> c & 1)
-            memset(classes + starts[c] / block, c, (size_t)(padded(rows, c, block) / block));
+        if (rows->head_views[kv_head] >> c & 1)
+            memset(block_views + starts[c] / block, c, (size_t)(padded(rows, c, block) / block));
 }

@@ -9,9 +9,6 @@
 /* Of starting and ending an item, in blocks; as bench/lab has it. */
 enum { ITEM_COST = 2 };
 
-/* Backward, an item of so many blocks is short: docs/GPU.md. */
-enum { SHORT_ITEM = 20 };
-
 /* K and V of heads that are worked on together: what stays in the L2 cache of 50 MB. The same
  * number on every GPU, so that memory can be counted before one is known. */
 #define SECTION_BYTES ((int64_t)32 << 20)
@@ -45,7 +42,8 @@ static int shape_for(const struct ra__program *program, const struct ra__sm90_ne
 {
     const int error = is_backward(program) ? ra__sm90_backward_shape(needs, shape, clusters)
                                            : ra__sm90_forward_shape(needs, shape, clusters);
-    if (!error && program->sharers > 1 && needs->deterministic) *clusters = (*clusters + 1) / 2;
+    if (!error && program->device_ranks > 1 && needs->deterministic)
+        *clusters = (*clusters + 1) / 2;
     return error;
 }
 
@@ -125,7 +123,7 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .item_cost = ITEM_COST,
         /* merge_keys() finds KV heads by query heads and knows no views. Where ranks share a GPU,
          * the launch of another one begins where clusters have ended: whole tiles are faster. */
-        .split = program->sharers <= 1 && !(back && (work->one_head || work->needs.views)),
+        .split = program->device_ranks <= 1 && !(back && (work->one_head || work->needs.views)),
         /* Measured: docs/GPU.md. */
         .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
         .rotate = work->needs.deterministic,
@@ -178,21 +176,6 @@ static enum ra__sm90_answer find_blocks(const struct ra__shape *s, struct ra__sm
     return RA__SM90_YES;
 }
 
-/* Where items have few blocks, K and V of the next one are loaded early, if there is such a kernel.
- * Its shape is the same. */
-static enum ra__sm90_answer choose_stages(const struct ra__program *program,
-                                          struct ra__sm90_work *work)
-{
-    const struct ra__sm90_schedule *schedule = &work->schedule;
-    const int64_t block = work->shape.block_keys;
-    int64_t blocks = 0;
-    int clusters;
-    for (int i = 0; i < schedule->run_count; i++)
-        blocks += (schedule->runs[i].count + block - 1) / block;
-    work->needs.short_items = blocks <= SHORT_ITEM * (int64_t)schedule->item_count;
-    return shape_for(program, &work->needs, &work->shape, &clusters) ? RA__SM90_NO : RA__SM90_YES;
-}
-
 /* Backward, with ranks that are not too many. */
 static enum ra__sm90_answer schedule_gradient(const struct ra__program *program, int clusters,
                                               struct ra__sm90_work *work)
@@ -212,7 +195,6 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
         ra__sm90_schedule_clear(&work->schedule);
     }
     if (answer == RA__SM90_YES && work->adds > MOST_ADDS) answer = RA__SM90_NO;
-    if (answer == RA__SM90_YES) answer = choose_stages(program, work);
     return answer == RA__SM90_YES ? find_blocks(s, work) : answer;
 }
 

@@ -56,7 +56,7 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     Maps<F> maps;
     int error = make_maps<F>(&maps, args);
     if (error) return error;
-    const bool early = !args.shared;
+    const bool early = !args.crowded;
     const launch_config config = config_of<F>(args.clusters, early, stream);
     const struct factors by = factors_of(args.scale, args.terms);
     error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);

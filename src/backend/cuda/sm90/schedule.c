@@ -80,7 +80,7 @@ static bool is_seen(const struct ra__sm90_run *run)
 
 /* Runs of a tile, from block `skip` of run `at` on; what comes before it is added at the end.
  * Blocks begin at multiples of their size, where a run is cut as well. */
-static void turn(struct builder *b, struct tile *tile, int at, int64_t skip, int *runs)
+static void rotate_runs(struct builder *b, struct tile *tile, int at, int64_t skip, int *runs)
 {
     struct ra__sm90_run *all = &b->tile_runs[tile->first_run];
     const int32_t block = b->input->block_keys;
@@ -116,7 +116,7 @@ static void rotate(struct builder *b, struct tile *tile, int *runs)
     if (skip == 0) return;
     while (at + 1 < tile->run_count && skip >= blocks_of(b, all[at].count))
         skip -= blocks_of(b, all[at++].count);
-    turn(b, tile, at, skip, runs);
+    rotate_runs(b, tile, at, skip, runs);
 }
 
 static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int section, int *runs)
@@ -147,7 +147,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
 static int cut_all(struct builder *b)
 {
     const struct ra__sm90_schedule_input *in = b->input;
-    int64_t tiles = 0, runs = 0, most_runs = 0; /* of a row: turn() needs room for a copy */
+    int64_t tiles = 0, runs = 0, most_runs = 0; /* of a row: rotate_runs() needs room for a copy */
     for (int i = 0; i < in->row_count; i++) {
         int64_t n = (in->rows[i].q_count + in->tile_rows - 1) / in->tile_rows;
         tiles += n;

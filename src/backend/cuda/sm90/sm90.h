@@ -189,7 +189,7 @@ struct ra__sm90_forward {
     float *parts;    /* part_count * shape.part_floats */
     uint8_t *failed; /* item_count * shape.warps; need not be set */
     int hides;       /* of the schedule; or terms with a bias */
-    int shared;      /* launches of others run at the same time */
+    int crowded;     /* launches of other ranks run on this GPU at the same time */
     struct ra__sm90_terms terms;
     struct ra__sm90_view views[RA__SM90_VIEWS]; /* kernels with views */
 };
@@ -210,7 +210,7 @@ struct ra__sm90_backward {
     const struct ra__sm90_merge *merges;
     const int32_t *queues;
     int clusters, merge_count;
-    int padded_rows;     /* queries, rounded up to a multiple of shape.block_keys */
+    int padded_rows;     /* of a head: queries, those of each view, as multiples of block_keys */
     float *lse2, *delta; /* workspace: batch * heads * padded_rows each */
     float *dq_sum;       /* batch * heads * padded_rows * dim */
     float *parts;        /* part_count * shape.part_floats */
@@ -224,7 +224,8 @@ struct ra__sm90_backward {
      * set up), LAST where it is the last one (dq is written). */
     struct ra__sm90_column dk_sum, dv_sum;
     int32_t flags;
-    /* Kernels with views; view_starts are multiples of shape.block_keys. */
+    /* Kernels with views: all that are named have a step; view_starts are multiples of
+     * shape.block_keys. */
     struct ra__sm90_view views[RA__SM90_VIEWS];
     int32_t view_starts[RA__SM90_VIEWS];
 };
@@ -246,7 +247,6 @@ struct ra__sm90_needs {
     int terms; /* bits of enum ra__sm90_term */
     int views;
     int deterministic; /* backward only: the same bits every time; needs an order */
-    int short_items;   /* backward only: items have few blocks. The shape is the same */
 };
 
 /* The kernel for a problem, and how many clusters run at the same time on the current device. 0 or
