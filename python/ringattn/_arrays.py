@@ -17,15 +17,18 @@ def dtype_of(array, name: str) -> int:
 
 
 def as_array(x, name: str) -> numpy.ndarray:
-    """Whatever has the array interface or DLPack, as an array of NumPy that shares its memory."""
+    """Whatever has the array interface or DLPack, as an array of NumPy that shares its memory; in
+    the byte order of this machine."""
     if isinstance(x, numpy.ndarray):
-        return x
-    if hasattr(x, "__array_interface__") or not hasattr(x, "__dlpack__"):
-        return numpy.asarray(x)
-    try:
-        return numpy.from_dlpack(x)
-    except (BufferError, RuntimeError, TypeError) as error:
-        raise ArgumentError(f"{name} cannot be read by NumPy: {error}") from error
+        array = x
+    elif hasattr(x, "__array_interface__") or not hasattr(x, "__dlpack__"):
+        array = numpy.asarray(x)
+    else:
+        try:
+            array = numpy.from_dlpack(x)
+        except (BufferError, RuntimeError, TypeError) as error:
+            raise ArgumentError(f"{name} cannot be read by NumPy: {error}") from error
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
 def address(array) -> int:
@@ -39,6 +42,8 @@ def tensor_of(array) -> Tensor | None:
     strides = array.strides
     if array.ndim != 4 or (array.shape[3] > 1 and strides[3] != size) or not any(strides[:3]):
         return None
+    if not array.flags.aligned:
+        return None
     if any(stride < 0 or stride % size for stride in strides[:3]):
         return None
     return Tensor(address(array), *(stride // size for stride in strides[:3]))
@@ -48,7 +53,7 @@ def readable(array) -> tuple[numpy.ndarray, Tensor]:
     """The array, or a copy that the library can read, and a view of it."""
     tensor = tensor_of(array)
     if tensor is None:
-        array = numpy.ascontiguousarray(array)
+        array = numpy.require(array, requirements=("C", "A"))
         tensor = Tensor(address(array), 0, 0, 0)
     return array, tensor
 

@@ -1,30 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of keys and values that grows token by token, and attention over it: for decoding."""
+import contextlib
+import threading
 from ctypes import byref, c_void_p
 
 import numpy
 
 from . import _library as c
 from ._arrays import address, as_array, floats, readable
-from ._errors import ArgumentError
+from ._errors import ArgumentError, BusyError
 from ._functions import attention
-from ._library import Handle, lib
+from ._library import Handle, Owned, lib
 from ._plan import Setup
 
 _FEW = 16  # queries at a time that a state is kept for; more are a prompt
 
 
-class Cache:
+class Cache(Owned):
     """Keys and values of a batch of sequences, with room for `capacity` tokens.
 
     `append` adds tokens, `attend` computes attention of the last ones over all that are there, and
     `step` does both. Nothing is planned or allocated by the library after the first call with so
-    many queries; a query uses all threads.
+    many queries; a query uses all threads. One thread at a time; closed by `close()`, by `with`, or
+    with the object.
     """
 
     def __init__(self, capacity, heads, dim, *, kv_heads=None, value_dim=None, batch=1,
                  dtype="float32", pattern="causal", scale=None, softcap=0.0, alibi=None,
                  kernel=None, threads=None):
+        super().__init__()
+        self._states: dict[int, Handle] = {}
+        self._groups = None
+        self._lock = threading.Lock()
         kv_heads = heads if kv_heads is None else kv_heads
         self._options = {"pattern": pattern, "scale": scale, "softcap": softcap, "alibi": alibi,
                          "kernel": kernel, "threads": threads}
@@ -33,23 +40,46 @@ class Cache:
         self._k = numpy.zeros((batch, capacity, kv_heads, dim), s.dtype)
         self._v = numpy.zeros((batch, capacity, kv_heads, s.value_dim), s.dtype)
         self._tensors = [readable(x)[1] for x in (self._k, self._v)]
-        self._states: dict[int, Handle] = {}
-        self._groups = (c_void_p * 1)()
         options = c.GroupOptions(threads=s.threads)
-        lib.ra_group_create_local(1, byref(options), self._groups)
+        groups = (c_void_p * 1)()
+        lib.ra_group_create_local(1, byref(options), groups)
+        self._groups = groups
         self.length = 0
+        self._new_state(1)  # what is wrong with the problem is said here
 
     def close(self):
         """Frees threads and states. The arrays stay."""
+        if self.is_ours():
+            with self._alone():
+                self._destroy()
+
+    def _destroy(self):
         for state in self._states.values():
             state.close()
         self._states = {}
-        lib.ra_group_destroy(self._groups[0])
-        self._groups[0] = None
+        groups, self._groups = self._groups, None
+        if groups:
+            lib.ra_group_destroy(groups[0])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
 
     def __del__(self):
-        if getattr(self, "_groups", None) is not None and lib is not None:
-            self.close()
+        if lib is not None and self.is_ours():
+            self._destroy()
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """For this thread alone."""
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another thread is using this cache")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     @property
     def capacity(self) -> int:
@@ -66,43 +96,67 @@ class Cache:
 
     def truncate(self, length) -> None:
         """Forgets all tokens from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ArgumentError(f"the cache holds {self.length} tokens, not {length}")
-        self.length = int(length)
+        with self._alone():
+            if not 0 <= length <= self.length:
+                raise ArgumentError(f"the cache holds {self.length} tokens, not {length}")
+            self.length = int(length)
 
     def append(self, k, v) -> None:
         """Adds the keys and values of new tokens: [batch, tokens, kv_heads, dim]."""
-        k, v = as_array(k, "k"), as_array(v, "v")
-        end = self.length + (k.shape[1] if k.ndim == 4 else 0)
-        if end > self.capacity:
-            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for {end}")
-        for mine, x, name in ((self._k, k, "k"), (self._v, v, "v")):
-            want = (mine.shape[0], end - self.length, *mine.shape[2:])
-            if x.shape != want or x.dtype != mine.dtype:
-                raise ArgumentError(f"{name} is {x.dtype.name} of shape {x.shape}; {mine.dtype.name} "
-                                    f"of shape {want} is expected")
-            mine[:, self.length:end] = x
-        self.length = end
+        with self._alone():
+            self._append(k, v)
 
     def attend(self, q, *, sinks=None, return_lse=False):
         """Attention of the last tokens, whose queries these are: [batch, tokens, heads, dim]."""
+        with self._alone():
+            out, lse = self._attend(q, sinks)
+        return (out, lse) if return_lse else out
+
+    def step(self, q, k, v, *, sinks=None, return_lse=False):
+        """New tokens: their keys and values are added, then their queries attend. If that fails, no
+        token was added."""
+        with self._alone():
+            before = self.length
+            try:
+                self._append(k, v)
+                out, lse = self._attend(q, sinks)
+            except BaseException:
+                self.length = before
+                raise
+        return (out, lse) if return_lse else out
+
+    # ---- Inside ----
+
+    def _append(self, k, v):
+        k, v = as_array(k, "k"), as_array(v, "v")
+        tokens = k.shape[1] if k.ndim == 4 else 0
+        for mine, x, name in ((self._k, k, "k"), (self._v, v, "v")):
+            if x.ndim != 4 or x.dtype != mine.dtype or \
+                    x.shape != (mine.shape[0], tokens, *mine.shape[2:]):
+                raise ArgumentError(f"{name} is {x.dtype.name} of shape {x.shape}; {mine.dtype.name} "
+                                    f"of shape [{mine.shape[0]}, tokens, {mine.shape[2]}, "
+                                    f"{mine.shape[3]}] is expected, as many tokens of k as of v")
+        end = self.length + tokens
+        if end > self.capacity:
+            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for {end}")
+        self._k[:, self.length:end] = k
+        self._v[:, self.length:end] = v
+        self.length = end
+
+    def _attend(self, q, sinks):
         s = self._setup
+        self.must_be_ours()
+        if not self._groups:
+            raise ArgumentError("this cache is closed")
         q = as_array(q, "q")
         if q.ndim != 4 or (q.shape[0], *q.shape[2:]) != (s.batch, s.q_heads, s.dim) or \
                 q.dtype != s.dtype:
             raise ArgumentError(f"q is {q.dtype.name} of shape {q.shape}; {s.dtype.name} of shape "
                                 f"[{s.batch}, tokens, {s.q_heads}, {s.dim}] is expected")
-        if q.shape[1] > _FEW or self.length == 0:
-            out, lse = attention(q, self.keys, self.values, sinks=sinks, return_lse=True,
-                                 **self._options)
-        else:
-            out, lse = self._fold(q, floats(sinks, "sinks", (s.q_heads,)))
-        return (out, lse) if return_lse else out
-
-    def step(self, q, k, v, **options):
-        """New tokens: their keys and values are added, then their queries attend."""
-        self.append(k, v)
-        return self.attend(q, **options)
+        if not 0 < q.shape[1] <= _FEW or self.length == 0:
+            return attention(q, self.keys, self.values, sinks=sinks, return_lse=True,
+                             **self._options)
+        return self._fold(q, floats(sinks, "sinks", (s.q_heads,)))
 
     def _fold(self, q, sinks):
         s = self._setup

@@ -2,6 +2,7 @@
 """Functions over arrays: attention and its gradient, plans without data, masks, merging."""
 import collections
 import dataclasses
+import os
 import threading
 from ctypes import byref
 from typing import NamedTuple
@@ -34,16 +35,23 @@ def _shapes(q, k, v):
     return q, k, v, short
 
 
+def _must_be_text(pattern):
+    if not isinstance(pattern, str):
+        raise ArgumentError(f"the pattern is {pattern!r}; a text such as \"causal\" is expected")
+
+
 def _plan_for(q, k, v, options) -> Plan:
     """A plan of this thread that was used for the same problem before, or a new one."""
     alibi = options["alibi"]
     values = tuple(options.values()) if alibi is None else tuple(
         numpy.asarray(value, numpy.float32).tobytes() if name == "alibi" else value
         for name, value in options.items())
-    key = (q.shape, k.shape, v.shape[3], q.dtype, values)
     plans = getattr(_local, "plans", None)
     if plans is None:
         plans = _local.plans = collections.OrderedDict()
+    key = (q.shape, k.shape, v.shape[3], q.dtype, values)
+    if "bitmap=" in options["pattern"]:  # the file may change
+        key = (*key, _file_of(options["pattern"]))
     plan = plans.get(key)
     if plan is None or plan.closed:
         plan = plans[key] = Plan(q.shape, k.shape, v.shape[3], q.dtype, **options)
@@ -52,6 +60,24 @@ def _plan_for(q, k, v, options) -> Plan:
     else:
         plans.move_to_end(key)
     return plan
+
+
+def _file_of(pattern):
+    """What says that the file of a bitmap is another one now."""
+    path = pattern.split("bitmap=", 1)[1].split(";", 1)[0]
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _forget():
+    """In a child of fork(): the plans are the parent's."""
+    _local.plans = collections.OrderedDict()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 def clear() -> None:
@@ -79,6 +105,7 @@ def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None,
         needs it.
     """
     q, k, v, short = _shapes(q, k, v)
+    _must_be_text(pattern)
     plan = _plan_for(q, k, v, {
         "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
         "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
@@ -98,6 +125,7 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
     """Gradients of attention(): (dq, dk, dv, dsinks). Arguments as there; out and lse as it
     returned them. dlse: the gradient of lse, where something was computed from it."""
     q, k, v, short = _shapes(q, k, v)
+    _must_be_text(pattern)
     plan = _plan_for(q, k, v, {
         "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
         "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
@@ -141,19 +169,22 @@ def plan(q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
     setup.options.transport = c.text(transport)
     setup.options.threads = setup.threads
     setup.options.device = c.text(setup.device)
-    plans, stats = [], []
+    stats, memories, words = [], [], None
     for rank in range(setup.ring):
         setup.options.rank = rank
-        plans.append(Handle(lambda out: lib.ra_plan_create(None, byref(setup.problem),
-                                                           byref(setup.options), out),
-                            lib.ra_plan_destroy))
+        made = Handle(lambda out: lib.ra_plan_create(None, byref(setup.problem),
+                                                     byref(setup.options), out),
+                      lib.ra_plan_destroy)
         stats.append(c.Stats())
-        lib.ra_plan_forecast(plans[-1].value, setup.options.backward, byref(stats[-1]))
-    first = plans[0].value
-    return Forecast(lib.ra_plan_kernel(first).decode(), lib.ra_plan_strategy(first).decode(),
-                    lib.ra_plan_why(first).decode(), memory_of(plans), sum(s.pairs for s in stats),
-                    sum(s.flops for s in stats), sum(s.bytes_sent for s in stats),
-                    max(s.seconds for s in stats), max(s.wait_seconds for s in stats))
+        lib.ra_plan_forecast(made.value, setup.options.backward, byref(stats[-1]))
+        memories.append(memory_of([made]))
+        words = words or [function(made.value).decode() for function in
+                          (lib.ra_plan_kernel, lib.ra_plan_strategy, lib.ra_plan_why)]
+        made.close()
+    return Forecast(*words, max(memories, key=lambda memory: memory.total),
+                    sum(s.pairs for s in stats), sum(s.flops for s in stats),
+                    sum(s.bytes_sent for s in stats), max(s.seconds for s in stats),
+                    max(s.wait_seconds for s in stats))
 
 
 def mask(pattern, queries, keys=None, *, heads=1, order=None) -> numpy.ndarray:
@@ -178,12 +209,15 @@ def merge(*partials) -> Partial:
     """Attention over all keys from (out, lse) over parts of them: float32, out [..., dim]."""
     if not partials:
         raise ArgumentError("merge() needs at least one (out, lse)")
-    out, lse = (numpy.array(as_array(x, "partial"), numpy.float32) for x in partials[0])
+    for partial in partials:
+        if not isinstance(partial, tuple) or len(partial) != 2:
+            raise ArgumentError("merge() takes pairs (out, lse)")
+    out, lse = (numpy.array(as_array(x, "partial"), numpy.float32, order="C") for x in partials[0])
     if out.ndim < 1 or out.shape[:-1] != lse.shape:
         raise ArgumentError(f"out has shape {out.shape} and lse {lse.shape}; lse must have one "
                             "number for each row of out")
     for other in partials[1:]:
-        more = [numpy.ascontiguousarray(as_array(x, "partial"), numpy.float32) for x in other]
+        more = [numpy.require(as_array(x, "partial"), numpy.float32, "C") for x in other]
         if more[0].shape != out.shape or more[1].shape != lse.shape:
             raise ArgumentError("merge(): all parts must have the same shape")
         lib.ra_partial_merge(lse.size, out.shape[-1], out.ctypes.data, lse.ctypes.data,

@@ -10,7 +10,7 @@ import pathlib
 from ctypes import POINTER, c_char_p, c_double, c_float, c_int, c_int64, c_size_t, c_uint, c_uint64
 from ctypes import c_void_p
 
-from ._errors import error_of
+from ._errors import ArgumentError, error_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 PROGRESS = ctypes.CFUNCTYPE(c_int, c_void_p, c_double)
@@ -182,7 +182,7 @@ lib = ctypes.CDLL(_path())
 
 def _check(status, function, arguments):
     if status:
-        raise error_of(status, lib.ra_last_error().decode())
+        raise error_of(status, lib.ra_last_error().decode(errors="replace"))
     return status
 
 
@@ -196,21 +196,41 @@ for _name, (_result, _arguments) in _PLAIN.items():
 
 def text(value) -> bytes | None:
     """A string as C takes it; None stays None."""
-    return None if value is None else str(value).encode()
+    if value is None:
+        return None
+    if not isinstance(value, str) or "\0" in value:
+        raise ArgumentError(f"a text is expected, not {value!r}")
+    return value.encode()
 
 
-class Handle:
+class Owned:
+    """Something that belongs to the process that made it: after fork() the child must neither use
+    nor destroy it."""
+
+    def __init__(self):
+        self._process = os.getpid()
+
+    def is_ours(self) -> bool:
+        return getattr(self, "_process", None) == os.getpid()
+
+    def must_be_ours(self):
+        if not self.is_ours():
+            raise ArgumentError("this object was made before fork(); make a new one")
+
+
+class Handle(Owned):
     """A handle of the library, destroyed with this object."""
 
     def __init__(self, make, destroy):
+        super().__init__()
         self.value = c_void_p()
         self._destroy = destroy
         make(ctypes.byref(self.value))
 
     def close(self):
-        if self.value:
+        if self.value and self.is_ours():
             self._destroy(self.value)
-            self.value = c_void_p()
+        self.value = c_void_p()
 
     def __del__(self):
         if getattr(self, "value", None):

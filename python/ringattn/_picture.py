@@ -2,6 +2,7 @@
 """A picture of a pattern as SVG, which notebooks and browsers show."""
 import pathlib
 
+from ._errors import ArgumentError
 from ._functions import mask
 
 _MOST = 128  # cells on a side
@@ -25,7 +26,7 @@ def plot(pattern, queries=64, keys=None, *, head=0, order=None) -> Picture:
     """Which keys (left to right) each query (top to bottom) sees, of one head."""
     keys = queries if keys is None else keys
     if max(queries, keys) > _MOST:
-        raise ValueError(f"plot() draws at most {_MOST} queries and keys; {queries} x {keys} were "
+        raise ArgumentError(f"plot() draws at most {_MOST} queries and keys; {queries} x {keys} were "
                          "asked for")
     seen = mask(pattern, queries, keys, heads=head + 1, order=order)[head]
     cells = []

@@ -4,7 +4,7 @@
 Arrays are in global order. On a ring their rows are put into the order of the shards, ranks run on
 threads of their own, and results are put back.
 """
-import concurrent.futures
+import contextlib
 import dataclasses
 import signal
 import threading
@@ -16,7 +16,7 @@ import numpy
 from . import _library as c
 from ._arrays import address, as_array, dtype_of, floats, readable
 from ._errors import AbortedError, ArgumentError, BusyError, PeerError, RingattnError
-from ._library import Handle, lib
+from ._library import Handle, Owned, lib
 
 _LONG = 1e9  # FLOPs of a run that Ctrl-C should be able to end
 
@@ -60,15 +60,13 @@ def bytes_of(memory) -> int:
     """A number of bytes: an int, or a text such as "512M" (K, M, G, T are powers of 1024)."""
     if memory is None:
         return 0
-    if isinstance(memory, (int, numpy.integer)):
-        return int(memory)
     text = str(memory).strip()
     unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
     try:
         number = float(text[:-1] if unit else text)
     except ValueError:
         number = -1.0
-    if not 0 < number < 2 ** 63 / 1024 ** unit:
+    if not 1 <= number * 1024 ** unit < 2 ** 63:
         raise ArgumentError(f'memory is "{memory}"; a number of bytes, or one with K, M, G or T, is '
                             "expected")
     return int(number * 1024 ** unit)
@@ -93,14 +91,27 @@ class Setup:
                  alibi=None, dropout=0.0, memory=None, kernel=None, threads=None, device=None,
                  backward=False, bias=False, any_order=False):
         k_shape = q_shape if k_shape is None else k_shape
+        for shape, name in ((q_shape, "q"), (k_shape, "k")):
+            if len(shape) != 4:
+                raise ArgumentError(f"{name} has shape {tuple(shape)}; [batch, tokens, heads, dim] "
+                                    "is expected")
         self.batch, self.q_len, self.q_heads, self.dim = (int(x) for x in q_shape)
         batch, self.k_len, self.kv_heads, dim = (int(x) for x in k_shape)
         self.value_dim = self.dim if value_dim is None else int(value_dim)
         if (batch, dim) != (self.batch, self.dim):
             raise ArgumentError(f"q is {tuple(q_shape)} and k is {tuple(k_shape)}: batch and dim "
                                 "must be the same")
+        if min(self.batch, self.q_heads, self.kv_heads, self.dim, self.value_dim) < 1 or \
+                min(self.q_len, self.k_len) < 0:
+            raise ArgumentError(f"q is {tuple(q_shape)}, k is {tuple(k_shape)}, the value dim is "
+                                f"{self.value_dim}: only tokens may be 0")
         self.ring, self.partition = int(ring), partition
-        self.dtype = numpy.dtype(_ml_dtype(dtype))
+        if self.ring < 1:
+            raise ArgumentError(f"a ring of {ring} ranks; there must be at least one")
+        if scale == 0:
+            raise ArgumentError("the scale is 0, which the library takes for 1/sqrt(dim); leave it "
+                                "out for that")
+        self.dtype = numpy.dtype(_ml_dtype(dtype)).newbyteorder("=")
         self.pattern = Handle(lambda out: lib.ra_pattern_parse(c.text(pattern), out),
                               lib.ra_pattern_destroy)
         self.order = None
@@ -123,19 +134,16 @@ class Setup:
 
     def index(self, length):
         """Which position is where on the ring: rank after rank. None: all are in their places."""
+        layout = self._layout(length)
         if self.ring == 1 and not self.order:
             return None
         positions = numpy.arange(length, dtype=numpy.int64)
         if self.order and length == self.k_len:
             positions = _permuted(lib.ra_order_permute, self.order, positions)
-        if self.ring > 1:
-            positions = _permuted(lib.ra_layout_permute, self._layout(length), positions)
-        return positions
+        return _permuted(lib.ra_layout_permute, layout, positions)
 
     def bounds(self, length):
         """Where the rows of each rank start, and the end."""
-        if self.ring == 1:
-            return [0, length]
         layout = self._layout(length)
         counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
         return [sum(counts[:rank]) for rank in range(self.ring + 1)]
@@ -164,21 +172,22 @@ def _permuted(function, handle, positions):
     return out
 
 
-class Plan:
+class Plan(Owned):
     """A problem on a ring of in-process ranks. Reusable; one thread at a time.
 
-    q_shape, k_shape: [batch, tokens, heads, dim]. Closed by `close()`, by `with`, or with the
-    object.
+    q_shape, k_shape: [batch, tokens, heads, dim]. Options: those of Setup. Closed by `close()`, by
+    `with`, or with the object; and by a run that failed, since its ranks have parted then.
     """
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
                  **options):
+        super().__init__()
+        self._plans: list[Handle] = []
+        self._groups = None
+        self._why = "this plan is closed"
+        self._lock = threading.Lock()
         self._setup = s = Setup(q_shape, k_shape, value_dim, dtype, pattern, **options)
         self.backward = bool(s.options.backward)
-        self._plans: list[Handle] = []
-        self._groups = (c_void_p * s.ring)()
-        self._lock = threading.Lock()
-        self._threads = None
         self._out_shape = (s.batch, s.q_len, s.q_heads, s.value_dim)
         self._in_shapes = ((s.batch, s.q_len, s.q_heads, s.dim),
                            (s.batch, s.k_len, s.kv_heads, s.dim),
@@ -188,30 +197,35 @@ class Plan:
         self._plain = c.AttendArgs() if short else None
         self._q_bounds, self._k_bounds = s.bounds(s.q_len), s.bounds(s.k_len)
         group_options = c.GroupOptions(threads=s.threads, device=c.text(s.device))
-        lib.ra_group_create_local(s.ring, byref(group_options), self._groups)
+        groups = (c_void_p * s.ring)()
+        lib.ra_group_create_local(s.ring, byref(group_options), groups)
+        self._groups = groups
         try:
-            for group in self._groups:
+            for group in groups:
                 self._plans.append(Handle(
                     lambda out, group=group: lib.ra_plan_create(group, byref(s.problem),
                                                                 byref(s.options), out),
                     lib.ra_plan_destroy))
         except RingattnError:
-            self.close()
+            self._destroy()
             raise
 
     # ---- Life ----
 
     def close(self):
-        """Frees threads and memory. A closed plan cannot run."""
+        """Frees threads and memory. A closed plan cannot run; one that runs is not closed."""
+        if not self.is_ours():
+            return
+        with self._alone():
+            self._destroy()
+
+    def _destroy(self):
         for plan in self._plans:
             plan.close()
         self._plans = []
-        for i, group in enumerate(self._groups):
+        groups, self._groups = self._groups, None
+        for group in groups or ():
             lib.ra_group_destroy(group)
-            self._groups[i] = None
-        if self._threads:
-            self._threads.shutdown()
-            self._threads = None
 
     def __enter__(self):
         return self
@@ -220,8 +234,18 @@ class Plan:
         self.close()
 
     def __del__(self):
-        if getattr(self, "_groups", None) is not None and lib is not None:
-            self.close()
+        if lib is not None and self.is_ours():
+            self._destroy()
+
+    @contextlib.contextmanager
+    def _alone(self):
+        """For this thread alone."""
+        if not self._lock.acquire(blocking=False):
+            raise BusyError("another thread is using this plan")
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     # ---- Questions ----
 
@@ -230,8 +254,9 @@ class Plan:
         return not self._plans
 
     def _first(self):
+        self.must_be_ours()
         if self.closed:
-            raise ArgumentError("this plan is closed")
+            raise ArgumentError(self._why)
         return self._plans[0].value
 
     @property
@@ -284,8 +309,8 @@ class Plan:
                                 bias=terms.of_rows(rows))
             keep.append((args, lse, _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys]),
                          _set(args, out=out[:, rows])))
-            calls.append((lib.ra_attend, self._plans[rank].value, args))
-        self._run(calls)
+            calls.append(args)
+        self._run(lib.ra_attend, calls)
         lse = numpy.concatenate([kept[1] for kept in keep], axis=1) if s.ring > 1 else keep[0][1]
         out, lse = _restored(out, self._q_index), _restored(lse, self._q_index)
         return (out, lse) if return_lse else out
@@ -295,17 +320,22 @@ class Plan:
         if self._plain is None:
             return None
         for x, shape in zip((q, k, v), self._in_shapes):
-            if type(x) is not numpy.ndarray or x.shape != shape or x.dtype != self._setup.dtype or \
-                    not x.flags.c_contiguous:
+            if type(x) is not numpy.ndarray or x.shape != shape or x.dtype != self._setup.dtype:
+                return None
+            if not (x.flags.c_contiguous and x.flags.aligned):
                 return None
         lse = numpy.empty(self._out_shape[:3], numpy.float32)
+        args = self._plain
         if not self._lock.acquire(blocking=False):
             raise BusyError("another thread is using this plan")
         try:
-            args = self._plain
             args.q.data, args.k.data, args.v.data = address(q), address(k), address(v)
             args.out.data, args.lse = address(out), address(lse)
-            lib.ra_attend(self._plans[0].value, byref(args))
+            try:
+                lib.ra_attend(self._first(), byref(args))
+            except RingattnError as error:
+                self._fail(error)
+                raise
         finally:
             self._lock.release()
         return lse
@@ -338,8 +368,8 @@ class Plan:
                          _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys], out=out[:, rows],
                               dout=dout[:, rows]),
                          _set(args, dq=dq[:, rows], dk=dk[:, keys], dv=dv[:, keys])))
-            calls.append((lib.ra_gradient, self._plans[rank].value, args))
-        self._run(calls)
+            calls.append(args)
+        self._run(lib.ra_gradient, calls)
         every = [kept[2] for kept in keep]
         return Gradients(_restored(dq, self._q_index), _restored(dk, self._k_index),
                          _restored(dv, self._k_index),
@@ -374,16 +404,25 @@ class Plan:
             raise ArgumentError(f"the seed is {seed}; it must fit in 64 bits")
         return _Terms(self, bias, mask, sinks)
 
-    def _run(self, calls):
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("another thread is using this plan")
-        try:
-            if len(calls) == 1:
-                self._run_one(*calls[0])
-            else:
-                self._run_ranks(calls)
-        finally:
-            self._lock.release()
+    def _run(self, function, arguments):
+        """Calls the function for each rank's plan and arguments."""
+        with self._alone():
+            self._first()
+            try:
+                if len(arguments) == 1:
+                    self._run_one(function, self._plans[0].value, arguments[0])
+                else:
+                    self._run_ranks(function, arguments)
+            except RingattnError as error:
+                self._fail(error)
+                raise
+
+    def _fail(self, error):
+        """A run that was refused changes nothing; after any other failure the group is aborted."""
+        if isinstance(error, (ArgumentError, BusyError)) and len(self._plans) == 1:
+            return
+        self._why = f"this plan was closed by a failure: {error}"
+        self._destroy()
 
     def _run_one(self, function, plan, args):
         """A long run asks now and then whether Python was interrupted."""
@@ -394,36 +433,59 @@ class Plan:
             args.progress = c.PROGRESS(interrupts.ask)
             try:
                 function(plan, byref(args))
-            except AbortedError:
-                if not interrupts.seen:
+            except AbortedError as error:
+                if not interrupts.raised:
                     raise
-                self.close()  # its group was aborted
+                self._fail(error)
+                raise interrupts.raised from None
 
-    def _run_ranks(self, calls):
-        if not self._threads:
-            self._threads = concurrent.futures.ThreadPoolExecutor(len(calls), "ringattn")
-        jobs = [self._threads.submit(function, plan, byref(args))
-                for function, plan, args in calls]
+    def _run_ranks(self, function, arguments):
+        """Each rank on a thread. What they use is kept until all have ended, whatever happens."""
+        errors = [None] * len(arguments)
+
+        def work(rank):
+            try:
+                function(self._plans[rank].value, byref(arguments[rank]))
+            except BaseException as error:
+                errors[rank] = error
+
+        threads = []
+        interrupted = None
         try:
-            concurrent.futures.wait(jobs)
-        except BaseException:
-            lib.ra_group_abort(self._groups[0], b"interrupted")
-            concurrent.futures.wait(jobs)
-            self.close()
-            raise
-        errors = [error for error in (job.exception() for job in jobs) if error]
-        if errors:  # the rank that failed by itself, not those that noticed
-            errors.sort(key=lambda error: isinstance(error, (PeerError, AbortedError)))
-            raise errors[0]
+            with _Interrupts() as interrupts:
+                try:
+                    for rank in range(len(arguments)):
+                        thread = threading.Thread(target=work, args=(rank,), daemon=True)
+                        thread.start()
+                        threads.append(thread)
+                except RuntimeError as error:  # no more threads
+                    interrupted = error
+                    lib.ra_group_abort(self._groups[0], b"a rank could not start")
+                for thread in threads:
+                    while thread.is_alive():
+                        thread.join(0.1)
+                        if interrupts.raised and not interrupted:
+                            interrupted = interrupts.raised
+                            lib.ra_group_abort(self._groups[0], b"interrupted")
+            if interrupted:
+                self._fail(interrupted)
+                raise interrupted
+            # The rank that failed by itself, not those that noticed.
+            failed = sorted(filter(None, errors),
+                            key=lambda error: isinstance(error, (PeerError, AbortedError)))
+            if failed:
+                raise failed[0]
+        finally:
+            del errors, interrupted  # no cycle through tracebacks
 
 
 class _Interrupts:
-    """Ctrl-C while the C library computes on the main thread: noted, and raised when the call has
-    ended. Python runs handlers of signals between its own instructions only, which a callback
-    has."""
+    """Ctrl-C while the C library computes: what the handler of the signal raises is kept, and the
+    run ended for it. A handler that does not raise lets the run go on. Python runs handlers between
+    its own instructions only, which callbacks and short waits have."""
 
     def __init__(self):
-        self.seen = None
+        self.raised = None
         self._before = None
 
     def __enter__(self):
@@ -435,16 +497,17 @@ class _Interrupts:
         return self
 
     def _note(self, number, frame):
-        self.seen = (number, frame)
+        try:
+            self._before(number, frame)
+        except BaseException as error:
+            self.raised = self.raised or error
 
     def ask(self, _context, _done) -> int:
-        return 1 if self.seen else 0
+        return 1 if self.raised else 0
 
     def __exit__(self, *_):
         if self._before:
             signal.signal(signal.SIGINT, self._before)
-            if self.seen:
-                self._before(*self.seen)
 
 
 class _Terms:
@@ -459,14 +522,22 @@ class _Terms:
             return
         self.is_mask = mask is not None
         given = as_array(mask if self.is_mask else bias, "mask" if self.is_mask else "bias")
-        kind = numpy.uint8 if self.is_mask else numpy.float32
-        array = numpy.asarray(given != 0 if self.is_mask and given.dtype != bool else given)
-        array = numpy.ascontiguousarray(array, dtype=kind)
+        if self.is_mask and given.dtype.kind not in "biu":
+            raise ArgumentError(f"the mask is of dtype {given.dtype.name}; bool or an integer is "
+                                "expected, where 0 hides a key. Numbers to add are a bias")
+        if not self.is_mask and given.dtype.kind in "biu":
+            raise ArgumentError(f"the bias is of dtype {given.dtype.name}; floating numbers are "
+                                "expected. What hides keys is a mask")
+        array = given.astype(bool) if self.is_mask else given
+        array = numpy.ascontiguousarray(array, dtype=numpy.uint8 if self.is_mask else numpy.float32)
         array = array.reshape((1,) * (4 - array.ndim) + array.shape)
         if (array.ndim != 4 or array.shape[0] not in (1, s.batch) or
-                array.shape[1] not in (1, s.q_heads) or array.shape[2:] != (s.q_len, s.k_len)):
+                array.shape[1] not in (1, s.q_heads) or array.shape[2] not in (1, s.q_len) or
+                array.shape[3] != s.k_len):
             raise ArgumentError(f"the bias or mask has shape {given.shape}; [1 or {s.batch}, 1 or "
-                                f"{s.q_heads}, {s.q_len}, {s.k_len}] is expected")
+                                f"{s.q_heads}, 1 or {s.q_len}, {s.k_len}] is expected")
+        if array.shape[2] != s.q_len:
+            array = numpy.repeat(array, s.q_len, axis=2)
         if plan._q_index is not None:
             array = numpy.ascontiguousarray(array[:, :, plan._q_index])
         self.array = array

@@ -12,7 +12,7 @@ def reference(q, k, v, pattern="full", scale=None):
     group = q.shape[2] // k.shape[2]
     k, v = numpy.repeat(k, group, axis=2), numpy.repeat(v, group, axis=2)
     seen = mask(pattern, q.shape[1], k.shape[1], heads=q.shape[2]).astype(numpy.float64)
-    scores = numpy.einsum("bqhd,bkhd->bhqk", q, k) * (scale or q.shape[3] ** -0.5)
+    scores = numpy.einsum("bqhd,bkhd->bhqk", q, k) * (q.shape[3] ** -0.5 if scale is None else scale)
     with numpy.errstate(divide="ignore", invalid="ignore"):
         scores = scores + numpy.log(seen)
         most = scores.max(axis=-1, initial=-numpy.inf, keepdims=True)

@@ -62,3 +62,21 @@ def test_what_does_not_fit_is_refused(make):
     with pytest.raises(ValueError, match="holds 2"):
         cache.truncate(3)
     assert not ringattn.Cache(4, 2, 16).attend(k[:, :1]).any()
+
+
+def test_a_step_that_fails_adds_nothing(make):
+    k = make((1, 1, 2, 16))
+    cache = ringattn.Cache(8, 2, 16)
+    with pytest.raises(ValueError, match="float64"):
+        cache.step(k.astype("f8"), k, k)
+    with pytest.raises(ValueError, match="sinks"):
+        cache.step(k, k, k, sinks=[1.0])
+    assert cache.length == 0
+    with pytest.raises(ringattn.RingattnError, match="quantum"):
+        ringattn.Cache(8, 2, 16, kernel="quantum")
+    with pytest.raises(ValueError, match="heads"):
+        ringattn.Cache(8, 3, 16, kv_heads=2)
+    with cache:
+        pass
+    with pytest.raises(ValueError, match="closed"):
+        cache.step(k, k, k)
