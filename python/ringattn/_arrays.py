@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Arrays of the caller as tensors of the library: without a copy where strides allow it."""
+import functools
+
 import numpy
 
 from ._errors import ArgumentError
@@ -8,8 +10,13 @@ from ._library import BF16, F16, F32, Tensor
 _DTYPES = {"float32": F32, "bfloat16": BF16, "float16": F16}
 
 
+@functools.lru_cache(maxsize=64)
+def _number_of(dtype) -> int | None:
+    return _DTYPES.get(dtype.name)  # a name takes long to make
+
+
 def dtype_of(array, name: str) -> int:
-    number = _DTYPES.get(array.dtype.name)
+    number = _number_of(array.dtype)
     if number is None:
         raise ArgumentError(f"{name} is of dtype {array.dtype.name}; float32, float16 and bfloat16 "
                             "(of ml_dtypes) are taken")
@@ -31,9 +38,9 @@ def as_array(x, name: str) -> numpy.ndarray:
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
-def address(array) -> int:
-    """Where its numbers are; array.ctypes.data takes several times as long."""
-    return array.__array_interface__["data"][0]
+def address(array) -> int | None:
+    """Where its numbers are; None stays None. array.ctypes.data takes several times as long."""
+    return None if array is None else array.__array_interface__["data"][0]
 
 
 def tensor_of(array) -> Tensor | None:

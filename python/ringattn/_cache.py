@@ -1,37 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of keys and values that grows token by token, and attention over it: for decoding."""
-import contextlib
-import threading
 from ctypes import byref, c_void_p
 
 import numpy
 
 from . import _library as c
 from ._arrays import address, as_array, floats, readable
-from ._errors import ArgumentError, BusyError
+from ._errors import ArgumentError
 from ._functions import attention
-from ._library import Handle, Owned, lib
+from ._library import lib
 from ._plan import Setup
+from ._resource import Handle, Resource
 
 _FEW = 16  # queries at a time that a state is kept for; more are a prompt
 
 
-class Cache(Owned):
+class Cache(Resource):
     """Keys and values of a batch of sequences, with room for `capacity` tokens.
 
     `append` adds tokens, `attend` computes attention of the last ones over all that are there, and
     `step` does both. Nothing is planned or allocated by the library after the first call with so
-    many queries; a query uses all threads. One thread at a time; closed by `close()`, by `with`, or
-    with the object.
+    many queries; a query uses all threads. One thread at a time. The arrays outlive `close()`.
     """
 
     def __init__(self, capacity, heads, dim, *, kv_heads=None, value_dim=None, batch=1,
                  dtype="float32", pattern="causal", scale=None, softcap=0.0, alibi=None,
                  kernel=None, threads=None):
-        super().__init__()
+        super().__init__("cache")
         self._states: dict[int, Handle] = {}
         self._groups = None
-        self._lock = threading.Lock()
         kv_heads = heads if kv_heads is None else kv_heads
         self._options = {"pattern": pattern, "scale": scale, "softcap": softcap, "alibi": alibi,
                          "kernel": kernel, "threads": threads}
@@ -47,12 +44,6 @@ class Cache(Owned):
         self.length = 0
         self._new_state(1)  # what is wrong with the problem is said here
 
-    def close(self):
-        """Frees threads and states. The arrays stay."""
-        if self.is_ours():
-            with self._alone():
-                self._destroy()
-
     def _destroy(self):
         for state in self._states.values():
             state.close()
@@ -60,26 +51,6 @@ class Cache(Owned):
         groups, self._groups = self._groups, None
         if groups:
             lib.ra_group_destroy(groups[0])
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __del__(self):
-        if lib is not None and self.is_ours():
-            self._destroy()
-
-    @contextlib.contextmanager
-    def _alone(self):
-        """For this thread alone."""
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("another thread is using this cache")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     @property
     def capacity(self) -> int:
@@ -96,26 +67,26 @@ class Cache(Owned):
 
     def truncate(self, length) -> None:
         """Forgets all tokens from `length` on."""
-        with self._alone():
+        with self._turn:
             if not 0 <= length <= self.length:
                 raise ArgumentError(f"the cache holds {self.length} tokens, not {length}")
             self.length = int(length)
 
     def append(self, k, v) -> None:
         """Adds the keys and values of new tokens: [batch, tokens, kv_heads, dim]."""
-        with self._alone():
+        with self._turn:
             self._append(k, v)
 
     def attend(self, q, *, sinks=None, return_lse=False):
         """Attention of the last tokens, whose queries these are: [batch, tokens, heads, dim]."""
-        with self._alone():
+        with self._turn:
             out, lse = self._attend(q, sinks)
         return (out, lse) if return_lse else out
 
     def step(self, q, k, v, *, sinks=None, return_lse=False):
         """New tokens: their keys and values are added, then their queries attend. If that fails, no
         token was added."""
-        with self._alone():
+        with self._turn:
             before = self.length
             try:
                 self._append(k, v)

@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy
 
 from . import _library as c
-from ._arrays import as_array, dtype_of
+from ._arrays import address, as_array, dtype_of
 from ._errors import ArgumentError
-from ._library import Handle, lib
-from ._plan import Gradients, MemoryUse, Plan, Setup, memory_of
+from ._library import lib
+from ._plan import Gradients, MemoryUse, Plan, Setup, memory_of, most_memory
+from ._resource import Handle
 
 _KEPT = 8  # plans of a thread that the functions below keep for their next calls
 _local = threading.local()
@@ -35,13 +36,27 @@ def _shapes(q, k, v):
     return q, k, v, short
 
 
-def _must_be_text(pattern):
-    if not isinstance(pattern, str):
-        raise ArgumentError(f"the pattern is {pattern!r}; a text such as \"causal\" is expected")
+# Arguments of the functions below that a plan is made for; also bias, which may be a mask.
+_PLANNED = ("pattern", "ring", "partition", "strategy", "order", "scale", "softcap", "alibi",
+            "dropout", "memory", "kernel", "threads", "device", "any_order")
 
 
-def _plan_for(q, k, v, options) -> Plan:
-    """A plan of this thread that was used for the same problem before, or a new one."""
+def _prepare(given, backward):
+    """From the arguments of a function: q, k and v with a batch, whether it was left out, and a
+    plan that this thread used for the same problem before, or a new one."""
+    q, k, v, short = _shapes(given["q"], given["k"], given["v"])
+    options = {name: given[name] for name in _PLANNED if name in given}
+    options["bias"] = given["bias"] is not None or given["mask"] is not None
+    options["backward"] = backward
+    if not isinstance(given["pattern"], str):
+        raise ArgumentError(f"the pattern is {given['pattern']!r}; a text such as \"causal\" is "
+                            "expected")
+    if "bitmap=" in given["pattern"]:  # a file, which may change: planned anew
+        return q, k, v, short, Plan(q.shape, k.shape, v.shape[3], q.dtype, **options)
+    return q, k, v, short, _kept_plan(q, k, v, options)
+
+
+def _kept_plan(q, k, v, options) -> Plan:
     alibi = options["alibi"]
     values = tuple(options.values()) if alibi is None else tuple(
         numpy.asarray(value, numpy.float32).tobytes() if name == "alibi" else value
@@ -50,8 +65,6 @@ def _plan_for(q, k, v, options) -> Plan:
     if plans is None:
         plans = _local.plans = collections.OrderedDict()
     key = (q.shape, k.shape, v.shape[3], q.dtype, values)
-    if "bitmap=" in options["pattern"]:  # the file may change
-        key = (*key, _file_of(options["pattern"]))
     plan = plans.get(key)
     if plan is None or plan.closed:
         plan = plans[key] = Plan(q.shape, k.shape, v.shape[3], q.dtype, **options)
@@ -60,16 +73,6 @@ def _plan_for(q, k, v, options) -> Plan:
     else:
         plans.move_to_end(key)
     return plan
-
-
-def _file_of(pattern):
-    """What says that the file of a bitmap is another one now."""
-    path = pattern.split("bitmap=", 1)[1].split(";", 1)[0]
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
 
 
 def _forget():
@@ -99,18 +102,12 @@ def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None,
         everywhere in ringattn.
     ring, partition, strategy: how many ranks share the work, as threads of this process; which
         tokens each has ("contiguous", "zigzag", "striped"); "ring", "allgather", "auto", ...
-    bias, mask: [1 or batch, 1 or heads, queries, keys]; f32 that is added to scores, or what is not
-        0 where a key is seen.
+    bias, mask: [1 or batch, 1 or heads, 1 or queries, keys]; f32 that is added to scores, or what
+        is not 0 where a key is seen.
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32. attention_backward()
         needs it.
     """
-    q, k, v, short = _shapes(q, k, v)
-    _must_be_text(pattern)
-    plan = _plan_for(q, k, v, {
-        "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
-        "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
-        "memory": memory, "kernel": kernel, "threads": threads, "device": device,
-        "bias": bias is not None or mask is not None})
+    q, k, v, short, plan = _prepare(locals(), backward=False)
     out, lse = plan.attend(q, k, v, bias=bias, mask=mask, sinks=sinks, seed=seed, return_lse=True)
     if short:
         out, lse = out[0], lse[0]
@@ -124,13 +121,7 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
                        any_order=False) -> Gradients:
     """Gradients of attention(): (dq, dk, dv, dsinks). Arguments as there; out and lse as it
     returned them. dlse: the gradient of lse, where something was computed from it."""
-    q, k, v, short = _shapes(q, k, v)
-    _must_be_text(pattern)
-    plan = _plan_for(q, k, v, {
-        "pattern": pattern, "ring": ring, "partition": partition, "strategy": strategy,
-        "order": order, "scale": scale, "softcap": softcap, "alibi": alibi, "dropout": dropout,
-        "memory": memory, "kernel": kernel, "threads": threads, "device": device,
-        "bias": bias is not None or mask is not None, "backward": True, "any_order": any_order})
+    q, k, v, short, plan = _prepare(locals(), backward=True)
     given = [None if x is None else as_array(x, name)
              for x, name in ((dout, "dout"), (out, "out"), (lse, "lse"), (dlse, "dlse"))]
     if short:
@@ -177,11 +168,11 @@ def plan(q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
                       lib.ra_plan_destroy)
         stats.append(c.Stats())
         lib.ra_plan_forecast(made.value, setup.options.backward, byref(stats[-1]))
-        memories.append(memory_of([made]))
+        memories.append(memory_of(made))
         words = words or [function(made.value).decode() for function in
                           (lib.ra_plan_kernel, lib.ra_plan_strategy, lib.ra_plan_why)]
         made.close()
-    return Forecast(*words, max(memories, key=lambda memory: memory.total),
+    return Forecast(*words, most_memory(memories),
                     sum(s.pairs for s in stats), sum(s.flops for s in stats),
                     sum(s.bytes_sent for s in stats), max(s.seconds for s in stats),
                     max(s.wait_seconds for s in stats))
@@ -194,7 +185,7 @@ def mask(pattern, queries, keys=None, *, heads=1, order=None) -> numpy.ndarray:
     out = numpy.zeros((heads, queries, keys), numpy.uint8)
     for head in range(heads):
         for query in range(queries if keys else 0):
-            lib.ra_problem_row(byref(setup.problem), head, query, out[head, query].ctypes.data)
+            lib.ra_problem_row(byref(setup.problem), head, query, address(out[head, query]))
     return out
 
 
@@ -220,15 +211,15 @@ def merge(*partials) -> Partial:
         more = [numpy.require(as_array(x, "partial"), numpy.float32, "C") for x in other]
         if more[0].shape != out.shape or more[1].shape != lse.shape:
             raise ArgumentError("merge(): all parts must have the same shape")
-        lib.ra_partial_merge(lse.size, out.shape[-1], out.ctypes.data, lse.ctypes.data,
-                             more[0].ctypes.data, more[1].ctypes.data)
+        lib.ra_partial_merge(lse.size, out.shape[-1], address(out), address(lse),
+                             address(more[0]), address(more[1]))
     return Partial(out, lse)
 
 
 def positions(length, ring, partition=None, pattern="full") -> list[numpy.ndarray]:
     """The tokens that each rank of a ring has, in the order of its shard."""
     setup = Setup((1, length, 1, 1), pattern=pattern, ring=ring, partition=partition)
-    index, bounds = setup.index(length), setup.bounds(length)
+    index, bounds = setup.shards(length)
     if index is None:
         index = numpy.arange(length)
     return [index[bounds[rank]:bounds[rank + 1]] for rank in range(setup.ring)]

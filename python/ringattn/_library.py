@@ -201,37 +201,3 @@ def text(value) -> bytes | None:
     if not isinstance(value, str) or "\0" in value:
         raise ArgumentError(f"a text is expected, not {value!r}")
     return value.encode()
-
-
-class Owned:
-    """Something that belongs to the process that made it: after fork() the child must neither use
-    nor destroy it."""
-
-    def __init__(self):
-        self._process = os.getpid()
-
-    def is_ours(self) -> bool:
-        return getattr(self, "_process", None) == os.getpid()
-
-    def must_be_ours(self):
-        if not self.is_ours():
-            raise ArgumentError("this object was made before fork(); make a new one")
-
-
-class Handle(Owned):
-    """A handle of the library, destroyed with this object."""
-
-    def __init__(self, make, destroy):
-        super().__init__()
-        self.value = c_void_p()
-        self._destroy = destroy
-        make(ctypes.byref(self.value))
-
-    def close(self):
-        if self.value and self.is_ours():
-            self._destroy(self.value)
-        self.value = c_void_p()
-
-    def __del__(self):
-        if getattr(self, "value", None):
-            self.close()

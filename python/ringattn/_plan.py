@@ -4,8 +4,8 @@
 Arrays are in global order. On a ring their rows are put into the order of the shards, ranks run on
 threads of their own, and results are put back.
 """
-import contextlib
 import dataclasses
+import itertools
 import signal
 import threading
 from ctypes import byref, c_void_p
@@ -16,7 +16,8 @@ import numpy
 from . import _library as c
 from ._arrays import address, as_array, dtype_of, floats, readable
 from ._errors import AbortedError, ArgumentError, BusyError, PeerError, RingattnError
-from ._library import Handle, Owned, lib
+from ._library import lib
+from ._resource import Handle, Resource
 
 _LONG = 1e9  # FLOPs of a run that Ctrl-C should be able to end
 
@@ -72,15 +73,15 @@ def bytes_of(memory) -> int:
     return int(number * 1024 ** unit)
 
 
-def memory_of(plans) -> MemoryUse:
-    """The most that one of these plans needs, purpose by purpose."""
-    found = []
-    for plan in plans:
-        memory = c.Memory()
-        lib.ra_plan_memory(plan.value, byref(memory))
-        found.append(memory)
-    most = max(found, key=lambda memory: memory.total)
-    return MemoryUse(*(getattr(most, field.name) for field in dataclasses.fields(MemoryUse)))
+def memory_of(plan: Handle) -> MemoryUse:
+    memory = c.Memory()
+    lib.ra_plan_memory(plan.value, byref(memory))
+    return MemoryUse(*(getattr(memory, field.name) for field in dataclasses.fields(MemoryUse)))
+
+
+def most_memory(every) -> MemoryUse:
+    """Of the rank that needs most."""
+    return max(every, key=lambda memory: memory.total)
 
 
 class Setup:
@@ -121,8 +122,8 @@ class Setup:
         self.alibi = floats(alibi, "alibi", (self.q_heads,))
         self.problem = c.Problem(
             pattern=self.pattern.value, order=self.order.value if self.order else None,
-            alibi=None if self.alibi is None else self.alibi.ctypes.data, batch=self.batch,
-            q_len=self.q_len, k_len=self.k_len or c.NO_KEYS, dropout=dropout,
+            alibi=address(self.alibi), batch=self.batch, q_len=self.q_len,
+            k_len=self.k_len or c.NO_KEYS, dropout=dropout,
             dtype=dtype_of(numpy.empty(0, self.dtype), "dtype"), q_heads=self.q_heads,
             kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
             softcap=softcap)
@@ -132,26 +133,20 @@ class Setup:
             any_order=bool(any_order))
         self.threads, self.device = int(threads or 0), device
 
-    def index(self, length):
-        """Which position is where on the ring: rank after rank. None: all are in their places."""
-        layout = self._layout(length)
+    def shards(self, length):
+        """Which position is where on the ring, rank after rank (None: all are in their places), and
+        where the rows of each rank start, with the end."""
+        layout = Handle(lambda out: lib.ra_layout_create(c.text(self.partition), length, self.ring,
+                                                         self.pattern.value, out),
+                        lib.ra_layout_destroy)
+        counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
+        bounds = [0, *itertools.accumulate(counts)]
         if self.ring == 1 and not self.order:
-            return None
+            return None, bounds
         positions = numpy.arange(length, dtype=numpy.int64)
         if self.order and length == self.k_len:
             positions = _permuted(lib.ra_order_permute, self.order, positions)
-        return _permuted(lib.ra_layout_permute, layout, positions)
-
-    def bounds(self, length):
-        """Where the rows of each rank start, and the end."""
-        layout = self._layout(length)
-        counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
-        return [sum(counts[:rank]) for rank in range(self.ring + 1)]
-
-    def _layout(self, length):
-        return Handle(lambda out: lib.ra_layout_create(c.text(self.partition), length, self.ring,
-                                                       self.pattern.value, out),
-                      lib.ra_layout_destroy)
+        return _permuted(lib.ra_layout_permute, layout, positions), bounds
 
 
 def _ml_dtype(dtype):
@@ -167,35 +162,32 @@ def _ml_dtype(dtype):
 
 def _permuted(function, handle, positions):
     out = numpy.empty_like(positions)
-    array = c.Array(positions.ctypes.data, out.ctypes.data, 1, positions.itemsize)
+    array = c.Array(address(positions), address(out), 1, positions.itemsize)
     function(handle.value, byref(array), 1)
     return out
 
 
-class Plan(Owned):
+class Plan(Resource):
     """A problem on a ring of in-process ranks. Reusable; one thread at a time.
 
-    q_shape, k_shape: [batch, tokens, heads, dim]. Options: those of Setup. Closed by `close()`, by
-    `with`, or with the object; and by a run that failed, since its ranks have parted then.
+    q_shape, k_shape: [batch, tokens, heads, dim]. Options: those of Setup. A run that fails closes
+    the plan, since its ranks have parted then.
     """
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
                  **options):
-        super().__init__()
+        super().__init__("plan")
         self._plans: list[Handle] = []
         self._groups = None
         self._why = "this plan is closed"
-        self._lock = threading.Lock()
         self._setup = s = Setup(q_shape, k_shape, value_dim, dtype, pattern, **options)
         self.backward = bool(s.options.backward)
         self._out_shape = (s.batch, s.q_len, s.q_heads, s.value_dim)
         self._in_shapes = ((s.batch, s.q_len, s.q_heads, s.dim),
                            (s.batch, s.k_len, s.kv_heads, s.dim),
                            (s.batch, s.k_len, s.kv_heads, s.value_dim))
-        self._q_index, self._k_index = s.index(s.q_len), s.index(s.k_len)
-        short = s.ring == 1 and self._q_index is None and not self._is_long()
-        self._plain = c.AttendArgs() if short else None
-        self._q_bounds, self._k_bounds = s.bounds(s.q_len), s.bounds(s.k_len)
+        self._q_index, self._q_bounds = s.shards(s.q_len)
+        self._k_index, self._k_bounds = s.shards(s.k_len)
         group_options = c.GroupOptions(threads=s.threads, device=c.text(s.device))
         groups = (c_void_p * s.ring)()
         lib.ra_group_create_local(s.ring, byref(group_options), groups)
@@ -210,15 +202,6 @@ class Plan(Owned):
             self._destroy()
             raise
 
-    # ---- Life ----
-
-    def close(self):
-        """Frees threads and memory. A closed plan cannot run; one that runs is not closed."""
-        if not self.is_ours():
-            return
-        with self._alone():
-            self._destroy()
-
     def _destroy(self):
         for plan in self._plans:
             plan.close()
@@ -226,26 +209,6 @@ class Plan(Owned):
         groups, self._groups = self._groups, None
         for group in groups or ():
             lib.ra_group_destroy(group)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __del__(self):
-        if lib is not None and self.is_ours():
-            self._destroy()
-
-    @contextlib.contextmanager
-    def _alone(self):
-        """For this thread alone."""
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("another thread is using this plan")
-        try:
-            yield
-        finally:
-            self._lock.release()
 
     # ---- Questions ----
 
@@ -272,7 +235,7 @@ class Plan(Owned):
     @property
     def memory(self) -> MemoryUse:
         self._first()
-        return memory_of(self._plans)
+        return most_memory(memory_of(plan) for plan in self._plans)
 
     @property
     def statistics(self) -> Statistics:
@@ -305,7 +268,7 @@ class Plan(Owned):
         for rank in range(s.ring):
             rows, keys = self._rows(rank), self._keys(rank)
             lse = numpy.empty((s.batch, rows.stop - rows.start, s.q_heads), numpy.float32)
-            args = c.AttendArgs(lse=lse.ctypes.data, sinks=terms.sinks_data, dropout_seed=seed,
+            args = c.AttendArgs(lse=address(lse), sinks=address(terms.sinks), dropout_seed=seed,
                                 bias=terms.of_rows(rows))
             keep.append((args, lse, _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys]),
                          _set(args, out=out[:, rows])))
@@ -317,7 +280,7 @@ class Plan(Owned):
 
     def _attend_plainly(self, q, k, v, out):
         """The short way: one rank, packed arrays, no terms. The lse, or None: not that case."""
-        if self._plain is None:
+        if self._setup.ring > 1 or self._q_index is not None:
             return None
         for x, shape in zip((q, k, v), self._in_shapes):
             if type(x) is not numpy.ndarray or x.shape != shape or x.dtype != self._setup.dtype:
@@ -325,19 +288,10 @@ class Plan(Owned):
             if not (x.flags.c_contiguous and x.flags.aligned):
                 return None
         lse = numpy.empty(self._out_shape[:3], numpy.float32)
-        args = self._plain
-        if not self._lock.acquire(blocking=False):
-            raise BusyError("another thread is using this plan")
-        try:
-            args.q.data, args.k.data, args.v.data = address(q), address(k), address(v)
-            args.out.data, args.lse = address(out), address(lse)
-            try:
-                lib.ra_attend(self._first(), byref(args))
-            except RingattnError as error:
-                self._fail(error)
-                raise
-        finally:
-            self._lock.release()
+        args = c.AttendArgs(lse=address(lse))
+        args.q.data, args.k.data, args.v.data = address(q), address(k), address(v)
+        args.out.data = address(out)
+        self._run(lib.ra_attend, [args])
         return lse
 
     def gradient(self, dout, q, k, v, out, lse, *, dlse=None, bias=None, mask=None, sinks=None,
@@ -360,9 +314,8 @@ class Plan(Owned):
             own = [numpy.ascontiguousarray(x[:, rows]) if x is not None else None
                    for x in (lse, dlse)]
             dsinks = None if terms.sinks is None else numpy.zeros(s.q_heads, numpy.float32)
-            args = c.GradientArgs(lse=own[0].ctypes.data, sinks=terms.sinks_data,
-                                  dlse=None if own[1] is None else own[1].ctypes.data,
-                                  dsinks=None if dsinks is None else dsinks.ctypes.data,
+            args = c.GradientArgs(lse=address(own[0]), dlse=address(own[1]),
+                                  sinks=address(terms.sinks), dsinks=address(dsinks),
                                   dropout_seed=seed, bias=terms.of_rows(rows))
             keep.append((args, own, dsinks,
                          _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys], out=out[:, rows],
@@ -406,7 +359,7 @@ class Plan(Owned):
 
     def _run(self, function, arguments):
         """Calls the function for each rank's plan and arguments."""
-        with self._alone():
+        with self._turn:
             self._first()
             try:
                 if len(arguments) == 1:
@@ -516,7 +469,6 @@ class _Terms:
     def __init__(self, plan: Plan, bias, mask, sinks):
         s = plan._setup
         self.sinks = floats(sinks, "sinks", (s.q_heads,))
-        self.sinks_data = None if self.sinks is None else self.sinks.ctypes.data
         self.array: Any = None
         if bias is None and mask is None:
             return
@@ -547,7 +499,7 @@ class _Terms:
             return c.Bias()
         x = self.array
         strides = [stride // x.itemsize for stride in x.strides]
-        return c.Bias(x.ctypes.data + rows.start * x.strides[2], int(self.is_mask), 0,
+        return c.Bias(address(x) + rows.start * x.strides[2], int(self.is_mask), 0,
                       strides[0] if x.shape[0] > 1 else 0, strides[1] if x.shape[1] > 1 else 0,
                       strides[2])
 
