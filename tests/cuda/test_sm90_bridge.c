@@ -309,6 +309,16 @@ static void open_call(struct ra__call *call, const struct ra__program *program, 
                                                           .head_stride = 64 } };
 }
 
+static struct ra__cuda_step step_of(int q_heads, int kv_heads, char *memory)
+{
+    return (struct ra__cuda_step){ .batch = BATCH,
+                                   .q_heads = q_heads,
+                                   .kv_heads = kv_heads,
+                                   .dim = 64,
+                                   .value_dim = 64,
+                                   .q.data = memory };
+}
+
 /* Where a step writes results, sums are neither cleared nor finished: all of that or nothing, by
  * the tensors of the call. */
 static void check_sums(const struct ra__program *program, const struct ra__sm90_program *made,
@@ -332,12 +342,7 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
     static char memory[64] __attribute__((aligned(64)));
     struct ra__call call;
     const struct ra__shape *s = &program->work.shape;
-    const struct ra__cuda_step step = { .batch = BATCH,
-                                        .q_heads = s->q_heads,
-                                        .kv_heads = s->kv_heads,
-                                        .dim = 64,
-                                        .value_dim = 64,
-                                        .q.data = memory };
+    const struct ra__cuda_step step = step_of(s->q_heads, s->kv_heads, memory);
     const int *count = backward ? &launched.backward : &launched.forward;
     const int before = *count;
     const bool keys = made->works[made->steps[index].work].k_rows > 0;
@@ -493,12 +498,7 @@ static void hops_are_repaired(void **state)
         struct world w = { .n = 128, .k_len = 128, .q_heads = 2, .kv_heads = 2 };
         world_open(&w, "full", ranks, "contiguous", "ring");
         const struct ra__program *p = program_of(&w, 0, false);
-        const struct ra__cuda_step step = { .batch = BATCH,
-                                            .q_heads = 2,
-                                            .kv_heads = 2,
-                                            .dim = 64,
-                                            .value_dim = 64,
-                                            .q.data = memory };
+        const struct ra__cuda_step step = step_of(2, 2, memory);
         struct ra__call call;
         void *own;
         int index = 0;
@@ -549,12 +549,7 @@ static void ranks_share_a_gpu(void **state)
         assert_int_equal(schedule->clusters, halved ? (CLUSTERS + 1) / 2 : CLUSTERS);
         assert_int_equal(schedule->merge_count > 0, !crowded);
         if (!(i & 1)) {
-            const struct ra__cuda_step step = { .batch = 1,
-                                                .q_heads = 2,
-                                                .kv_heads = 1,
-                                                .dim = 64,
-                                                .value_dim = 64,
-                                                .q.data = memory };
+            const struct ra__cuda_step step = step_of(2, 1, memory);
             struct ra__call call;
             int index = 0;
             open_call(&call, &program, memory);
@@ -608,12 +603,8 @@ static void long_gradients_go_head_by_head(void **state)
             const struct ra__sm90_work *work = &made->works[made->steps[index].work];
             const int padded = work->padded_rows;
             assert_true(work->by_head);
-            const struct ra__cuda_step step = { .batch = BATCH,
-                                                .q_heads = 6,
-                                                .kv_heads = 3,
-                                                .dim = 64,
-                                                .value_dim = 64,
-                                                .q = { memory, 1 << 20, 384, 64 } };
+            struct ra__cuda_step step = step_of(6, 3, memory);
+            step.q = (struct ra__cuda_tensor){ memory, 1 << 20, 384, 64 };
             struct ra__call call;
             const int before = launched.backward;
             open_call(&call, p, memory);

@@ -315,6 +315,7 @@ static ra_status add_place(const struct ra__cuda_running *run, struct ra__cuda_g
         return ra__cuda_fail(RA_ERR_UNSUPPORTED, "cuda: a step with more than %d buffers",
                              RA__CUDA_PLACES);
     gather->places[*count] = place_of(&run->launch->call->at[buffer]);
+    /* Sums that nobody adds to are neither cleared nor finished. */
     if (buffer == RA__SUM_OWN && run->program->writes_keys) gather->places[*count].data = NULL;
     gather->place_of[buffer] = (uint8_t)(*count)++;
     return RA_OK;

@@ -87,6 +87,11 @@ enum ra__sm90_answer ra__sm90_put_family(struct ra__sm90_expanded *out,
 struct ra__sm90_family ra__sm90_heads_in(const struct ra__sm90_family *family,
                                          struct ra__range heads);
 
+static inline bool ra__sm90_has_heads(const struct ra__sm90_family *family, int first, int count)
+{
+    return ra__sm90_heads_in(family, (struct ra__range){ first, first + count }).heads > 0;
+}
+
 /* Families of rows for all heads and batch items, in the order in which heads share keys. With
  * `one_head`, a token is that of one KV head: all are head 0 of the tensor. */
 struct ra__sm90_row_list {

@@ -40,11 +40,6 @@ static int by_number(const void *left, const void *right)
     return (a > b) - (a < b);
 }
 
-static bool has_heads(const struct ra__sm90_family *family, int first, int count)
-{
-    return ra__sm90_heads_in(family, (struct ra__range){ first, first + count }).heads > 0;
-}
-
 static void find_spans(struct sweep *s, int kv_head)
 {
     const struct ra__sm90_expanded *e = s->expanded;
@@ -53,7 +48,7 @@ static void find_spans(struct sweep *s, int kv_head)
     s->span_count = s->active_count = s->edge_count = 0;
     for (int f = 0; f < e->family_count; f++) {
         const struct ra__sm90_family *family = &e->families[f];
-        if (!has_heads(family, kv_head * group, group)) continue;
+        if (!ra__sm90_has_heads(family, kv_head * group, group)) continue;
         for (int r = family->first_run; r < family->first_run + family->run_count; r++) {
             const struct ra__sm90_run *run = &e->runs[r];
             s->spans[s->span_count++] = (struct span){ run->row, run->row + run->count, f, r };
@@ -90,7 +85,7 @@ static enum ra__sm90_answer put_queries(struct sweep *s, int32_t first_key, int 
             const struct ra__sm90_family *family = &e->families[span->family];
             const struct ra__sm90_run *run = &e->runs[span->run];
             const int32_t shift = first_key - run->row;
-            if (!has_heads(family, first_head + h, 1)) continue;
+            if (!ra__sm90_has_heads(family, first_head + h, 1)) continue;
             const int view = ra__sm90_family_view(family);
             const int32_t start = s->view_starts ? s->view_starts[view] : 0;
             const struct ra__sm90_run queries = {

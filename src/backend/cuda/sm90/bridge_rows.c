@@ -176,8 +176,8 @@ static bool continues(const struct ra__sm90_expanded *out, const struct ra__sm90
     for (int i = 0; i < family->run_count; i++) {
         const struct ra__sm90_run *a = &out->runs[last->first_run + i];
         const struct ra__sm90_run *b = &out->runs[family->first_run + i];
-        if (a->row != b->row || a->count != b->count || a->lo > -RA__SM90_FAR ||
-            b->lo > -RA__SM90_FAR || a->hi < RA__SM90_FAR || b->hi < RA__SM90_FAR)
+        if (a->row != b->row || a->count != b->count || !ra__sm90_is_open(a) ||
+            !ra__sm90_is_open(b))
             return false;
     }
     return true;
@@ -356,11 +356,6 @@ struct ra__sm90_family ra__sm90_heads_in(const struct ra__sm90_family *family,
     return out;
 }
 
-static bool has_head(const struct ra__sm90_family *family, int head)
-{
-    return ra__sm90_heads_in(family, (struct ra__range){ head, head + 1 }).heads > 0;
-}
-
 enum ra__sm90_answer ra__sm90_list_rows(const struct ra__sm90_expanded *expanded,
                                         const struct ra__sm90_heads *heads,
                                         struct ra__sm90_row_list *out)
@@ -373,7 +368,7 @@ enum ra__sm90_answer ra__sm90_list_rows(const struct ra__sm90_expanded *expanded
         for (int f = 0; f < expanded->family_count; f++) {
             const struct ra__sm90_family *family = &expanded->families[f];
             const int head = i % heads->q_heads;
-            if (!has_head(family, head)) continue;
+            if (!ra__sm90_has_heads(family, head, 1)) continue;
             void *rows = ra__sm90_grow(out->rows, out->row_count, &out->row_room,
                                        sizeof *out->rows);
             if (rows) out->rows = rows;

@@ -19,17 +19,13 @@ struct walker {
     int64_t tick;
 };
 
-static int row_of(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
-{
-    return in->views ? run->row & RA__SM90_VIEW_ROWS : run->row;
-}
 static int first_query_block(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
 {
-    return row_of(in, run) / in->block_queries;
+    return ra__sm90_row_of(run, in->views) / in->block_queries;
 }
 static int last_query_block(const struct ra__sm90_order_input *in, const struct ra__sm90_run *run)
 {
-    return (row_of(in, run) + run->count - 1) / in->block_queries;
+    return (ra__sm90_row_of(run, in->views) + run->count - 1) / in->block_queries;
 }
 
 static int walks_of(const struct ra__sm90_order_input *in) { return in->walks > 1 ? in->walks : 1; }

@@ -73,18 +73,13 @@ static struct ra__sm90_run cut_run(struct ra__sm90_run run, int32_t from, int32_
                                   .hi = moved(hi, 0, first) };
 }
 
-static bool is_seen(const struct ra__sm90_run *run)
-{
-    return run->lo <= -RA__SM90_FAR && run->hi >= RA__SM90_FAR;
-}
-
 /* Runs of a tile, from block `skip` of run `at` on; what comes before it is added at the end.
  * Blocks begin at multiples of their size, where a run is cut as well. */
 static void rotate_runs(struct builder *b, struct tile *tile, int at, int64_t skip, int *runs)
 {
     struct ra__sm90_run *all = &b->tile_runs[tile->first_run];
     const int32_t block = b->input->block_keys;
-    const int32_t row = b->input->views ? all[at].row & RA__SM90_VIEW_ROWS : all[at].row;
+    const int32_t row = ra__sm90_row_of(&all[at], b->input->views);
     const int32_t keys = (int32_t)((row + skip * block) / block * block - row);
     struct ra__sm90_run *copy = &all[tile->run_count];
     if (at == 0 && keys <= 0) return;
@@ -112,7 +107,7 @@ static void rotate(struct builder *b, struct tile *tile, int *runs)
     int64_t skip = tile->from / b->input->tile_rows * tile->blocks / tiles;
     int at = 0;
     for (int i = 0; i < tile->run_count; i++)
-        if (!is_seen(&all[i])) return;
+        if (!ra__sm90_is_open(&all[i])) return;
     if (skip == 0) return;
     while (at + 1 < tile->run_count && skip >= blocks_of(b, all[at].count))
         skip -= blocks_of(b, all[at++].count);
@@ -193,8 +188,7 @@ static int add_run(struct builder *b, struct ra__sm90_run run)
         out->runs = more;
         b->run_room = room;
     }
-    if (run.lo > -RA__SM90_FAR || run.hi < RA__SM90_FAR || run.count % b->input->block_keys)
-        out->hides = 1;
+    if (!ra__sm90_is_open(&run) || run.count % b->input->block_keys) out->hides = 1;
     out->runs[out->run_count++] = run;
     return 0;
 }

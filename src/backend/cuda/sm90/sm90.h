@@ -28,6 +28,12 @@ struct ra__sm90_run {
     int32_t lo, hi;
 };
 
+/* Do all queries see all of it? */
+static inline int ra__sm90_is_open(const struct ra__sm90_run *run)
+{
+    return run->lo <= -RA__SM90_FAR && run->hi >= RA__SM90_FAR;
+}
+
 enum ra__sm90_flag {
     RA__SM90_FIRST = 1, /* start from empty state; otherwise from m, l, acc */
     RA__SM90_LAST = 2,  /* write out and lse; otherwise m, l, acc */
@@ -55,6 +61,12 @@ enum {
 struct ra__sm90_view {
     int32_t first, step;
 };
+
+/* The row of a run, without its view where there are views. */
+static inline int32_t ra__sm90_row_of(const struct ra__sm90_run *run, int views)
+{
+    return views ? run->row & RA__SM90_VIEW_ROWS : run->row;
+}
 
 /* Queries of one head and the key runs they see, in the order in which they are folded. */
 struct ra__sm90_rows {
