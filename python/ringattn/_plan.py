@@ -170,8 +170,9 @@ def _permuted(function, handle, positions):
 class Plan(Resource):
     """A problem on a ring of in-process ranks. Reusable; one thread at a time.
 
-    q_shape, k_shape: [batch, tokens, heads, dim]. Options: those of Setup. A run that fails closes
-    the plan, since its ranks have parted then.
+    q_shape, k_shape: [batch, tokens, heads, dim]. Options: ring, partition, strategy, order, scale,
+    softcap, alibi, dropout, memory, kernel, threads, device, backward, bias, any_order, as
+    docs/PYTHON.md says. A run that fails closes the plan: the group of its ranks is aborted.
     """
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
