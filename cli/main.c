@@ -31,7 +31,8 @@ static const struct verb verbs[] = {
           "allgather backward seed=7'. Each quoted argument is one problem; words without "
           "quotes together are one problem. With the word mpi, ranks are processes, and mpirun "
           "must start as many as ring= says. Further words: ulysses 2d:UxR auto latency= "
-          "bandwidth= flops= (what auto predicts with) order= system= scale= softcap= alibi "
+          "bandwidth= flops= (what auto predicts with) order= system= offset= (of the positions of "
+          "queries) seqs=NQ/NK,... (packed sequences, not n= and nk=) scale= softcap= alibi "
           "alibi=S,S,... sinks bias=add|heads|batch|mask|maskheads dropout= threads= kernel= "
           "amp= gap= strides=packed|padded|heads ones any-order; sinks and bias are synthetic, or "
           "a .npy file after the equals sign." },

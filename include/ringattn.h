@@ -215,6 +215,12 @@ RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
  * write k_len = n ? n : RA_NO_KEYS. */
 #define RA_NO_KEYS (-1)
 
+/* One of several sequences that follow one another in the tensors ("packed", "varlen"): so many of
+ * their queries, and of their keys, from an index on. */
+typedef struct ra_sequence {
+    int64_t q_first, q_count, k_first, k_count; /* a count may be 0 */
+} ra_sequence;
+
 /* What is to be computed. Says nothing about ranks or devices. */
 typedef struct ra_problem {
     size_t size;               /* by ra_problem_default() */
@@ -233,6 +239,13 @@ typedef struct ra_problem {
     float scale;        /* of q.k; 0 = 1/sqrt(dim) */
     float softcap;      /* scores become softcap tanh(scale q.k / softcap); 0 = no softcap */
     int reserved;       /* 0 */
+    int64_t query_offset; /* added to the positions of all queries, 0 = the last ones: query i is at
+                           * i + k_len - q_len + query_offset */
+    /* NULL = one. Otherwise each is a problem of its own, whose pattern and positions start at its
+     * first key. They ascend and do not overlap. A query of none sees nothing, a key of none is
+     * seen by none. A partition deals out each of them. Copied by ra_plan_create(). */
+    const ra_sequence *sequences;
+    int64_t sequence_count;
 } ra_problem;
 RA_DEFAULT_(ra_problem)
 
@@ -250,6 +263,10 @@ typedef struct ra_layout ra_layout;
  * inside each document of `pattern`; without it `pattern` may be NULL. */
 RA_API ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
                                   const ra_pattern *pattern, ra_layout **out);
+/* The rule inside each of the parts bounds[i] to bounds[i + 1] - 1, as plans have it for sequences:
+ * `count` bounds, ascending from 0 to the number of positions. */
+RA_API ra_status ra_layout_create_parts(const char *partition, const int64_t *bounds, int64_t count,
+                                        int ranks, ra_layout **out);
 /* Custom: rank r owns the next counts[r] runs of `runs`. Every position below `length` must be
  * owned exactly once. */
 RA_API ra_status ra_layout_create_custom(int64_t length, int ranks, const ra_run *runs,
@@ -554,6 +571,10 @@ RA_API ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const 
 /* Sets k_len, for a cache that grew; what was folded stays. Queries stay at the end: query i is at
  * position i + keys - q_len. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
+/* The same for a problem with sequences: replaces them all, as many as there were. A cache [batch,
+ * capacity] is one tensor of batch x capacity keys, with a sequence for each item: the keys that it
+ * has, from item x capacity on. */
+RA_API ra_status ra_state_set_sequences(ra_state *state, const ra_sequence *sequences);
 /* Makes the next folds use all threads of this rank of the group, and poll it meanwhile; they fail
  * once it is destroyed. NULL: the calling thread alone, as in a new state. */
 RA_API ra_status ra_state_use_group(ra_state *state, ra_group *group);

@@ -70,9 +70,11 @@ void tally_merge(struct tally *into, const struct tally *from)
     into->blind |= from->blind;
 }
 
+static double grains_of(const struct tally *tally) { return fmax(tally->naive_grains, 0.5); }
+
 double tally_bound(const struct tally *tally, struct deviation value)
 {
-    return 2.0 * fmin(tally->naive_error, tally->naive_grains * value.grain) + value.small;
+    return 2.0 * fmin(tally->naive_error, grains_of(tally) * value.grain) + value.small;
 }
 
 static double error_over_bound(const struct tally *tally, struct deviation value)
@@ -101,7 +103,7 @@ struct deviation tally_offender(const struct tally *tally)
 bool tally_passed(const struct tally *tally)
 {
     bool close = beyond(tally->furthest) <= 2.0 * tally->naive_error &&
-                 (!tally->values || steepness(tally->steepest) <= 2.0 * tally->naive_grains);
+                 (!tally->values || steepness(tally->steepest) <= 2.0 * grains_of(tally));
     return !tally->wrong && !tally->blind && close;
 }
 

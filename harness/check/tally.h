@@ -2,7 +2,8 @@
 /* tally.h - the errors of one tensor, and the bound they are compared with.
  *
  * |got - exact| <= 2 min(N, G grain) + small, where `naive` is the plain evaluation in the trial's
- * dtype, N the largest |naive - exact| of the tensor, and G the largest |naive - exact| / grain.
+ * dtype, N the largest |naive - exact| of the tensor, and G the largest |naive - exact| / grain, or
+ * 1/2: among few values the naive sum may be lucky everywhere, and a ring adds a rounding per hop.
  *
  * `small` belongs to each value: what single roundings can do where the naive sum was lucky. One of
  * the result, u |exact|, two in f32 of the terms of its sum, and what it moves by when every score

@@ -271,8 +271,6 @@ static void add_lengths(struct grid_lists *lists)
     /* The first keys are seen by nobody. */
     grid_add(lists, "lengths", "window:100 n=128 nk=256 h=4/2 d=64 bf16 backward kernel=%s",
              grid_next_kernel(lists));
-    grid_add(lists, "lengths", "full;docs=0,50,256 n=128 nk=256 h=2 d=64 bf16 backward kernel=%s",
-             grid_next_kernel(lists));
     grid_add(lists, "lengths", "causal n=100 nk=30 h=2 d=16 ring=4 backward kernel=%s",
              grid_next_kernel(lists));
 }
@@ -415,6 +413,7 @@ int grid_open(struct grid *grid, const char *device, const char *kernel, bool fi
         add_dims,          add_dims_backward, add_rings,        add_rings_backward, add_lengths,
         add_models,        add_tiny,          add_heads,        add_documents,      add_scores,
         add_memory_shapes, add_threads,       add_tensor_cores, add_any_order,      grid_add_sparse,
+        grid_add_packed,
     };
     *grid = (struct grid){ .count = 0 };
     struct grid_lists lists = { .grid = grid,

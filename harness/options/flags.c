@@ -77,6 +77,13 @@ static const struct flag {
           "kernels: queries and keys (4096; fewer for scalar); decoding: 16 keys for each"),
     TRIAL(SIZED, PROBLEM, "--kv-tokens", "N", "nk",
           "keys, if different from the queries; may be 0"),
+    TRIAL(SIZED, PROBLEM, "--query-offset", "N", "offset",
+          "added to the positions of the queries, which are the last ones otherwise: query i of Nq "
+          "is at i + Nk - Nq + N; may be negative (0)"),
+    TRIAL(SIZED, PROBLEM, "--sequences", "LIST", "seqs",
+          "sequences of these lengths, packed one after the other, in place of --tokens and "
+          "--kv-tokens: each is a problem of its own. QUERIES/KEYS, or one number for both: "
+          "900,1/4096,120"),
     TRIAL(SIZED, PROBLEM, "--heads", "N", "h", "query heads (8)"),
     TRIAL(VERB_BENCH, PROBLEM, "--heads", "N", "h", "kernels: query heads (8)"),
     TRIAL(SIZED, PROBLEM, "--kv-heads", "N", "hk", "KV heads; divides the query heads"),

@@ -9,6 +9,7 @@
 
 #include "harness/base/half.h"
 #include "harness/base/philox.h"
+#include "harness/problem/sequences.h"
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
@@ -187,6 +188,13 @@ struct score {
     float naive_bend;
 };
 
+/* The position of a query among all keys. */
+static int64_t position_of(const struct oracle *o, int64_t query)
+{
+    const ra_sequence at = sequences_of(o->trial, query);
+    return at.k_first + sequences_position(o->trial, &at, query);
+}
+
 /* t + bias - slope |p - j|, where t is scale q.k, with the softcap applied. A tanh near 1 is off by
  * a rounding of 1, so the sizes of a score's terms include the cap. */
 static struct score score_of(const struct oracle *o, struct place at, int64_t key,
@@ -207,7 +215,7 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
     float bias = o->source.terms ? terms_bias(o->source.terms, at.batch, at.head, at.query, key)
                                  : 0.0f;
     float slope = t->slopes ? t->slopes[at.head] : 0.0f;
-    double far = fabs((double)(at.query + t->k_len - t->q_len - key));
+    double far = fabs((double)(position_of(o, at.query) - key));
     s.x.exact += (double)bias - (double)slope * far;
     s.x.naive += bias - slope * (float)far;
     if (isfinite(bias)) s.x.terms += fabs((double)bias) + (double)slope * far;
@@ -219,7 +227,7 @@ static double kept(const struct oracle *o, struct place at, int64_t key)
 {
     const struct trial *t = o->trial;
     if (t->dropout <= 0.0) return 1.0;
-    int64_t position = at.query + t->k_len - t->q_len;
+    int64_t position = position_of(o, at.query);
     const uint32_t counter[4] = { (uint32_t)(key / 4), (uint32_t)position, (uint32_t)at.head,
                                   (uint32_t)at.batch };
     uint32_t word = philox_word((uint64_t)t->seed, counter, (int)(key % 4));
@@ -248,15 +256,15 @@ static void row_add_key(const struct oracle *o, struct place at, int64_t key, in
 /* Scores of all keys the row sees, into `weight`. */
 static void row_scores(const struct oracle *o, struct place at, struct oracle_row *row)
 {
-    const struct trial *t = o->trial;
-    int64_t position = at.query + t->k_len - t->q_len, first, end;
+    const ra_sequence sequence = sequences_of(o->trial, at.query);
+    int64_t position = sequences_position(o->trial, &sequence, at.query), first, end;
     mask_range(&o->mask, position, &first, &end);
     if (first < 0) first = 0;
-    if (end > t->k_len) end = t->k_len;
+    if (end > sequence.k_count) end = sequence.k_count;
     row->seen = row->pairs = 0;
     for (int64_t key = first; key < end; key++) {
         int count = mask_count(&o->mask, at.head, position, key);
-        if (count) row_add_key(o, at, key, count, row);
+        if (count) row_add_key(o, at, sequence.k_first + key, count, row);
     }
 }
 
@@ -487,7 +495,7 @@ void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_h
                 struct oracle_row *row, struct triple *dk, struct triple *dv)
 {
     const struct trial *t = o->trial;
-    int64_t group = t->q_heads / t->kv_heads, shift = t->k_len - t->q_len;
+    int64_t group = t->q_heads / t->kv_heads;
     struct triple sums[2] = { *dk, *dv };
     struct key_place place = { key, fetch(o, TENSOR_K, batch, key, kv_head, row->k),
                                fetch(o, TENSOR_V, batch, key, kv_head, row->v) };
@@ -495,7 +503,10 @@ void oracle_key(const struct oracle *o, int64_t batch, int64_t key, int64_t kv_h
     triple_clear(dv, t->value_dim);
     for (int64_t head = kv_head * group; head < (kv_head + 1) * group; head++)
         for (int64_t query = 0; query < t->q_len; query++) {
-            int count = mask_count(&o->mask, head, query + shift, key);
+            const ra_sequence of = sequences_of(t, query);
+            if (key < of.k_first || key >= of.k_first + of.k_count) continue;
+            int count = mask_count(&o->mask, head, sequences_position(t, &of, query),
+                                   key - of.k_first);
             struct place at = { batch, query, head, kv_head };
             if (count) key_add_query(o, &place, at, count, row, sums);
         }

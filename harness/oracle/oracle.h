@@ -25,7 +25,7 @@ struct source {
 
 struct oracle {
     const struct trial *trial;
-    struct mask mask;
+    struct mask mask; /* of every sequence */
     double scale;
     struct source source;
 };

@@ -103,8 +103,11 @@ static void add_real(struct string *string, const char *key, double value)
 
 static void add_shape(struct string *s, const struct trial *t)
 {
-    string_add(s, "%s n=%" PRId64, t->pattern ? t->pattern : "full", t->q_len);
-    if (t->k_len != t->q_len) string_add(s, " nk=%" PRId64, t->k_len);
+    string_add(s, "%s", t->pattern ? t->pattern : "full");
+    if (t->seqs) string_add(s, " seqs=%s", t->seqs);
+    else string_add(s, " n=%" PRId64, t->q_len);
+    if (t->k_len != t->q_len && !t->seqs) string_add(s, " nk=%" PRId64, t->k_len);
+    if (t->query_offset) string_add(s, " offset=%" PRId64, t->query_offset);
     string_add(s, " h=%" PRId64, t->q_heads);
     if (t->kv_heads != t->q_heads) string_add(s, "/%" PRId64, t->kv_heads);
     string_add(s, " d=%" PRId64, t->dim);

@@ -13,6 +13,7 @@
 #include "harness/text/number.h"
 #include "parts.h"
 #include "places.h"
+#include "sequences.h"
 #include "system.h"
 
 /* Large enough for anything a machine can hold; small enough that products of two fit. */
@@ -29,12 +30,12 @@ void trial_default(struct trial *trial)
 }
 
 /* The texts a trial owns. */
-enum { OWNED_TEXTS = 5 };
+enum { OWNED_TEXTS = 6 };
 
 static void owned_texts(struct trial *trial, char **texts[OWNED_TEXTS])
 {
-    char **all[OWNED_TEXTS] = { &trial->pattern, &trial->order, &trial->alibi, &trial->bias,
-                                &trial->sinks };
+    char **all[OWNED_TEXTS] = { &trial->pattern, &trial->order, &trial->alibi,
+                                &trial->bias,    &trial->sinks, &trial->seqs };
     memcpy(texts, all, sizeof all);
 }
 
@@ -53,6 +54,7 @@ void trial_clear(struct trial *trial)
     owned_texts(trial, texts);
     for (int i = 0; i < OWNED_TEXTS; i++) free(*texts[i]);
     free(trial->slopes);
+    free(trial->sequences);
     trial_default(trial);
 }
 
@@ -188,6 +190,12 @@ static int set_sinks(struct trial *trial, const char *what, const char *value)
     return keep_text(&trial->sinks, value);
 }
 
+static int set_sequences(struct trial *trial, const char *what, const char *value)
+{
+    int status = sequences_check(what, value);
+    return status ? status : keep_text(&trial->seqs, value);
+}
+
 static int set_system(struct trial *trial, const char *what, const char *value)
 {
     int status = system_check(what, value);
@@ -237,6 +245,8 @@ static const struct field {
 } fields[] = {
     WHOLE("n", q_len, 1, TOKENS_MOST),
     WHOLE("nk", k_len, 0, TOKENS_MOST),
+    WHOLE("offset", query_offset, -TOKENS_MOST, TOKENS_MOST),
+    OTHER("seqs", set_sequences),
     WHOLE("b", batch, 1, INT32_MAX),
     OTHER("h", set_heads),
     WHOLE("hk", kv_heads, 1, HEADS_MOST),
@@ -307,6 +317,8 @@ bool trial_pairs_fit(const struct trial *t)
 
 int trial_resolve(struct trial *trial)
 {
+    int status = trial->seqs ? sequences_resolve(trial) : EXIT_PASS;
+    if (status) return status;
     if (!trial->q_len) trial->q_len = default_tokens;
     if (trial->k_len == KEYS_AUTO) trial->k_len = trial->q_len;
     if (!trial->batch) trial->batch = 1;
@@ -336,6 +348,9 @@ ra_problem trial_problem(const struct trial *t)
     problem.batch = t->batch;
     problem.q_len = t->q_len;
     problem.k_len = t->k_len ? t->k_len : RA_NO_KEYS;
+    problem.query_offset = t->query_offset;
+    problem.sequences = t->sequences;
+    problem.sequence_count = t->sequence_count;
     problem.q_heads = (int)t->q_heads;
     problem.kv_heads = (int)t->kv_heads;
     problem.dim = (int)t->dim;

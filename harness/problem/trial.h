@@ -24,13 +24,17 @@ enum { KEYS_AUTO = -1, DTYPE_AUTO = -1 };
 
 /* Its fields are many because a problem string has many words: one field for each. */
 struct trial {
-    char *pattern;      /* owned, as the next four; NULL = full */
-    char *order;        /* a name, or a .npy file of positions; NULL = sequential */
-    char *alibi;        /* slopes separated by commas, "" = the standard ones; NULL = none */
-    char *bias;         /* a kind of synthetic bias, or a .npy file; NULL = none */
-    char *sinks;        /* a .npy file, "" = synthetic logits; NULL = none */
-    float *slopes;      /* [q_heads] by trial_resolve(), where there is alibi; owned */
-    const char *system; /* a name of system.list; NULL = none */
+    char *pattern;          /* owned, as the next five; NULL = full */
+    char *order;            /* a name, or a .npy file of positions; NULL = sequential */
+    char *alibi;            /* slopes separated by commas, "" = the standard ones; NULL = none */
+    char *bias;             /* a kind of synthetic bias, or a .npy file; NULL = none */
+    char *sinks;            /* a .npy file, "" = synthetic logits; NULL = none */
+    char *seqs;             /* packed sequences, "QUERIES/KEYS,...": sequences.h; NULL = one */
+    ra_sequence *sequences; /* by trial_resolve(), where there is seqs; owned */
+    int64_t sequence_count;
+    int64_t query_offset; /* of the positions of queries */
+    float *slopes;        /* [q_heads] by trial_resolve(), where there is alibi; owned */
+    const char *system;   /* a name of system.list; NULL = none */
     int64_t q_len;
     int64_t k_len; /* may be 0; KEYS_AUTO before trial_resolve() = q_len */
     int64_t batch;
@@ -56,7 +60,7 @@ struct trial {
     enum trial_strides strides;
     bool backward;
     bool any_order; /* of the sums of dq */
-    bool ones; /* V = 1 everywhere */
+    bool ones;      /* V = 1 everywhere */
 };
 
 /* Fields not given yet are 0, "", KEYS_AUTO or DTYPE_AUTO. */

@@ -9,6 +9,7 @@
 #include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
 #include "harness/problem/places.h"
+#include "harness/problem/sequences.h"
 #include "harness/text/progress.h"
 #include "resident.h"
 #include "shards.h"
@@ -33,12 +34,10 @@ static int open_order(struct engine *engine)
 
 static int open_layouts(struct engine *engine)
 {
-    const struct trial *t = engine->trial;
-    const int64_t lengths[2] = { t->q_len, t->k_len };
     ra_status status = RA_OK;
     for (int side = 0; side < 2 && status == RA_OK; side++)
-        status = ra_layout_create(t->partition, lengths[side], engine->ranks,
-                                  engine->planner.pattern, &engine->layouts[side]);
+        status = sequences_layout(engine->trial, engine->planner.pattern, engine->ranks, side == 1,
+                                  &engine->layouts[side]);
     return library_failed(status);
 }
 

@@ -56,10 +56,11 @@ static int find_ring(const struct trial *t, struct fit_answer *answer)
     return status;
 }
 
-/* Documents, bitmaps and orders from files are of one length; keys of another number stay. */
+/* Documents, sequences, bitmaps and orders from files are of one length; keys of another number
+ * stay. */
 static bool is_fixed(const struct trial *t)
 {
-    return t->q_len != t->k_len || t->bias || (t->order && strstr(t->order, ".npy")) ||
+    return t->q_len != t->k_len || t->bias || t->seqs || (t->order && strstr(t->order, ".npy")) ||
            (t->pattern && (strstr(t->pattern, "docs=") || strstr(t->pattern, "bitmap=")));
 }
 

@@ -7,20 +7,21 @@ import numpy
 from . import _library as c
 from ._arrays import address, as_array, floats, readable
 from ._errors import ArgumentError
-from ._functions import attention
 from ._library import lib
-from ._plan import Setup
+from ._plan import Plan, Setup
 from ._resource import Handle, Resource
 
 _FEW = 16  # queries at a time that a state is kept for; more are a prompt
 
 
 class Cache(Resource):
-    """Keys and values of a batch of sequences, with room for `capacity` tokens.
+    """Keys and values of a batch of sequences, with room for `capacity` tokens of each.
 
     `append` adds tokens, `attend` computes attention of the last ones over all that are there, and
-    `step` does both. Nothing is planned or allocated by the library after the first call with so
-    many queries; a query uses all threads. One thread at a time. The arrays outlive `close()`.
+    `step` does both. With `counts`, the sequences get numbers of tokens of their own: the first
+    counts[i] of the rows given for sequence i; what is computed for the others is 0. Nothing is
+    planned or allocated by the library after the first call with so many queries; a query uses all
+    threads. One thread at a time. The arrays outlive `close()`.
     """
 
     def __init__(self, capacity, heads, dim, *, kv_heads=None, value_dim=None, batch=1,
@@ -36,13 +37,16 @@ class Cache(Resource):
                                 value_dim, dtype, **self._options)
         self._k = numpy.zeros((batch, capacity, kv_heads, dim), s.dtype)
         self._v = numpy.zeros((batch, capacity, kv_heads, s.value_dim), s.dtype)
-        self._tensors = [readable(x)[1] for x in (self._k, self._v)]
+        # The library has the batch as packed sequences of one tensor, with gaps between them.
+        self._tensors = [readable(_packed(x))[1] for x in (self._k, self._v)]
+        self._lengths = numpy.zeros(batch, numpy.int64)
+        self._sequences = numpy.zeros((batch, 4), numpy.int64)
+        self._sequences[:, 2] = numpy.arange(batch) * capacity
         options = c.GroupOptions(threads=s.threads)
         groups = (c_void_p * 1)()
         lib.ra_group_create_local(1, byref(options), groups)
         self._groups = groups
-        self.length = 0
-        self._new_state(1)  # what is wrong with the problem is said here
+        self._state(1)  # what is wrong with the problem is said here
 
     def _destroy(self):
         for state in self._states.values():
@@ -57,6 +61,16 @@ class Cache(Resource):
         return self._k.shape[1]
 
     @property
+    def lengths(self) -> numpy.ndarray:
+        """How many tokens each sequence has: [batch]; a copy."""
+        return self._lengths.copy()
+
+    @property
+    def length(self) -> int:
+        """Of the longest sequence."""
+        return int(self._lengths.max())
+
+    @property
     def keys(self) -> numpy.ndarray:
         """[batch, length, kv_heads, dim]; a view."""
         return self._k[:, :self.length]
@@ -66,39 +80,59 @@ class Cache(Resource):
         return self._v[:, :self.length]
 
     def truncate(self, length) -> None:
-        """Forgets all tokens from `length` on."""
+        """Forgets all tokens from `length` on: a number, or one for each sequence."""
         with self._turn:
-            if not 0 <= length <= self.length:
-                raise ArgumentError(f"the cache holds {self.length} tokens, not {length}")
-            self.length = int(length)
+            lengths = self._whole(length, "length")
+            if (lengths > self._lengths).any():
+                raise ArgumentError(f"the cache holds {_shown(self._lengths)} tokens, not "
+                                    f"{_shown(lengths)}")
+            self._lengths = lengths
 
-    def append(self, k, v) -> None:
+    def append(self, k, v, *, counts=None) -> None:
         """Adds the keys and values of new tokens: [batch, tokens, kv_heads, dim]."""
         with self._turn:
-            self._append(k, v)
+            self._append(k, v, counts)
 
-    def attend(self, q, *, sinks=None, return_lse=False):
+    def attend(self, q, *, counts=None, sinks=None, return_lse=False):
         """Attention of the last tokens, whose queries these are: [batch, tokens, heads, dim]."""
         with self._turn:
-            out, lse = self._attend(q, sinks)
+            out, lse = self._attend(q, counts, sinks)
         return (out, lse) if return_lse else out
 
-    def step(self, q, k, v, *, sinks=None, return_lse=False):
+    def step(self, q, k, v, *, counts=None, sinks=None, return_lse=False):
         """New tokens: their keys and values are added, then their queries attend. If that fails, no
         token was added."""
         with self._turn:
-            before = self.length
+            before = self._lengths
             try:
-                self._append(k, v)
-                out, lse = self._attend(q, sinks)
+                self._append(k, v, counts)
+                out, lse = self._attend(q, counts, sinks)
             except BaseException:
-                self.length = before
+                self._lengths = before
                 raise
         return (out, lse) if return_lse else out
 
     # ---- Inside ----
 
-    def _append(self, k, v):
+    def _whole(self, numbers, name):
+        """A number for each sequence, or one for all."""
+        array = numpy.asarray(numbers)
+        if array.shape not in ((), self._lengths.shape) or array.dtype.kind not in "iu" or \
+                array.min() < 0:
+            raise ArgumentError(f"{name} is {numbers}; a whole number is expected, or one for each "
+                                f"of {self._setup.batch} sequences")
+        return numpy.broadcast_to(array, self._lengths.shape).astype(numpy.int64)
+
+    def _counts(self, counts, tokens):
+        """How many of the rows given for each sequence are tokens."""
+        if counts is None:
+            return numpy.full_like(self._lengths, tokens)
+        counts = self._whole(counts, "counts")
+        if (counts > tokens).any():
+            raise ArgumentError(f"counts is {_shown(counts)}, but there are {tokens} tokens")
+        return counts
+
+    def _append(self, k, v, counts):
         k, v = as_array(k, "k"), as_array(v, "v")
         tokens = k.shape[1] if k.ndim == 4 else 0
         for mine, x, name in ((self._k, k, "k"), (self._v, v, "v")):
@@ -107,14 +141,17 @@ class Cache(Resource):
                 raise ArgumentError(f"{name} is {x.dtype.name} of shape {x.shape}; {mine.dtype.name} "
                                     f"of shape [{mine.shape[0]}, tokens, {mine.shape[2]}, "
                                     f"{mine.shape[3]}] is expected, as many tokens of k as of v")
-        end = self.length + tokens
-        if end > self.capacity:
-            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for {end}")
-        self._k[:, self.length:end] = k
-        self._v[:, self.length:end] = v
-        self.length = end
+        counts = self._counts(counts, tokens)
+        ends = self._lengths + counts
+        if ends.max() > self.capacity:
+            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for "
+                                f"{ends.max()}")
+        for item, (start, end, count) in enumerate(zip(self._lengths, ends, counts)):
+            self._k[item, start:end] = k[item, :count]
+            self._v[item, start:end] = v[item, :count]
+        self._lengths = ends
 
-    def _attend(self, q, sinks):
+    def _attend(self, q, counts, sinks):
         s = self._setup
         self.must_be_ours()
         if not self._groups:
@@ -124,35 +161,60 @@ class Cache(Resource):
                 q.dtype != s.dtype:
             raise ArgumentError(f"q is {q.dtype.name} of shape {q.shape}; {s.dtype.name} of shape "
                                 f"[{s.batch}, tokens, {s.q_heads}, {s.dim}] is expected")
-        if not 0 < q.shape[1] <= _FEW or self.length == 0:
-            return attention(q, self.keys, self.values, sinks=sinks, return_lse=True,
-                             **self._options)
-        return self._fold(q, floats(sinks, "sinks", (s.q_heads,)))
+        sinks = floats(sinks, "sinks", (s.q_heads,))
+        tokens = q.shape[1]
+        self._sequences[:, 0] = numpy.arange(s.batch) * tokens
+        self._sequences[:, 1] = self._counts(counts, tokens)
+        self._sequences[:, 3] = self._lengths
+        if tokens <= _FEW:
+            out, lse = self._fold(q, tokens, sinks)
+        else:
+            with Plan(_packed(q).shape, _packed(self._k).shape, s.value_dim, s.dtype,
+                      sequences=self._sequences.copy(), **self._options) as plan:
+                out, lse = plan.attend(_packed(q), _packed(self._k), _packed(self._v), sinks=sinks,
+                                       return_lse=True)
+        return out.reshape(s.batch, tokens, *out.shape[2:]), lse.reshape(s.batch, tokens, s.q_heads)
 
-    def _fold(self, q, sinks):
+    def _fold(self, q, tokens, sinks):
         s = self._setup
-        state = self._states.get(q.shape[1]) or self._new_state(q.shape[1])
-        q, q_tensor = readable(q)
+        state = self._states.get(tokens) or self._state(tokens)
+        q, q_tensor = readable(_packed(q))
         out = numpy.empty((*q.shape[:3], s.value_dim), s.dtype)
         lse = numpy.empty(q.shape[:3], numpy.float32)
         to = c.Tensor(address(out), 0, 0, 0)
         lib.ra_state_init(state.value)
-        lib.ra_state_set_keys(state.value, self.length)
+        lib.ra_state_set_sequences(state.value, address(self._sequences))
         lib.ra_state_fold(state.value, byref(q_tensor), byref(self._tensors[0]),
-                          byref(self._tensors[1]), 0, self.length)
+                          byref(self._tensors[1]), 0, s.batch * self.capacity)
         if sinks is None:
             lib.ra_state_finish(state.value, byref(to), address(lse))
         else:
             lib.ra_state_finish_sinks(state.value, address(sinks), byref(to), address(lse))
         return out, lse
 
-    def _new_state(self, queries):
+    def _state(self, tokens):
+        """A new state for so many queries of each sequence."""
         s = self._setup
         problem = c.Problem.from_buffer_copy(s.problem)
-        problem.q_len, problem.k_len = queries, max(self.length, 1)
+        problem.batch, problem.q_len = 1, s.batch * tokens
+        problem.k_len = s.batch * self.capacity or c.NO_KEYS
+        full = self._sequences.copy()  # what is wrong with the pattern shows in full sequences
+        full[:, 0], full[:, 1] = numpy.arange(s.batch) * tokens, min(tokens, self.capacity)
+        full[:, 3] = self.capacity
+        problem.sequences, problem.sequence_count = address(full), s.batch
         state = Handle(lambda out: lib.ra_state_create(byref(problem),
                                                        c.text(self._options["kernel"]), out),
                        lib.ra_state_destroy)
         lib.ra_state_use_group(state.value, self._groups[0])
-        self._states[queries] = state
+        self._states[tokens] = state
         return state
+
+
+def _packed(array):
+    """[batch, tokens, ...] as [1, batch x tokens, ...]; a view where strides allow."""
+    return array.reshape(1, array.shape[0] * array.shape[1], *array.shape[2:])
+
+
+def _shown(numbers):
+    """One number where all are the same."""
+    return str(numbers[0]) if (numbers == numbers[0]).all() else str(numbers.tolist())

@@ -38,7 +38,11 @@ def _shapes(q, k, v):
 
 # Arguments of the functions below that a plan is made for; also bias, which may be a mask.
 _PLANNED = ("pattern", "ring", "partition", "strategy", "order", "scale", "softcap", "alibi",
-            "dropout", "memory", "kernel", "threads", "device", "any_order")
+            "dropout", "memory", "kernel", "threads", "device", "any_order", "query_offset",
+            "lengths", "k_lengths", "sequences")
+# Those that are arrays, and what a plan is found by instead of them.
+_ARRAYS = {"alibi": numpy.float32, "lengths": numpy.int64, "k_lengths": numpy.int64,
+           "sequences": numpy.int64}
 
 
 def _prepare(given, backward):
@@ -57,10 +61,9 @@ def _prepare(given, backward):
 
 
 def _kept_plan(q, k, v, options) -> Plan:
-    alibi = options["alibi"]
-    values = tuple(options.values()) if alibi is None else tuple(
-        numpy.asarray(value, numpy.float32).tobytes() if name == "alibi" else value
-        for name, value in options.items())
+    values = tuple(
+        numpy.asarray(value, _ARRAYS[name]).tobytes() if value is not None and name in _ARRAYS
+        else value for name, value in options.items())
     plans = getattr(_local, "plans", None)
     if plans is None:
         plans = _local.plans = collections.OrderedDict()
@@ -92,7 +95,8 @@ def clear() -> None:
 
 def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None, order=None,
               scale=None, softcap=0.0, alibi=None, sinks=None, bias=None, mask=None, dropout=0.0,
-              seed=0, memory=None, kernel=None, threads=None, device=None, return_lse=False):
+              seed=0, memory=None, kernel=None, threads=None, device=None, query_offset=0,
+              lengths=None, k_lengths=None, return_lse=False):
     """Exact attention over a pattern: softmax(scale q k^T) v.
 
     q: [batch, tokens, heads, dim] or [tokens, heads, dim]; k and v may have fewer heads (GQA) and
@@ -104,6 +108,9 @@ def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None,
         tokens each has ("contiguous", "zigzag", "striped"); "ring", "allgather", "auto", ...
     bias, mask: [1 or batch, 1 or heads, 1 or queries, keys]; f32 that is added to scores, or what
         is not 0 where a key is seen.
+    query_offset: added to the positions of queries, which are the last ones otherwise.
+    lengths, k_lengths: packed sequences, one after the other along the tokens, each a problem of its
+        own: how many queries, and keys, each has (differences of cu_seqlens).
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32. attention_backward()
         needs it.
     """
@@ -117,8 +124,8 @@ def attention(q, k, v, pattern="full", *, ring=1, partition=None, strategy=None,
 def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ring=1,
                        partition=None, strategy=None, order=None, scale=None, softcap=0.0,
                        alibi=None, sinks=None, bias=None, mask=None, dropout=0.0, seed=0,
-                       memory=None, kernel=None, threads=None, device=None,
-                       any_order=False) -> Gradients:
+                       memory=None, kernel=None, threads=None, device=None, any_order=False,
+                       query_offset=0, lengths=None, k_lengths=None) -> Gradients:
     """Gradients of attention(): (dq, dk, dv, dsinks). Arguments as there; out and lse as it
     returned them. dlse: the gradient of lse, where something was computed from it."""
     q, k, v, short, plan = _prepare(locals(), backward=True)
@@ -178,10 +185,12 @@ def plan(q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
                     max(s.wait_seconds for s in stats))
 
 
-def mask(pattern, queries, keys=None, *, heads=1, order=None) -> numpy.ndarray:
+def mask(pattern, queries, keys=None, *, heads=1, order=None, query_offset=0, lengths=None,
+         k_lengths=None) -> numpy.ndarray:
     """How often each query sees each key under a pattern: uint8, [heads, queries, keys]."""
     keys = queries if keys is None else keys
-    setup = Setup((1, queries, heads, 1), (1, keys, heads, 1), pattern=pattern, order=order)
+    setup = Setup((1, queries, heads, 1), (1, keys, heads, 1), pattern=pattern, order=order,
+                  query_offset=query_offset, lengths=lengths, k_lengths=k_lengths)
     out = numpy.zeros((heads, queries, keys), numpy.uint8)
     for head in range(heads):
         for query in range(queries if keys else 0):
@@ -216,10 +225,13 @@ def merge(*partials) -> Partial:
     return Partial(out, lse)
 
 
-def positions(length, ring, partition=None, pattern="full") -> list[numpy.ndarray]:
-    """The tokens that each rank of a ring has, in the order of its shard."""
-    setup = Setup((1, length, 1, 1), pattern=pattern, ring=ring, partition=partition)
-    index, bounds = setup.shards(length)
+def positions(length, ring, partition=None, pattern="full", *,
+              lengths=None) -> list[numpy.ndarray]:
+    """The tokens that each rank of a ring has, in the order of its shard. lengths: of packed
+    sequences."""
+    setup = Setup((1, length, 1, 1), pattern=pattern, ring=ring, partition=partition,
+                  lengths=lengths)
+    index, bounds = setup.shards(of_keys=False)
     if index is None:
         index = numpy.arange(length)
     return [index[bounds[rank]:bounds[rank + 1]] for rank in range(setup.ring)]

@@ -47,7 +47,8 @@ class Problem(Sized):
                 ("alibi", c_void_p), ("batch", c_int64), ("q_len", c_int64), ("k_len", c_int64),
                 ("dropout", c_double), ("dtype", c_int), ("q_heads", c_int), ("kv_heads", c_int),
                 ("dim", c_int), ("value_dim", c_int), ("scale", c_float), ("softcap", c_float),
-                ("reserved", c_int)]
+                ("reserved", c_int), ("query_offset", c_int64), ("sequences", c_void_p),
+                ("sequence_count", c_int64)]
 
 
 class GroupOptions(Sized):
@@ -138,6 +139,7 @@ _STATUS = {
     "ra_order_parse": [c_char_p, c_int64, POINTER(c_void_p)],
     "ra_order_permute": [c_void_p, POINTER(Array), c_int],
     "ra_problem_row": [POINTER(Problem), c_int, c_int64, c_void_p],
+    "ra_layout_create_parts": [c_char_p, c_void_p, c_int64, c_int, POINTER(c_void_p)],
     "ra_layout_create": [c_char_p, c_int64, c_int, c_void_p, POINTER(c_void_p)],
     "ra_layout_permute": [c_void_p, POINTER(Array), c_int],
     "ra_group_create_local": [c_int, POINTER(GroupOptions), POINTER(c_void_p)],
@@ -152,7 +154,7 @@ _STATUS = {
     "ra_state_init": [c_void_p],
     "ra_state_fold": [c_void_p, POINTER(Tensor), POINTER(Tensor), POINTER(Tensor), c_int64,
                       c_int64],
-    "ra_state_set_keys": [c_void_p, c_int64],
+    "ra_state_set_sequences": [c_void_p, c_void_p],
     "ra_state_use_group": [c_void_p, c_void_p],
     "ra_state_finish": [c_void_p, POINTER(Tensor), c_void_p],
     "ra_state_finish_sinks": [c_void_p, c_void_p, POINTER(Tensor), c_void_p],

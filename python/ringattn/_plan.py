@@ -90,7 +90,8 @@ class Setup:
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full", *,
                  ring=1, partition=None, strategy=None, order=None, scale=None, softcap=0.0,
                  alibi=None, dropout=0.0, memory=None, kernel=None, threads=None, device=None,
-                 backward=False, bias=False, any_order=False):
+                 backward=False, bias=False, any_order=False, query_offset=0, lengths=None,
+                 k_lengths=None, sequences=None):
         k_shape = q_shape if k_shape is None else k_shape
         for shape, name in ((q_shape, "q"), (k_shape, "k")):
             if len(shape) != 4:
@@ -126,19 +127,34 @@ class Setup:
             k_len=self.k_len or c.NO_KEYS, dropout=dropout,
             dtype=dtype_of(numpy.empty(0, self.dtype), "dtype"), q_heads=self.q_heads,
             kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
-            softcap=softcap)
+            softcap=softcap, query_offset=query_offset)
+        self.sequences = sequences
+        if lengths is not None or k_lengths is not None:
+            self.sequences = packed(lengths, k_lengths, self.q_len, self.k_len)
+        if self.sequences is not None:
+            self.problem.sequences = address(self.sequences)
+            self.problem.sequence_count = len(self.sequences)
         self.options = c.PlanOptions(
             strategy=c.text(strategy), partition=c.text(partition), kernel=c.text(kernel),
             memory=bytes_of(memory), backward=bool(backward), bias=bool(bias),
             any_order=bool(any_order))
         self.threads, self.device = int(threads or 0), device
 
-    def shards(self, length):
-        """Which position is where on the ring, rank after rank (None: all are in their places), and
-        where the rows of each rank start, with the end."""
-        layout = Handle(lambda out: lib.ra_layout_create(c.text(self.partition), length, self.ring,
-                                                         self.pattern.value, out),
-                        lib.ra_layout_destroy)
+    def _layout(self, of_keys, out):
+        length = self.k_len if of_keys else self.q_len
+        if self.sequences is None:
+            return lib.ra_layout_create(c.text(self.partition), length, self.ring,
+                                        self.pattern.value, out)
+        starts = self.sequences[1:, 2 if of_keys else 0]
+        bounds = numpy.array([0, *starts, length], numpy.int64)
+        return lib.ra_layout_create_parts(c.text(self.partition), address(bounds), len(bounds),
+                                          self.ring, out)
+
+    def shards(self, of_keys):
+        """Which query, or key, is where on the ring, rank after rank (None: all are in their
+        places), and where the rows of each rank start, with the end."""
+        length = self.k_len if of_keys else self.q_len
+        layout = Handle(lambda out: self._layout(of_keys, out), lib.ra_layout_destroy)
         counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
         bounds = [0, *itertools.accumulate(counts)]
         if self.ring == 1 and not self.order:
@@ -147,6 +163,31 @@ class Setup:
         if self.order and length == self.k_len:
             positions = _permuted(lib.ra_order_permute, self.order, positions)
         return _permuted(lib.ra_layout_permute, layout, positions), bounds
+
+
+def packed(lengths, k_lengths, q_len, k_len):
+    """Sequences one after the other, as ra_sequence has them: first query, queries, first key,
+    keys. k_lengths None: as many keys as queries."""
+    if lengths is None:
+        raise ArgumentError("k_lengths is given without lengths")
+    sides = [_lengths(lengths, "lengths", q_len, "queries"),
+             _lengths(lengths if k_lengths is None else k_lengths,
+                      "lengths" if k_lengths is None else "k_lengths", k_len, "keys")]
+    if len(sides[0]) != len(sides[1]):
+        raise ArgumentError(f"there are {len(sides[0])} lengths, but {len(sides[1])} k_lengths")
+    columns = [column for side in sides for column in (numpy.cumsum(side) - side, side)]
+    return numpy.ascontiguousarray(numpy.stack(columns, axis=1))
+
+
+def _lengths(given, name, tokens, what):
+    array = numpy.asarray(given)
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
+        raise ArgumentError(f"{name} is of shape {array.shape} and dtype {array.dtype.name}; whole "
+                            "numbers, one for each sequence, are expected")
+    if array.min() < 0 or array.sum() != tokens:
+        raise ArgumentError(f"{name} add up to {array.sum()}, with {array.min()} as the smallest; "
+                            f"there are {tokens} {what}")
+    return array.astype(numpy.int64)
 
 
 def _ml_dtype(dtype):
@@ -171,8 +212,8 @@ class Plan(Resource):
     """A problem on a ring of in-process ranks. Reusable; one thread at a time.
 
     q_shape, k_shape: [batch, tokens, heads, dim]. Options: ring, partition, strategy, order, scale,
-    softcap, alibi, dropout, memory, kernel, threads, device, backward, bias, any_order, as
-    docs/PYTHON.md says. A run that fails closes the plan: the group of its ranks is aborted.
+    softcap, alibi, dropout, memory, kernel, threads, device, backward, bias, any_order,
+    query_offset, lengths, k_lengths, as docs/PYTHON.md says. A run that fails closes the plan: the group of its ranks is aborted.
     """
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
@@ -187,8 +228,8 @@ class Plan(Resource):
         self._in_shapes = ((s.batch, s.q_len, s.q_heads, s.dim),
                            (s.batch, s.k_len, s.kv_heads, s.dim),
                            (s.batch, s.k_len, s.kv_heads, s.value_dim))
-        self._q_index, self._q_bounds = s.shards(s.q_len)
-        self._k_index, self._k_bounds = s.shards(s.k_len)
+        self._q_index, self._q_bounds = s.shards(of_keys=False)
+        self._k_index, self._k_bounds = s.shards(of_keys=True)
         group_options = c.GroupOptions(threads=s.threads, device=c.text(s.device))
         groups = (c_void_p * s.ring)()
         lib.ra_group_create_local(s.ring, byref(group_options), groups)

@@ -70,6 +70,7 @@ ra_status ra__check_shape(const struct ra__shape *s)
     RA__TRY(check_range("batch", s->batch, 1, MOST_BATCH));
     RA__TRY(check_range("q_len", s->q_len, 0, MOST_TOKENS));
     RA__TRY(check_range("k_len", s->k_len, 0, MOST_TOKENS));
+    RA__TRY(check_range("query_offset", s->query_offset, -MOST_TOKENS, MOST_TOKENS));
     RA__TRY(check_range("q_heads", s->q_heads, 1, MOST_HEADS));
     RA__TRY(check_range("kv_heads", s->kv_heads, 1, MOST_HEADS));
     RA__TRY(check_range("dim", s->dim, 1, MOST_DIM));
@@ -115,6 +116,7 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
         .k_len = p.k_len == RA_NO_KEYS ? 0
                  : p.k_len             ? p.k_len
                                        : p.q_len,
+        .query_offset = p.query_offset,
         .q_heads = p.q_heads,
         .kv_heads = p.kv_heads ? p.kv_heads : p.q_heads,
         .dim = p.dim,

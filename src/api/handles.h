@@ -24,6 +24,7 @@ struct ra_plan {
     ra_group *group; /* NULL: a plan that cannot be run */
     ra_pattern *pattern;
     ra_order *order; /* NULL: sequential */
+    struct ra__sequences sequences;
     struct ra__problem_terms terms;
     ra_layout *q_layout, *k_layout; /* may be the same */
     const struct ra__backend *backend;

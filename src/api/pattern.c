@@ -99,23 +99,22 @@ ra_status ra_pattern_parse(const char *text, ra_pattern **out)
     return ra__pattern_parse(text, out);
 }
 
-/* One query of ra_problem_row(), and its index in the order. */
+/* What ra_problem_row() asks for one query. */
 struct seen_by {
-    int64_t query; /* index */
     int head;
     const int32_t *origin; /* NULL: sequential */
     int64_t from, to;      /* original positions it may see */
     uint8_t *seen;
 };
 
-static void count_run(const struct seen_by *by, const struct ra__tile *tile)
+static void count_run(const struct seen_by *by, int64_t position, const struct ra__tile *tile)
 {
     struct ra__key_run run = { .pos = tile->keys.start,
                                .pos_step = tile->keys.step,
                                .count = tile->keys.count,
                                .band = tile->band };
     int64_t lo, hi;
-    ra__band_clip(&run, by->query, &lo, &hi);
+    ra__band_clip(&run, position, &lo, &hi);
     for (int64_t k = lo; k < hi; k++) {
         int64_t index = run.pos + k * run.pos_step, key = by->origin ? by->origin[index] : index;
         if (key >= by->from && key < by->to && by->seen[key] < UINT8_MAX) by->seen[key]++;
@@ -128,7 +127,7 @@ static ra_status count_sights(void *context, const struct ra__row *row)
     int64_t place = by->head - row->heads.start;
     if (place < 0 || place % row->heads.step || place / row->heads.step >= row->heads.count)
         return RA_OK;
-    for (int i = 0; i < row->tile_count; i++) count_run(by, &row->tiles[i]);
+    for (int i = 0; i < row->tile_count; i++) count_run(by, row->q.start, &row->tiles[i]);
     return RA_OK;
 }
 
@@ -152,22 +151,25 @@ ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uin
     if (head < 0 || head >= shape.q_heads)
         return ra__fail(RA_ERR_ARGUMENT, "pattern: head %d of %d", head, shape.q_heads);
     ra_pattern *pattern;
-    RA__TRY(ra__pattern_copy(given.pattern, NULL, &pattern)); /* NULL becomes full */
-    ra_status status = ra__pattern_check(pattern, &shape, given.order);
+    struct ra__sequences sequences;
+    RA__TRY(ra__sequences_take(&given, &shape, NULL, &sequences));
+    ra_status status = ra__pattern_copy(given.pattern, NULL, &pattern); /* NULL becomes full */
+    if (status != RA_OK) pattern = NULL;
+    else status = ra__pattern_check(pattern, &shape, &sequences, given.order);
     if (status == RA_OK) {
         bool ordered = given.order && given.order->origin;
-        int64_t position = query + shape.k_len - shape.q_len;
-        struct seen_by by = { .query = position, .head = head, .to = shape.k_len, .seen = seen };
+        struct seen_by by = { .head = head, .to = shape.k_len, .seen = seen };
         if (ordered) {
             by.origin = given.order->origin;
-            by.query = index_of(given.order, position);
-            ra__pattern_visible(pattern, shape.k_len, position, &by.from, &by.to);
+            ra__pattern_visible(pattern, shape.k_len, query, &by.from, &by.to);
+            query = index_of(given.order, query);
         }
         memset(seen, 0, (size_t)shape.k_len);
-        struct ra__rows rows = { pattern, shape.k_len, shape.q_heads, ordered };
-        status = ra__pattern_rows(&rows, (ra_run){ by.query, 1, 1 },
+        struct ra__rows rows = { pattern, &shape, &sequences, shape.q_heads, ordered };
+        status = ra__pattern_rows(&rows, (ra_run){ query, 1, 1 },
                                   (struct ra__row_sink){ count_sights, &by });
     }
     ra_pattern_destroy(pattern);
+    ra__sequences_clear(&sequences);
     return status;
 }

@@ -33,10 +33,25 @@ static ra_status copy_layout(const char *whose, const ra_layout *layout, int64_t
     return ra__layout_copy(layout, out);
 }
 
+/* By the rule, in each sequence or over all positions. */
+static ra_status deal_out(const ra_plan *plan, const char *partition, bool keys, int64_t length,
+                          int ranks, ra_layout **out)
+{
+    const struct ra__sequences *sequences = &plan->sequences;
+    if (sequences->count == 0)
+        return ra__layout_create(partition, length, ranks, plan->pattern, out);
+    int64_t *bounds;
+    RA__TRY(ra__sequences_bounds(sequences, keys, length, &bounds));
+    ra_status status = ra__layout_create_parts(partition, bounds, sequences->count + 1, ranks, out);
+    ra__free(bounds);
+    return status;
+}
+
 static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
                               const ra_plan_options *options, int ranks)
 {
-    bool same = shape->q_len == shape->k_len && !options->kv_layout;
+    bool same = shape->q_len == shape->k_len && !options->kv_layout &&
+                (options->layout || plan->sequences.count == 0);
     if (options->layout && !options->kv_layout && !same)
         return ra__fail(RA_ERR_ARGUMENT,
                         "plan: kv_layout is missing; the number of keys differs from that of "
@@ -47,16 +62,14 @@ static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
         return ra__fail(RA_ERR_ARGUMENT, "plan: both a partition and a layout are given");
     RA__TRY(options->layout
                 ? copy_layout("queries", options->layout, shape->q_len, ranks, &plan->q_layout)
-                : ra__layout_create(options->partition, shape->q_len, ranks, plan->pattern,
-                                    &plan->q_layout));
+                : deal_out(plan, options->partition, false, shape->q_len, ranks, &plan->q_layout));
     if (same) {
         plan->k_layout = plan->q_layout;
         return RA_OK;
     }
     return options->layout
                ? copy_layout("keys", options->kv_layout, shape->k_len, ranks, &plan->k_layout)
-               : ra__layout_create(options->partition, shape->k_len, ranks, plan->pattern,
-                                   &plan->k_layout);
+               : deal_out(plan, options->partition, true, shape->k_len, ranks, &plan->k_layout);
 }
 
 /* The plan's copies of the caller's data are charged to it. */
@@ -253,8 +266,9 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.any_order = options->any_order != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
-    RA__TRY(ra__pattern_check(plan->pattern, &input.shape, given.order));
-    RA__TRY(ra__pattern_prepare(plan->pattern, &plan->account, &input.shape));
+    RA__TRY(ra__sequences_take(&given, &input.shape, &plan->account, &plan->sequences));
+    RA__TRY(ra__pattern_check(plan->pattern, &input.shape, &plan->sequences, given.order));
+    RA__TRY(ra__pattern_prepare(plan->pattern, &plan->account, &input.shape, &plan->sequences));
     RA__TRY(copy_order(plan, given.order));
     if (plan->order && options->partition && strstr(options->partition, ";perdoc"))
         return ra__fail(RA_ERR_UNSUPPORTED,
@@ -265,6 +279,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     charge_copies(plan);
     input.pattern = plan->pattern;
     input.order = plan->order;
+    input.sequences = plan->sequences;
     input.terms = &plan->terms;
     input.q_layout = plan->q_layout;
     input.k_layout = plan->k_layout;
@@ -319,6 +334,7 @@ void ra_plan_destroy(ra_plan *plan)
     if (plan->k_layout != plan->q_layout) ra_layout_destroy(plan->k_layout);
     ra_layout_destroy(plan->q_layout);
     ra_pattern_destroy(plan->pattern);
+    ra__sequences_clear(&plan->sequences);
     ra_order_destroy(plan->order);
     ra__free(plan->terms.alibi);
     ra__free(plan->terms.see_from);

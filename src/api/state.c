@@ -13,6 +13,7 @@
 struct ra_state {
     struct ra__shape shape;
     ra_pattern *pattern;
+    struct ra__sequences sequences;
     const struct ra__kernel *kernel;
     struct ra__state_memory sums; /* what ra_state_data() returns */
     struct ra__folder folder;
@@ -63,7 +64,8 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(take_terms(state, &given));
     RA__TRY(ra__backend_at(0)->choose(NULL, kernel, s, false, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, NULL, &state->pattern));
-    RA__TRY(ra__pattern_check(state->pattern, s, given.order));
+    RA__TRY(ra__sequences_take(&given, s, NULL, &state->sequences));
+    RA__TRY(ra__pattern_check(state->pattern, s, &state->sequences, given.order));
     size_t bytes = sizeof(float);
     bool fits = ra__size_mul(&bytes, s->batch) && ra__size_mul(&bytes, s->q_len) &&
                 ra__size_mul(&bytes, s->q_heads) && ra__size_mul(&bytes, s->value_dim + 2);
@@ -100,6 +102,7 @@ void ra_state_destroy(ra_state *state)
         ra__free(state->sums.data);
     }
     ra_pattern_destroy(state->pattern);
+    ra__sequences_clear(&state->sequences);
     ra__free(state->alibi);
     ra__folder_close(&state->folder);
     ra__group_detach(state->group);
@@ -126,6 +129,7 @@ static ra_status fold_keys(ra_state *state, const ra_const_tensor *q, const ra_c
                         first_key, s->k_len);
     struct ra__fold fold = { .shape = s,
                              .pattern = state->pattern,
+                             .sequences = &state->sequences,
                              .m = state->sums.data,
                              .l = state->sums.data + state->sums.rows,
                              .acc = state->sums.data + 2 * state->sums.rows,
@@ -161,9 +165,27 @@ ra_status ra_state_set_keys(ra_state *state, int64_t keys)
     struct ra__shape shape = state->shape;
     shape.k_len = keys;
     RA__TRY(ra__check_shape(&shape));
-    RA__TRY(ra__pattern_check(state->pattern, &shape, NULL));
+    if (state->sequences.count > 0)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "state: it has sequences; set their keys by ra_state_set_sequences()");
+    RA__TRY(ra__pattern_check(state->pattern, &shape, &state->sequences, NULL));
     RA__TRY(ra__enter("state", &state->busy));
     state->shape = shape;
+    ra__leave(&state->busy);
+    return RA_OK;
+}
+
+ra_status ra_state_set_sequences(ra_state *state, const ra_sequence *sequences)
+{
+    if (!state || !sequences) return ra__fail(RA_ERR_ARGUMENT, "state: NULL argument");
+    struct ra__sequences *own = &state->sequences;
+    if (own->count == 0)
+        return ra__fail(RA_ERR_ARGUMENT, "state: its problem was given without sequences");
+    const struct ra__sequences given = { (ra_sequence *)sequences, own->count };
+    RA__TRY(ra__sequences_check(&given, &state->shape));
+    RA__TRY(ra__pattern_check(state->pattern, &state->shape, &given, NULL));
+    RA__TRY(ra__enter("state", &state->busy));
+    memcpy(own->at, sequences, (size_t)own->count * sizeof *own->at);
     ra__leave(&state->busy);
     return RA_OK;
 }

@@ -11,6 +11,7 @@
 struct ra__shape {
     ra_dtype dtype;
     int64_t batch, q_len, k_len;
+    int64_t query_offset; /* of positions, from where the last query is at the last key */
     int q_heads, kv_heads, dim, value_dim;
     float scale;
 };

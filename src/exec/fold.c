@@ -57,7 +57,6 @@ static ra_status write_row(void *context, const struct ra__row *row)
     struct writing *writing = context;
     const struct ra__fold *fold = writing->fold;
     struct ra__program *p = &writing->folder->program;
-    const int64_t shift = fold->shape->k_len - fold->shape->q_len; /* position -> token */
     const int first = p->key_count;
     for (int i = 0; i < row->tile_count; i++) {
         int64_t skipped;
@@ -75,7 +74,7 @@ static ra_status write_row(void *context, const struct ra__row *row)
     }
     if (p->key_count == first) return RA_OK;
     if (!writing->counting)
-        p->rows[p->row_count] = (struct ra__plan_row){ .q_token = row->q.start - shift,
+        p->rows[p->row_count] = (struct ra__plan_row){ .q_token = row->query,
                                                        .q_token_step = row->q.step,
                                                        .q_count = row->q.count,
                                                        .q_pos = row->q.start,
@@ -90,9 +89,10 @@ static ra_status write_row(void *context, const struct ra__row *row)
 
 static ra_status walk_rows(struct writing *writing)
 {
-    const struct ra__shape *shape = writing->fold->shape;
-    const struct ra__rows rows = { writing->fold->pattern, shape->k_len, shape->q_heads, false };
-    const ra_run queries = { shape->k_len - shape->q_len, 1, shape->q_len };
+    const struct ra__fold *fold = writing->fold;
+    const struct ra__rows rows = { fold->pattern, fold->shape, fold->sequences,
+                                   fold->shape->q_heads, false };
+    const ra_run queries = { 0, 1, fold->shape->q_len };
     writing->folder->program.row_count = writing->folder->program.key_count = 0;
     return ra__pattern_rows(&rows, queries, (struct ra__row_sink){ write_row, writing });
 }

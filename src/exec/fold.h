@@ -24,6 +24,7 @@ struct ra__folder {
 struct ra__fold {
     const struct ra__shape *shape;
     const ra_pattern *pattern;
+    const struct ra__sequences *sequences;
     const struct ra__terms *terms; /* NULL = none */
     float *m, *l, *acc;            /* [batch, query, head(, value_dim)] */
     ra_tensor q, k, v;

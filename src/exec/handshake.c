@@ -24,6 +24,12 @@ static void show_number(const struct contrast *c)
     ra__write(c->words, " (%" PRIu64 " here, %" PRIu64 " there)", c->mine, c->theirs);
 }
 
+static void show_offset(const struct contrast *c)
+{
+    ra__write(c->words, " (%" PRId64 " here, %" PRId64 " there)", (int64_t)c->mine,
+              (int64_t)c->theirs);
+}
+
 static void show_dtype(const struct contrast *c)
 {
     ra__write(c->words, " (%s here, %s there)", ra__dtype_name((ra_dtype)c->mine),
@@ -111,6 +117,8 @@ static struct ra__handshake_data make_data(const struct ra__plan_input *input,
         .batch = (uint64_t)s->batch,
         .q_len = (uint64_t)s->q_len,
         .k_len = (uint64_t)s->k_len,
+        .query_offset = (uint64_t)s->query_offset,
+        .sequences = ra__sequences_hash(&input->sequences),
         .q_heads = (uint64_t)s->q_heads,
         .kv_heads = (uint64_t)s->kv_heads,
         .dim = (uint64_t)s->dim,

@@ -17,6 +17,8 @@
     X(batch, "batch", number)                                                                      \
     X(q_len, "number of queries", number)                                                          \
     X(k_len, "number of keys", number)                                                             \
+    X(query_offset, "query offset", offset)                                                        \
+    X(sequences, "list of sequences", digest)                                                      \
     X(q_heads, "query heads", number)                                                              \
     X(kv_heads, "KV heads", number)                                                                \
     X(dim, "dim", number)                                                                          \

@@ -21,7 +21,7 @@ const struct ra__pattern_kind ra__pattern_causal = {
     .syntax = "causal",
     .summary = "keys up to the query's own position",
     .samples = "causal",
-    .more_queries = true,
+    .any_position = true,
     .see = see,
     .visible_end = visible_end,
 };

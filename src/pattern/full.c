@@ -14,6 +14,6 @@ const struct ra__pattern_kind ra__pattern_full = {
     .syntax = "full",
     .summary = "every query sees every key",
     .samples = "full",
-    .more_queries = true,
+    .any_position = true,
     .see = see,
 };

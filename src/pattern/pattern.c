@@ -129,10 +129,16 @@ uint64_t ra__pattern_hash(const ra_pattern *p)
     return ra__hash(hash, p->bounds, (size_t)p->bound_count * sizeof(int64_t));
 }
 
+/* One for all sequences: what the longest asks for, the others do too. */
 ra_status ra__pattern_prepare(ra_pattern *pattern, struct ra__account *account,
-                              const struct ra__shape *shape)
+                              const struct ra__shape *shape, const struct ra__sequences *sequences)
 {
-    return pattern->kind->prepare ? pattern->kind->prepare(pattern, account, shape) : RA_OK;
+    if (!pattern->kind->prepare) return RA_OK;
+    struct ra__shape longest = *shape;
+    if (sequences->count > 0) longest.k_len = 0;
+    for (int64_t i = 0; i < sequences->count; i++)
+        longest.k_len = ra__max(longest.k_len, sequences->at[i].k_count);
+    return pattern->kind->prepare(pattern, account, &longest);
 }
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
@@ -155,9 +161,18 @@ ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, 
                     end, k_len);
 }
 
+/* Nor may queries be at other positions than the keys. */
+static ra_status check_no_offset(const char *what, const struct ra__shape *shape)
+{
+    if (shape->query_offset == 0) return RA_OK;
+    return ra__fail(RA_ERR_UNSUPPORTED, "%s: query_offset must be 0, but is %" PRId64, what,
+                    shape->query_offset);
+}
+
 static ra_status check_order(const ra_order *order, const struct ra__shape *shape)
 {
     RA__TRY(ra__pattern_check_same("order", shape->q_len, shape->k_len));
+    RA__TRY(check_no_offset("order", shape));
     if (order->length == shape->k_len) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT,
                     "order: it is for %" PRId64 " positions, but there are %" PRId64, order->length,
@@ -178,16 +193,46 @@ static ra_status check_pairs(const ra_pattern *pattern, const struct ra__shape *
                     pattern->kind->name);
 }
 
-ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
-                            const ra_order *order)
+static ra_status check_positions(const ra_pattern *pattern, const struct ra__shape *shape)
 {
-    if (shape->q_len > shape->k_len && !pattern->kind->more_queries)
+    const int64_t first = shape->k_len - shape->q_len + shape->query_offset;
+    if (pattern->kind->any_position || (first >= 0 && shape->query_offset <= 0)) return RA_OK;
+    if (shape->query_offset == 0)
         return ra__fail(RA_ERR_UNSUPPORTED,
                         "pattern %s: more queries (%" PRId64 ") than keys (%" PRId64
                         ") make sense only with full, causal and window",
                         pattern->kind->name, shape->q_len, shape->k_len);
+    return ra__fail(RA_ERR_UNSUPPORTED,
+                    "pattern %s: queries at positions %" PRId64 " to %" PRId64
+                    ", where the keys are at 0 to %" PRId64
+                    ", make sense only with full, causal and window",
+                    pattern->kind->name, first, first + shape->q_len - 1, shape->k_len - 1);
+}
+
+/* A problem, or one sequence of it. */
+static ra_status check_sequence(const ra_pattern *pattern, const struct ra__shape *shape)
+{
+    RA__TRY(check_positions(pattern, shape));
     if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern, shape));
+    if (!pattern->bounds) return RA_OK;
+    RA__TRY(check_no_offset("documents", shape));
+    return ra__pattern_check_documents(pattern, shape->q_len, shape->k_len);
+}
+
+ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
+                            const struct ra__sequences *sequences, const ra_order *order)
+{
+    if (sequences->count == 0) RA__TRY(check_sequence(pattern, shape));
+    for (int64_t i = 0; i < sequences->count; i++) {
+        struct ra__shape one = *shape;
+        one.q_len = sequences->at[i].q_count;
+        one.k_len = sequences->at[i].k_count;
+        if (one.q_len > 0 && one.k_len > 0) RA__TRY(check_sequence(pattern, &one));
+    }
     RA__TRY(check_pairs(pattern, shape));
-    if (pattern->bounds) RA__TRY(ra__pattern_check_documents(pattern, shape->q_len, shape->k_len));
-    return order ? check_order(order, shape) : RA_OK;
+    if (!order) return RA_OK;
+    if (sequences->count > 0)
+        return ra__fail(RA_ERR_UNSUPPORTED, "order: it is for one sequence, but there are %" PRId64,
+                        sequences->count);
+    return check_order(order, shape);
 }

@@ -12,6 +12,7 @@
 #include "core/memory.h"
 #include "core/shape.h"
 #include "pattern/order.h"
+#include "pattern/sequences.h"
 #include "pattern/text.h"
 
 /* A tile: the keys of `keys` that are in the band around each query of the row. */
@@ -26,6 +27,7 @@ struct ra__tile {
  * twice. Without tiles it sees nothing. Every query of every head is in exactly one row. */
 struct ra__row {
     ra_run q, heads;
+    int64_t query; /* the index of its first query */
     const struct ra__tile *tiles;
     int tile_count;
     /* among the rows of its interval; rows of one ordinal may repeat from interval to interval */
@@ -49,7 +51,7 @@ struct ra__row_sink {
 /* The input of a kind: all it may know besides the queries. */
 struct ra__pattern_input {
     const ra_pattern *pattern;
-    int64_t k_len;
+    int64_t k_len;  /* keys of the sequence */
     int q_heads;    /* of the problem */
     ra_run heads;   /* they all see the same keys */
     int head_class; /* the class of these heads */
@@ -79,7 +81,7 @@ struct ra__pattern_kind {
     /* small examples for tests, separated by spaces; one per way to write it */
     const char *samples;
     int min_args, max_args; /* non-negative numbers after the colon, at most 2 */
-    bool more_queries;      /* q_len > k_len makes sense */
+    bool any_position;      /* queries before the first key or after the last make sense */
     /* keys are sent directly to the ranks that see them, not around the ring */
     bool sparse;
 
@@ -151,9 +153,9 @@ ra_status ra__pattern_parse(const char *text, ra_pattern **out);
 ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word); /* after a semicolon */
 uint64_t ra__pattern_hash(const ra_pattern *pattern);
 
-/* Does the pattern make sense for this problem? */
+/* Does the pattern make sense for this problem, in each of its sequences? */
 ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
-                            const ra_order *order);
+                            const struct ra__sequences *sequences, const ra_order *order);
 
 /* Refuses `what`, which belongs to positions that queries and keys share, where they are not as
  * many. */
@@ -162,20 +164,22 @@ ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, 
 
 /* Lets the kind prepare for rows of this shape: see `prepare`. */
 ra_status ra__pattern_prepare(ra_pattern *pattern, struct ra__account *account,
-                              const struct ra__shape *shape);
+                              const struct ra__shape *shape, const struct ra__sequences *sequences);
 
 /* A copy of `bytes` bytes, with *status for where there is no memory; NULL copies to NULL. */
 void *ra__duplicate(struct ra__account *account, const void *from, size_t bytes, ra_status *status);
 
-/* Calls put for each row of the queries at positions `q`, one class of heads after the other. */
+/* Calls put for each row of some queries, given by their indices, one class of heads after the
+ * other. */
 struct ra__rows {
     const ra_pattern *pattern;
-    int64_t k_len;
-    int q_heads;
+    const struct ra__shape *shape;
+    const struct ra__sequences *sequences;
+    int q_heads; /* of the problem; the shape may be that of a slice */
     bool ordered;
 };
 int ra__pattern_classes(const ra_pattern *pattern, int q_heads);
-ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row_sink sink);
+ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run queries, struct ra__row_sink sink);
 
 /* Under an order: the original positions [*from, *to) that a query at original position p may see,
  * by causal, prefix and documents. */

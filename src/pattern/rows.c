@@ -16,7 +16,9 @@ struct list {
 struct ra__row_writer {
     const struct ra__pattern_input *input;
     struct ra__row_sink sink;
-    int64_t lo, hi; /* keys of the document, or all */
+    int64_t base;     /* the first key of the sequence */
+    int64_t position; /* that query 0 of the problem would have in this sequence */
+    int64_t lo, hi;   /* keys of the document, or all of the sequence */
     struct list added, clipped;
     int ordinal; /* of the next row */
 };
@@ -85,10 +87,12 @@ ra_status ra__row_writer_put(struct ra__row_writer *writer, ra_run q)
             to = ra__min(to, ra__run_last(q) + tile.band.right + 1);
         }
         tile.keys = ra__run_clip(tile.keys, from, to, &skipped);
+        tile.keys.start += writer->base;
         if (tile.keys.count > 0) RA__TRY(list_add(&writer->clipped, tile));
     }
-    struct ra__row row = { .q = q,
+    struct ra__row row = { .q = { q.start + writer->base, q.step, q.count },
                            .heads = input->heads,
+                           .query = q.start - writer->position,
                            .tiles = writer->clipped.at,
                            .tile_count = writer->clipped.count,
                            .ordinal = writer->ordinal++ };
@@ -158,11 +162,37 @@ int ra__pattern_classes(const ra_pattern *pattern, int q_heads)
     return pattern->kind->head_classes ? pattern->kind->head_classes(pattern, q_heads) : 1;
 }
 
-ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row_sink sink)
+/* The queries of one sequence. Without keys there is nothing to ask the kind for. */
+static ra_status see_sequence(struct ra__row_writer *writer, ra_run q)
+{
+    if (writer->input->k_len > 0) return see_intervals(writer, q);
+    writer->added.count = writer->ordinal = 0;
+    return ra__row_writer_put(writer, q);
+}
+
+/* The queries of one class of heads, sequence by sequence. */
+static ra_status see_class(const struct ra__rows *rows, struct ra__pattern_input *input,
+                           struct ra__row_writer *writer, ra_run queries)
+{
+    for (int64_t done = 0; done < queries.count;) {
+        ra_run q = { queries.start + done * queries.step, queries.step, queries.count - done };
+        const ra_sequence at = ra__sequence_of(rows->sequences, rows->shape, q.start);
+        int64_t skipped;
+        q = ra__run_clip(q, at.q_first, at.q_first + at.q_count, &skipped);
+        done += q.count;
+        input->k_len = at.k_count;
+        writer->base = at.k_first;
+        writer->position = at.k_count - at.q_count + rows->shape->query_offset - at.q_first;
+        q.start += writer->position;
+        RA__TRY(see_sequence(writer, q));
+    }
+    return RA_OK;
+}
+
+ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run queries, struct ra__row_sink sink)
 {
     const struct ra__pattern_kind *kind = rows->pattern->kind;
     struct ra__pattern_input input = { .pattern = rows->pattern,
-                                       .k_len = rows->k_len,
                                        .q_heads = rows->q_heads,
                                        .heads = { 0, 1, rows->q_heads },
                                        .ordered = rows->ordered };
@@ -173,10 +203,10 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run q, struct ra__row
     list_open(&writer.clipped);
     int classes = ra__pattern_classes(rows->pattern, rows->q_heads);
     ra_status status = RA_OK;
-    for (int i = 0; i < classes && status == RA_OK && q.count > 0; i++) {
+    for (int i = 0; i < classes && status == RA_OK; i++) {
         input.head_class = i;
         if (kind->head_class) input.heads = kind->head_class(rows->pattern, rows->q_heads, i);
-        if (input.heads.count > 0) status = see_intervals(&writer, q);
+        if (input.heads.count > 0) status = see_class(rows, &input, &writer, queries);
     }
     list_close(&writer.added);
     list_close(&writer.clipped);

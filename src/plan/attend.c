@@ -313,7 +313,6 @@ static ra_status write_window_row(void *context, const struct ra__row *row)
     const struct window_writing *writing = context;
     struct ra__builder *b = writing->builder;
     const struct ra__range keys = writing->keys, seen = ra__row_keys_range(row);
-    const struct ra__shape *shape = &b->input->shape;
     const bool forward = b->program->direction == RA__FORWARD, empty = keys.lo == keys.hi;
     b->found_count = 0;
     if (empty != (seen.lo == seen.hi)) return RA_OK;
@@ -321,7 +320,7 @@ static ra_status write_window_row(void *context, const struct ra__row *row)
         RA__TRY(add_window_keys(b, keys, row, &row->tiles[i]));
     if (!empty && b->found_count == 0) return RA_OK;
     struct ra__plan_row out = {
-        .q_token = row->q.start - (shape->k_len - shape->q_len) - writing->window.first,
+        .q_token = row->query - writing->window.first,
         .q_token_step = row->q.count > 1 ? row->q.step : 1,
         .q_count = row->q.count,
         .q_pos = row->q.start,

@@ -97,18 +97,27 @@ static ra_status append_rule(ra_layout *layout, const struct ra__partition *rule
 }
 
 static ra_status fill_by_rule(ra_layout *layout, const struct ra__partition *rule,
-                              const ra_pattern *documents)
+                              const int64_t *bounds, int64_t count)
 {
     for (int rank = 0; rank < layout->ranks; rank++) {
         layout->first[rank + 1] = layout->first[rank];
-        if (!documents) {
-            RA__TRY(append_rule(layout, rule, rank, 0, layout->length));
-            continue;
-        }
-        for (int64_t d = 0; d + 1 < documents->bound_count; d++)
-            RA__TRY(
-                append_rule(layout, rule, rank, documents->bounds[d], documents->bounds[d + 1]));
+        for (int64_t i = 0; i + 1 < count; i++)
+            RA__TRY(append_rule(layout, rule, rank, bounds[i], bounds[i + 1]));
     }
+    return RA_OK;
+}
+
+static ra_status create_by_rule(const struct ra__partition *rule, const int64_t *bounds,
+                                int64_t count, int ranks, ra_layout **out)
+{
+    ra_layout *layout;
+    RA__TRY(ra__layout_create_empty(bounds[count - 1], ranks, &layout));
+    ra_status status = fill_by_rule(layout, rule, bounds, count);
+    if (status != RA_OK) {
+        ra_layout_destroy(layout);
+        return status;
+    }
+    *out = layout;
     return RA_OK;
 }
 
@@ -144,16 +153,22 @@ ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
     RA__TRY(parse_partition(partition, &rule, &per_document));
     if (per_document && (!pattern || !pattern->bounds))
         return ra__fail(RA_ERR_ARGUMENT, "partition %s: the pattern has no documents", partition);
-    if (per_document) RA__TRY(ra__pattern_check_documents(pattern, length, length));
-    ra_layout *layout;
-    RA__TRY(ra__layout_create_empty(length, ranks, &layout));
-    ra_status status = fill_by_rule(layout, rule, per_document ? pattern : NULL);
-    if (status != RA_OK) {
-        ra_layout_destroy(layout);
-        return status;
-    }
-    *out = layout;
-    return RA_OK;
+    if (!per_document) return create_by_rule(rule, (int64_t[]){ 0, length }, 2, ranks, out);
+    RA__TRY(ra__pattern_check_documents(pattern, length, length));
+    return create_by_rule(rule, pattern->bounds, pattern->bound_count, ranks, out);
+}
+
+ra_status ra__layout_create_parts(const char *partition, const int64_t *bounds, int64_t count,
+                                  int ranks, ra_layout **out)
+{
+    const struct ra__partition *rule;
+    bool per_document;
+    RA__TRY(parse_partition(partition, &rule, &per_document));
+    if (per_document)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "partition %s: parts are dealt out one by one already; leave out ;perdoc",
+                        partition);
+    return create_by_rule(rule, bounds, count, ranks, out);
 }
 
 /* Records in owner[] which rank owns each position: rank + 1, or 0 for none yet. */

@@ -45,6 +45,9 @@ struct ra_layout {
 
 ra_status ra__layout_create(const char *partition, int64_t length, int ranks,
                             const ra_pattern *pattern, ra_layout **out);
+/* The rule inside each of the parts bounds[i] to bounds[i + 1] - 1; there are `count` bounds. */
+ra_status ra__layout_create_parts(const char *partition, const int64_t *bounds, int64_t count,
+                                  int ranks, ra_layout **out);
 ra_status ra__layout_create_custom(int64_t length, int ranks, const ra_run *runs,
                                    const int64_t *counts, ra_layout **out);
 

@@ -6,7 +6,6 @@
 struct stream {
     const struct ra__builder *builder;
     const struct ra__shard_run *run; /* the queries come from it */
-    int64_t shift;                   /* index -> position */
     struct ra__shard_row_sink sink;
     int index;
 };
@@ -14,10 +13,9 @@ struct stream {
 static ra_status hand_on(struct stream *stream, const struct ra__row *row, int64_t ordinal)
 {
     const ra_run *at = &stream->run->at;
-    int64_t index = row->q.start - stream->shift;
     struct ra__shard_row shard_row = { .row = row,
                                        .q_token = stream->run->token +
-                                                  (index - at->start) / at->step,
+                                                  (row->query - at->start) / at->step,
                                        .q_token_step = row->q.step / at->step,
                                        .index = stream->index++,
                                        .ordinal = ordinal };
@@ -54,20 +52,21 @@ static ra_status take_row(void *context, const struct ra__row *row)
                                         : hand_on(stream, &own, row->ordinal);
 }
 
+static struct ra__rows rows_of(const struct ra__plan_input *input)
+{
+    return (struct ra__rows){ input->pattern, &input->shape, &input->sequences, input->all_heads,
+                              input->order != NULL };
+}
+
 ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__shard_row_sink sink)
 {
-    const struct ra__plan_input *input = b->input;
-    const ra_layout *layout = input->q_layout;
-    struct ra__rows rows = { input->pattern, input->shape.k_len, input->all_heads,
-                             input->order != NULL };
-    struct stream stream = { .builder = b,
-                             .shift = input->shape.k_len - input->shape.q_len,
-                             .sink = sink };
+    const ra_layout *layout = b->input->q_layout;
+    const struct ra__rows rows = rows_of(b->input);
+    struct stream stream = { .builder = b, .sink = sink };
     for (int64_t i = layout->first[rank]; i < layout->first[rank + 1]; i++) {
         stream.run = &layout->runs[i];
-        ra_run q = stream.run->at;
-        q.start += stream.shift;
-        RA__TRY(ra__pattern_rows(&rows, q, (struct ra__row_sink){ take_row, &stream }));
+        RA__TRY(
+            ra__pattern_rows(&rows, stream.run->at, (struct ra__row_sink){ take_row, &stream }));
     }
     return RA_OK;
 }
@@ -75,11 +74,8 @@ ra_status ra__rows_of_rank(const struct ra__builder *b, int rank, struct ra__sha
 ra_status ra__rows_of_window(const struct ra__builder *b, const struct ra__window *window,
                              struct ra__row_sink sink)
 {
-    const struct ra__plan_input *input = b->input;
-    const struct ra__rows rows = { input->pattern, input->shape.k_len, input->all_heads,
-                                   input->order != NULL };
-    const int64_t shift = input->shape.k_len - input->shape.q_len;
-    return ra__pattern_rows(&rows, (ra_run){ window->first + shift, 1, window->count }, sink);
+    const struct ra__rows rows = rows_of(b->input);
+    return ra__pattern_rows(&rows, (ra_run){ window->first, 1, window->count }, sink);
 }
 
 bool ra__row_sees(const struct ra__builder *b, const struct ra__row *row, int owner)

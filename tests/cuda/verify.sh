@@ -36,6 +36,11 @@ dilated:8/2;offsets=block;causal n=61 h=12/4 d=8 ring=4 zigzag allgather backwar
 blocks:16;local=1;global=1 n=120 h=2 d=32 ring=2 backward
 blocks:8;strided=3;causal n=71 h=4/2 d=8 ring=5 ulysses
 full;docs=0,30,31,61 n=61 h=2/1 d=16 ring=4 striped;perdoc backward
+causal seqs=7/19,0/5,30/30,1/1,4/0,11/23 h=4/2 d=16 ring=3 zigzag backward
+dilated:8/1,16/2 seqs=40,33,7/20 h=4 d=64 bf16 backward
+window:9,3 seqs=1/40,20/20,3/9 h=2 d=64 f16 alibi ring=2 backward kernel=mma
+full n=20 nk=61 offset=-30 h=2 d=24 ring=2 backward
+causal n=41 nk=61 offset=-9 h=2 d=64 bf16 dropout=0.2 backward kernel=mma
 causal n=61 h=4/2 d=12 b=2 f16 order=hilbert softcap=3 zigzag stream:16 backward
 dilated:8/1,32/4;causal n=71 h=4/2 d=8 order=hilbert:9x8 ring=4 striped backward
 causal n=75 h=4 d=128 bf16 bias=mask ring=3 backward

@@ -48,6 +48,13 @@ static void alibi(struct crew_rank *r)
     static const float slopes[8] = { 0.5f, 0.25f };
     r->problem.alibi = slopes;
 }
+static void query_offset(struct crew_rank *r) { r->problem.query_offset = -3; }
+static void sequences(struct crew_rank *r)
+{
+    static const ra_sequence two[] = { { 0, 20, 0, 20 }, { 20, 17, 20, 17 } };
+    r->problem.sequences = two;
+    r->problem.sequence_count = 2;
+}
 static void nothing(struct crew_rank *r) { (void)r; }
 
 /* Both values, or only which side has none. */
@@ -65,6 +72,8 @@ static const struct difference differences[] = {
     { .field = "batch", .ends = BOTH("1", "2"), .change = batch },
     { .field = "number of queries", .ends = BOTH("37", "36"), .change = queries },
     { .field = "number of keys", .ends = BOTH("37", "38"), .change = keys },
+    { .field = "query offset", .ends = BOTH("0", "-3"), .change = query_offset },
+    { .field = "list of sequences", .ends = NONE, .change = sequences },
     { .field = "query heads", .ends = BOTH("2", "4"), .change = query_heads },
     { .field = "KV heads", .ends = BOTH("2", "1"), .change = kv_heads },
     { .field = "dim", .ends = BOTH("8", "16"), .change = dim },

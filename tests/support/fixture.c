@@ -6,6 +6,7 @@
 
 #include "harness/base/half.h"
 #include "harness/problem/order.h"
+#include "harness/problem/sequences.h"
 
 enum { POISON = 0xff }; /* a NaN in every dtype */
 
@@ -182,11 +183,10 @@ static void check_inputs(struct fixture *fixture, struct fixture_rank *r, enum t
 static void open_layouts(struct fixture *fixture)
 {
     const struct trial *t = &fixture->trial;
-    const int64_t lengths[2] = { t->q_len, t->k_len };
     for (int side = 0; side < 2 && !fixture->custom; side++) {
         if (fixture->layouts[side]) continue;
         require(fixture,
-                ra_layout_create(t->partition, lengths[side], (int)t->ranks, fixture->pattern,
+                sequences_layout(t, fixture->pattern, (int)t->ranks, side == 1,
                                  &fixture->layouts[side]),
                 "layout");
     }

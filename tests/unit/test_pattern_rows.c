@@ -170,6 +170,7 @@ static void collect_queries(struct collector *c, const struct ra__row *row)
 {
     for (int64_t i = 0; i < row->q.count; i++) {
         int64_t away = row->q.start + i * row->q.step - c->q.start, query = away / c->q.step;
+        assert_int_equal(row->query, row->q.start);
         assert_true(away >= 0 && away % c->q.step == 0 && query < c->q.count);
         for (int64_t h = 0; h < row->heads.count; h++) {
             int64_t head = row->heads.start + h * row->heads.step;
@@ -215,7 +216,9 @@ static void check_run(const char *text, struct pattern_size size, ra_run q)
     c = (struct collector){ .q = q, .k_len = size.k_len, .heads = size.heads };
     assert_ok(ra_pattern_parse(text, &pattern));
     assert_int_equal(mask_open(&mask, &setup), 0);
-    struct ra__rows rows = { pattern, size.k_len, size.heads, false };
+    const struct ra__shape shape = { .q_len = size.k_len, .k_len = size.k_len };
+    const struct ra__sequences one = { NULL, 0 };
+    const struct ra__rows rows = { pattern, &shape, &one, size.heads, false };
     assert_ok(ra__pattern_rows(&rows, q, (struct ra__row_sink){ collect, &c }));
     for (int head = 0; head < size.heads; head++)
         for (int64_t i = 0; i < q.count; i++) {

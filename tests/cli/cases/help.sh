@@ -16,13 +16,13 @@ says "Examples:"
 says "  ringattn run --q q.npy --k k.npy --v v.npy --out o.npy"
 # Every flag of every verb: in its help, and known to its parser.
 for pair in \
-    run:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+    run:"--pattern --tokens --kv-tokens --query-offset --sequences --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
         --strategy --latency --bandwidth --flops --partition --transport --device --kernel --threads --memory
         --timeout --checksum --warmup --deterministic --any-order --verify --predict --trace --json --quiet" \
     verify:"--kernel --threads --timeout --checksum --deterministic --list --quick --json --quiet" \
-    plan:"--pattern --tokens --kv-tokens --heads --kv-heads --dim --value-dim --batch --dtype --scale
+    plan:"--pattern --tokens --kv-tokens --query-offset --sequences --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device
         --kernel --threads --memory --machine --machines --fit --rings --explain --rank --mask --head --json --quiet" \

@@ -32,6 +32,13 @@ says "dsinks error"
 refused "the partition custom is not in this version" verify causal custom
 ok verify "causal n=64 h=4/2 d=8 ring=4 ulysses backward" "full n=61 h=4 d=8 ring=6 zigzag 2d:2x3 backward"
 says "ring=6 zigzag 2d:2x3"
+ok verify "causal seqs=9/20,1/30,0/3,12 h=4/2 d=8 ring=3 zigzag backward" "causal n=20 nk=33 offset=-9 h=2 d=8 ring=2 backward"
+says "passed  causal seqs=9/20,1/30,0/3,12 h=4/2 d=8 ring=3 zigzag backward"
+says "passed  causal n=20 nk=33 offset=-9 h=2 d=8 ring=2 backward"
+refused "22 queries and 65 keys together" verify "causal seqs=9/20,1/30,0/3,12 n=5"
+refused "seqs=9/x: \"x\" is not a whole number" verify "causal seqs=9/x"
+refused "there is no query in 0/5" verify "causal seqs=0/5"
+refused "prefix: queries at positions" verify "prefix:3 n=10 nk=20 offset=-11"
 refused "order=backwards: " verify causal order=backwards
 refused "d=577: 577 is out of range" verify full n=8 d=577
 refused "more queries (10) than keys (5)" verify prefix:3 n=10 nk=5
