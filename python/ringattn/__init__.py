@@ -15,7 +15,8 @@ from ._functions import (Forecast, Partial, attention, attention_backward, clear
                          positions)
 from ._library import lib as _lib
 from ._picture import Picture, plot
-from ._plan import Gradients, MemoryUse, Plan, Statistics
+from ._plan import Gradients, Plan
+from ._ring import MemoryUse, Statistics
 from ._selftest import selftest
 
 __version__ = _lib.ra_version().decode()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of keys and values that grows token by token, and attention over it: for decoding."""
-from ctypes import byref, c_void_p
+from ctypes import byref
 
 import numpy
 
@@ -8,8 +8,9 @@ from . import _library as c
 from ._arrays import address, as_array, floats, readable
 from ._errors import ArgumentError
 from ._library import lib
-from ._plan import Plan, Setup
+from ._plan import Plan, local_groups
 from ._resource import Handle, Resource
+from ._setup import Setup
 
 _FEW = 16  # queries at a time that a state is kept for; more are a prompt
 
@@ -42,10 +43,7 @@ class Cache(Resource):
         self._lengths = numpy.zeros(batch, numpy.int64)
         self._sequences = numpy.zeros((batch, 4), numpy.int64)
         self._sequences[:, 2] = numpy.arange(batch) * capacity
-        options = c.GroupOptions(threads=s.threads)
-        groups = (c_void_p * 1)()
-        lib.ra_group_create_local(1, byref(options), groups)
-        self._groups = groups
+        self._groups = local_groups(1, threads=s.threads)
         self._state(1)  # what is wrong with the problem is said here
 
     def _destroy(self):

@@ -13,8 +13,10 @@ from . import _library as c
 from ._arrays import address, as_array, dtype_of
 from ._errors import ArgumentError
 from ._library import lib
-from ._plan import Gradients, MemoryUse, Plan, Setup, memory_of, most_memory
+from ._plan import Gradients, Plan
 from ._resource import Handle
+from ._ring import MemoryUse, memory_of, most_memory
+from ._setup import Setup
 
 _KEPT = 8  # plans of a thread that the functions below keep for their next calls
 _local = threading.local()

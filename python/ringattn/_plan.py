@@ -4,22 +4,17 @@
 Arrays are in global order. On a ring their rows are put into the order of the shards, ranks run on
 threads of their own, and results are put back.
 """
-import dataclasses
-import itertools
-import signal
-import threading
 from ctypes import byref, c_void_p
 from typing import Any, NamedTuple
 
 import numpy
 
 from . import _library as c
-from ._arrays import address, as_array, dtype_of, floats, readable
-from ._errors import AbortedError, ArgumentError, BusyError, PeerError, RingattnError
+from ._arrays import address, as_array, floats, readable
+from ._errors import ArgumentError
 from ._library import lib
-from ._resource import Handle, Resource
-
-_LONG = 1e9  # FLOPs of a run that Ctrl-C should be able to end
+from ._ring import Ring
+from ._setup import Setup
 
 
 class Gradients(NamedTuple):
@@ -31,184 +26,14 @@ class Gradients(NamedTuple):
     dsinks: numpy.ndarray | None
 
 
-@dataclasses.dataclass(frozen=True)
-class Statistics:
-    """Of the last run, over all ranks; see ra_stats of ringattn.h."""
-
-    hops: int
-    bytes_sent: int
-    pairs: int
-    flops: float
-    seconds: float
-    wait_seconds: float
+def local_groups(ranks, **options):
+    """Ranks as threads of this process."""
+    groups = (c_void_p * ranks)()
+    lib.ra_group_create_local(ranks, byref(c.GroupOptions(**options)), groups)
+    return groups
 
 
-@dataclasses.dataclass(frozen=True)
-class MemoryUse:
-    """Bytes of the rank that needs most; see ra_memory of ringattn.h."""
-
-    shard: int
-    travel: int
-    state: int
-    gradient: int
-    workspace: int
-    bookkeeping: int
-    total: int
-    device: int
-
-
-def bytes_of(memory) -> int:
-    """A number of bytes: an int, or a text such as "512M" (K, M, G, T are powers of 1024)."""
-    if memory is None:
-        return 0
-    text = str(memory).strip()
-    unit = "KMGT".find(text[-1:].upper()) + 1 if text else 0
-    try:
-        number = float(text[:-1] if unit else text)
-    except ValueError:
-        number = -1.0
-    if not 1 <= number * 1024 ** unit < 2 ** 63:
-        raise ArgumentError(f'memory is "{memory}"; a number of bytes, or one with K, M, G or T, is '
-                            "expected")
-    return int(number * 1024 ** unit)
-
-
-def memory_of(plan: Handle) -> MemoryUse:
-    memory = c.Memory()
-    lib.ra_plan_memory(plan.value, byref(memory))
-    return MemoryUse(*(getattr(memory, field.name) for field in dataclasses.fields(MemoryUse)))
-
-
-def most_memory(every) -> MemoryUse:
-    """Of the rank that needs most."""
-    return max(every, key=lambda memory: memory.total)
-
-
-class Setup:
-    """A problem and the options of its plans, as the C library takes them."""
-
-    def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full", *,
-                 ring=1, partition=None, strategy=None, order=None, scale=None, softcap=0.0,
-                 alibi=None, dropout=0.0, memory=None, kernel=None, threads=None, device=None,
-                 backward=False, bias=False, any_order=False, query_offset=0, lengths=None,
-                 k_lengths=None, sequences=None):
-        k_shape = q_shape if k_shape is None else k_shape
-        for shape, name in ((q_shape, "q"), (k_shape, "k")):
-            if len(shape) != 4:
-                raise ArgumentError(f"{name} has shape {tuple(shape)}; [batch, tokens, heads, dim] "
-                                    "is expected")
-        self.batch, self.q_len, self.q_heads, self.dim = (int(x) for x in q_shape)
-        batch, self.k_len, self.kv_heads, dim = (int(x) for x in k_shape)
-        self.value_dim = self.dim if value_dim is None else int(value_dim)
-        if (batch, dim) != (self.batch, self.dim):
-            raise ArgumentError(f"q is {tuple(q_shape)} and k is {tuple(k_shape)}: batch and dim "
-                                "must be the same")
-        if min(self.batch, self.q_heads, self.kv_heads, self.dim, self.value_dim) < 1 or \
-                min(self.q_len, self.k_len) < 0:
-            raise ArgumentError(f"q is {tuple(q_shape)}, k is {tuple(k_shape)}, the value dim is "
-                                f"{self.value_dim}: only tokens may be 0")
-        self.ring, self.partition = int(ring), partition
-        if self.ring < 1:
-            raise ArgumentError(f"a ring of {ring} ranks; there must be at least one")
-        if scale == 0:
-            raise ArgumentError("the scale is 0, which the library takes for 1/sqrt(dim); leave it "
-                                "out for that")
-        self.dtype = numpy.dtype(_ml_dtype(dtype)).newbyteorder("=")
-        self.pattern = Handle(lambda out: lib.ra_pattern_parse(c.text(pattern), out),
-                              lib.ra_pattern_destroy)
-        self.order = None
-        if order is not None:
-            self.order = Handle(lambda out: lib.ra_order_parse(c.text(order), self.k_len, out),
-                                lib.ra_order_destroy)
-        self.alibi = floats(alibi, "alibi", (self.q_heads,))
-        self.problem = c.Problem(
-            pattern=self.pattern.value, order=self.order.value if self.order else None,
-            alibi=address(self.alibi), batch=self.batch, q_len=self.q_len,
-            k_len=self.k_len or c.NO_KEYS, dropout=dropout,
-            dtype=dtype_of(numpy.empty(0, self.dtype), "dtype"), q_heads=self.q_heads,
-            kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
-            softcap=softcap, query_offset=query_offset)
-        self.sequences = sequences
-        if lengths is not None or k_lengths is not None:
-            self.sequences = packed(lengths, k_lengths, self.q_len, self.k_len)
-        if self.sequences is not None:
-            self.problem.sequences = address(self.sequences)
-            self.problem.sequence_count = len(self.sequences)
-        self.options = c.PlanOptions(
-            strategy=c.text(strategy), partition=c.text(partition), kernel=c.text(kernel),
-            memory=bytes_of(memory), backward=bool(backward), bias=bool(bias),
-            any_order=bool(any_order))
-        self.threads, self.device = int(threads or 0), device
-
-    def _layout(self, of_keys, out):
-        length = self.k_len if of_keys else self.q_len
-        if self.sequences is None:
-            return lib.ra_layout_create(c.text(self.partition), length, self.ring,
-                                        self.pattern.value, out)
-        starts = self.sequences[1:, 2 if of_keys else 0]
-        bounds = numpy.array([0, *starts, length], numpy.int64)
-        return lib.ra_layout_create_parts(c.text(self.partition), address(bounds), len(bounds),
-                                          self.ring, out)
-
-    def shards(self, of_keys):
-        """Which query, or key, is where on the ring, rank after rank (None: all are in their
-        places), and where the rows of each rank start, with the end."""
-        length = self.k_len if of_keys else self.q_len
-        layout = Handle(lambda out: self._layout(of_keys, out), lib.ra_layout_destroy)
-        counts = [lib.ra_layout_count(layout.value, rank) for rank in range(self.ring)]
-        bounds = [0, *itertools.accumulate(counts)]
-        if self.ring == 1 and not self.order:
-            return None, bounds
-        positions = numpy.arange(length, dtype=numpy.int64)
-        if self.order and length == self.k_len:
-            positions = _permuted(lib.ra_order_permute, self.order, positions)
-        return _permuted(lib.ra_layout_permute, layout, positions), bounds
-
-
-def packed(lengths, k_lengths, q_len, k_len):
-    """Sequences one after the other, as ra_sequence has them: first query, queries, first key,
-    keys. k_lengths None: as many keys as queries."""
-    if lengths is None:
-        raise ArgumentError("k_lengths is given without lengths")
-    sides = [_lengths(lengths, "lengths", q_len, "queries"),
-             _lengths(lengths if k_lengths is None else k_lengths,
-                      "lengths" if k_lengths is None else "k_lengths", k_len, "keys")]
-    if len(sides[0]) != len(sides[1]):
-        raise ArgumentError(f"there are {len(sides[0])} lengths, but {len(sides[1])} k_lengths")
-    columns = [column for side in sides for column in (numpy.cumsum(side) - side, side)]
-    return numpy.ascontiguousarray(numpy.stack(columns, axis=1))
-
-
-def _lengths(given, name, tokens, what):
-    array = numpy.asarray(given)
-    if array.ndim != 1 or not array.size or array.dtype.kind not in "iu":
-        raise ArgumentError(f"{name} is of shape {array.shape} and dtype {array.dtype.name}; whole "
-                            "numbers, one for each sequence, are expected")
-    if array.min() < 0 or array.sum() != tokens:
-        raise ArgumentError(f"{name} add up to {array.sum()}, with {array.min()} as the smallest; "
-                            f"there are {tokens} {what}")
-    return array.astype(numpy.int64)
-
-
-def _ml_dtype(dtype):
-    """numpy knows bfloat16 only once ml_dtypes is there."""
-    if str(dtype) == "bfloat16":
-        try:
-            import ml_dtypes
-        except ImportError as error:
-            raise ArgumentError("bfloat16 needs the package ml_dtypes") from error
-        return ml_dtypes.bfloat16
-    return dtype
-
-
-def _permuted(function, handle, positions):
-    out = numpy.empty_like(positions)
-    array = c.Array(address(positions), address(out), 1, positions.itemsize)
-    function(handle.value, byref(array), 1)
-    return out
-
-
-class Plan(Resource):
+class Plan(Ring):
     """A problem on a ring of in-process ranks. Reusable; one thread at a time.
 
     q_shape, k_shape: [batch, tokens, heads, dim]. Options: ring, partition, strategy, order, scale,
@@ -218,11 +43,7 @@ class Plan(Resource):
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
                  **options):
-        super().__init__("plan")
-        self._plans: list[Handle] = []
-        self._groups = None
-        self._why = "this plan is closed"
-        self._setup = s = Setup(q_shape, k_shape, value_dim, dtype, pattern, **options)
+        s = Setup(q_shape, k_shape, value_dim, dtype, pattern, **options)
         self.backward = bool(s.options.backward)
         self._out_shape = (s.batch, s.q_len, s.q_heads, s.value_dim)
         self._in_shapes = ((s.batch, s.q_len, s.q_heads, s.dim),
@@ -230,68 +51,7 @@ class Plan(Resource):
                            (s.batch, s.k_len, s.kv_heads, s.value_dim))
         self._q_index, self._q_bounds = s.shards(of_keys=False)
         self._k_index, self._k_bounds = s.shards(of_keys=True)
-        group_options = c.GroupOptions(threads=s.threads, device=c.text(s.device))
-        groups = (c_void_p * s.ring)()
-        lib.ra_group_create_local(s.ring, byref(group_options), groups)
-        self._groups = groups
-        try:
-            for group in groups:
-                self._plans.append(Handle(
-                    lambda out, group=group: lib.ra_plan_create(group, byref(s.problem),
-                                                                byref(s.options), out),
-                    lib.ra_plan_destroy))
-        except RingattnError:
-            self._destroy()
-            raise
-
-    def _destroy(self):
-        for plan in self._plans:
-            plan.close()
-        self._plans = []
-        groups, self._groups = self._groups, None
-        for group in groups or ():
-            lib.ra_group_destroy(group)
-
-    # ---- Questions ----
-
-    @property
-    def closed(self) -> bool:
-        return not self._plans
-
-    def _first(self):
-        self.must_be_ours()
-        if self.closed:
-            raise ArgumentError(self._why)
-        return self._plans[0].value
-
-    @property
-    def kernel(self) -> str:
-        """The kernel that computes, by name."""
-        return lib.ra_plan_kernel(self._first()).decode()
-
-    @property
-    def strategy(self) -> str:
-        """ring, allgather, ... as it was chosen."""
-        return lib.ra_plan_strategy(self._first()).decode()
-
-    @property
-    def memory(self) -> MemoryUse:
-        self._first()
-        return most_memory(memory_of(plan) for plan in self._plans)
-
-    @property
-    def statistics(self) -> Statistics:
-        """Of the last run: sums over the ranks, and the time of the slowest."""
-        self._first()
-        every = []
-        for plan in self._plans:
-            stats = c.Stats()
-            lib.ra_plan_stats(plan.value, byref(stats))
-            every.append(stats)
-        total = lambda name: sum(getattr(stats, name) for stats in every)
-        most = lambda name: max(getattr(stats, name) for stats in every)
-        return Statistics(most("hops"), total("bytes_sent"), total("pairs"), total("flops"),
-                          most("seconds"), most("wait_seconds"))
+        super().__init__(s, local_groups(s.ring, threads=s.threads, device=c.text(s.device)))
 
     # ---- Runs ----
 
@@ -372,10 +132,6 @@ class Plan(Resource):
 
     # ---- Inside ----
 
-    def _is_long(self):
-        s = self._setup
-        return 4.0 * s.batch * s.q_len * s.k_len * s.q_heads * s.dim >= _LONG
-
     def _rows(self, rank):
         return slice(self._q_bounds[rank], self._q_bounds[rank + 1])
 
@@ -398,111 +154,6 @@ class Plan(Resource):
         if not 0 <= seed < 2 ** 64:
             raise ArgumentError(f"the seed is {seed}; it must fit in 64 bits")
         return _Terms(self, bias, mask, sinks)
-
-    def _run(self, function, arguments):
-        """Calls the function for each rank's plan and arguments."""
-        with self._turn:
-            self._first()
-            try:
-                if len(arguments) == 1:
-                    self._run_one(function, self._plans[0].value, arguments[0])
-                else:
-                    self._run_ranks(function, arguments)
-            except RingattnError as error:
-                self._fail(error)
-                raise
-
-    def _fail(self, error):
-        """A run that was refused changes nothing; after any other failure the group is aborted."""
-        if isinstance(error, (ArgumentError, BusyError)) and len(self._plans) == 1:
-            return
-        self._why = f"this plan was closed by a failure: {error}"
-        self._destroy()
-
-    def _run_one(self, function, plan, args):
-        """A long run asks now and then whether Python was interrupted."""
-        if not self._is_long():
-            function(plan, byref(args))
-            return
-        with _Interrupts() as interrupts:
-            args.progress = c.PROGRESS(interrupts.ask)
-            try:
-                function(plan, byref(args))
-            except AbortedError as error:
-                if not interrupts.raised:
-                    raise
-                self._fail(error)
-                raise interrupts.raised from None
-
-    def _run_ranks(self, function, arguments):
-        """Each rank on a thread. What they use is kept until all have ended, whatever happens."""
-        errors = [None] * len(arguments)
-
-        def work(rank):
-            try:
-                function(self._plans[rank].value, byref(arguments[rank]))
-            except BaseException as error:
-                errors[rank] = error
-
-        threads = []
-        interrupted = None
-        try:
-            with _Interrupts() as interrupts:
-                try:
-                    for rank in range(len(arguments)):
-                        thread = threading.Thread(target=work, args=(rank,), daemon=True)
-                        thread.start()
-                        threads.append(thread)
-                except RuntimeError as error:  # no more threads
-                    interrupted = error
-                    lib.ra_group_abort(self._groups[0], b"a rank could not start")
-                for thread in threads:
-                    while thread.is_alive():
-                        thread.join(0.1)
-                        if interrupts.raised and not interrupted:
-                            interrupted = interrupts.raised
-                            lib.ra_group_abort(self._groups[0], b"interrupted")
-            if interrupted:
-                self._fail(interrupted)
-                raise interrupted
-            # The rank that failed by itself, not those that noticed.
-            failed = sorted(filter(None, errors),
-                            key=lambda error: isinstance(error, (PeerError, AbortedError)))
-            if failed:
-                raise failed[0]
-        finally:
-            del errors, interrupted  # no cycle through tracebacks
-
-
-class _Interrupts:
-    """Ctrl-C while the C library computes: what the handler of the signal raises is kept, and the
-    run ended for it. A handler that does not raise lets the run go on. Python runs handlers between
-    its own instructions only, which callbacks and short waits have."""
-
-    def __init__(self):
-        self.raised = None
-        self._before = None
-
-    def __enter__(self):
-        if threading.current_thread() is threading.main_thread():
-            before = signal.getsignal(signal.SIGINT)
-            if callable(before):
-                self._before = before
-                signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def _note(self, number, frame):
-        try:
-            self._before(number, frame)
-        except BaseException as error:
-            self.raised = self.raised or error
-
-    def ask(self, _context, _done) -> int:
-        return 1 if self.raised else 0
-
-    def __exit__(self, *_):
-        if self._before:
-            signal.signal(signal.SIGINT, self._before)
 
 
 class _Terms:
