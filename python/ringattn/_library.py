@@ -60,6 +60,24 @@ class GroupOptions(Sized):
                 ("reserved", c_int)]
 
 
+class Message(ctypes.Structure):
+    """ra_message."""
+
+    _fields_ = [("peer", c_int), ("tag", c_int), ("data", c_void_p), ("bytes", c_size_t)]
+
+
+POST = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(Message), c_int, POINTER(Message), c_int,
+                        POINTER(c_void_p))
+WAIT = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_double)
+
+
+class TransportCallbacks(Sized):
+    """ra_transport_callbacks."""
+
+    _fields_ = [("size", c_size_t), ("context", c_void_p), ("post", POST), ("wait", WAIT),
+                ("poll", c_void_p), ("abort", c_void_p), ("close", c_void_p)]
+
+
 class PlanOptions(Sized):
     """ra_plan_options."""
 
@@ -143,6 +161,8 @@ _STATUS = {
     "ra_layout_create": [c_char_p, c_int64, c_int, c_void_p, POINTER(c_void_p)],
     "ra_layout_permute": [c_void_p, POINTER(Array), c_int],
     "ra_group_create_local": [c_int, POINTER(GroupOptions), POINTER(c_void_p)],
+    "ra_group_create_custom": [c_int, c_int, POINTER(TransportCallbacks), POINTER(GroupOptions),
+                               POINTER(c_void_p)],
     "ra_plan_create": [c_void_p, POINTER(Problem), POINTER(PlanOptions), POINTER(c_void_p)],
     "ra_plan_stats": [c_void_p, POINTER(Stats)],
     "ra_plan_forecast": [c_void_p, c_int, POINTER(Stats)],
@@ -171,6 +191,9 @@ _PLAIN = {
     "ra_group_destroy": (None, [c_void_p]),
     "ra_group_threads": (c_int, [c_void_p]),
     "ra_plan_destroy": (None, [c_void_p]),
+    "ra_plan_q_count": (c_int64, [c_void_p]),
+    "ra_plan_k_count": (c_int64, [c_void_p]),
+    "ra_transport_error": (c_int, [c_int, c_char_p]),
     "ra_state_destroy": (None, [c_void_p]),
     "ra_plan_kernel": (c_char_p, [c_void_p]),
     "ra_plan_strategy": (c_char_p, [c_void_p]),

@@ -57,7 +57,10 @@ class Setup:
         if scale == 0:
             raise ArgumentError("the scale is 0, which the library takes for 1/sqrt(dim); leave it "
                                 "out for that")
-        self.dtype = numpy.dtype(_ml_dtype(dtype)).newbyteorder("=")
+        self.dtype, code = None, dtype  # a number: of tensors that NumPy need not know
+        if not isinstance(dtype, int):
+            self.dtype = numpy.dtype(_ml_dtype(dtype)).newbyteorder("=")
+            code = dtype_of(numpy.empty(0, self.dtype), "dtype")
         self.pattern = Handle(lambda out: lib.ra_pattern_parse(c.text(pattern), out),
                               lib.ra_pattern_destroy)
         self.order = None
@@ -68,8 +71,7 @@ class Setup:
         self.problem = c.Problem(
             pattern=self.pattern.value, order=self.order.value if self.order else None,
             alibi=address(self.alibi), batch=self.batch, q_len=self.q_len,
-            k_len=self.k_len or c.NO_KEYS, dropout=dropout,
-            dtype=dtype_of(numpy.empty(0, self.dtype), "dtype"), q_heads=self.q_heads,
+            k_len=self.k_len or c.NO_KEYS, dropout=dropout, dtype=code, q_heads=self.q_heads,
             kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
             softcap=softcap, query_offset=query_offset)
         self.sequences = sequences

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""attention() for tensors of PyTorch, and a module."""
+import torch
+
+from .._errors import ArgumentError
+from ._mesh import mesh_for
+from ._op import attend, text_of
+from ._tensors import code_of
+
+
+def _autocast(q, k, v):
+    """As PyTorch's own attention: in the dtype of autocast, where that is on."""
+    kind = q.device.type
+    if kind == "meta" or not torch.is_autocast_enabled(kind):
+        return q, k, v
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
+
+
+def _check(q, k, v):
+    for x, name in ((q, "q"), (k, "k"), (v, "v")):
+        if x.dim() != 4:
+            raise ArgumentError(f"{name} has shape {tuple(x.shape)}; [batch, tokens, heads, dim] is "
+                                "expected")
+        code_of(x, name)
+    if k.shape[:3] != v.shape[:3] or q.shape[3] != k.shape[3] or q.shape[0] != k.shape[0]:
+        raise ArgumentError(f"q is {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: batch "
+                            "must be the same, dim that of q and k, tokens and heads those of k "
+                            "and v")
+    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
+        raise ArgumentError(f"q is {q.dtype} on {q.device}, k {k.dtype} on {k.device}, v {v.dtype} "
+                            f"on {v.device}: they must be alike")
+
+
+def sequences_of(lengths, k_lengths=None):
+    """Packed sequences, one after the other, as the library has them: [count, 4] of first query,
+    queries, first key, keys. Tensors of whole numbers."""
+    lengths = lengths.to(torch.int64)
+    k_lengths = lengths if k_lengths is None else k_lengths.to(torch.int64)
+    if lengths.dim() != 1 or lengths.shape != k_lengths.shape:
+        raise ArgumentError(f"lengths are of shape {tuple(lengths.shape)}, k_lengths of "
+                            f"{tuple(k_lengths.shape)}; one number for each sequence is expected")
+    columns = [column for side in (lengths, k_lengths) for column in (side.cumsum(0) - side, side)]
+    return torch.stack(columns, 1)
+
+
+def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, sinks=None,
+              bias=None, mask=None, dropout=0.0, seed=None, query_offset=0, lengths=None,
+              k_lengths=None, sequences=None, group=None, ring=1, partition=None, strategy=None,
+              memory=None, kernel=None, threads=None, any_order=False, return_lse=False):
+    """Exact attention over a pattern: softmax(scale q k^T) v, with gradients.
+
+    q: [batch, tokens, heads, dim]; k and v may have fewer heads (GQA) and another number of tokens.
+    float32, float16 or bfloat16, on a CPU or a GPU.
+
+    group: a process group of torch.distributed, or True for all processes: q, k and v are the
+        shards that `partition` gives this process, and every process calls this alike.
+    ring: how many ranks share the work inside this process; tensors are whole.
+    bias, mask: [1 or batch, 1 or heads, 1 or queries, keys]: numbers that are added to scores, or
+        False where a key is hidden. A bias gets no gradient.
+    alibi, sinks: [heads]; sinks may require a gradient.
+    lengths, k_lengths: of packed sequences, 1-D tensors; sequences: the same as sequences_of().
+    dropout: its weights are chosen by `seed`, a tensor, or else by PyTorch's generator.
+    return_lse: returns (out, lse), lse [batch, tokens, heads] in float32.
+    """
+    q, k, v = _autocast(q, k, v)
+    _check(q, k, v)
+    if bias is not None and mask is not None:
+        raise ArgumentError("give a bias or a mask, not both: a bias of -inf hides a key")
+    if mask is not None and mask.dtype != torch.bool:
+        raise ArgumentError(f"the mask is {mask.dtype}; torch.bool is expected, False where a key "
+                            "is hidden")
+    if bias is not None and not bias.is_floating_point():
+        raise ArgumentError(f"the bias is {bias.dtype}; floating numbers are expected. What hides "
+                            "keys is a mask")
+    if lengths is not None:
+        sequences = sequences_of(lengths, k_lengths)
+    if dropout > 0 and seed is None:
+        seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64)
+    options = {"pattern": pattern, "partition": partition, "strategy": strategy, "scale": scale,
+               "softcap": softcap, "dropout": dropout, "memory": memory, "kernel": kernel,
+               "threads": threads, "query_offset": query_offset, "any_order": any_order}
+    if group is not None:
+        options["mesh"] = mesh_for(None if group is True else group).name
+    else:
+        options["ring"] = ring
+    out, lse = attend(q, k, v, mask if bias is None else bias, sinks, alibi, sequences, seed,
+                      text_of(options))
+    return (out, lse) if return_lse else out
+
+
+class Attention(torch.nn.Module):
+    """Self-attention of a model: projections, and attention() between them.
+
+    Arguments after `heads` as those of attention(): pattern, group, partition, ...
+    """
+
+    def __init__(self, width, heads, *, kv_heads=None, dim=None, bias=False, **options):
+        super().__init__()
+        kv_heads = heads if kv_heads is None else kv_heads
+        dim = width // heads if dim is None else dim
+        self.heads, self.kv_heads, self.dim, self.options = heads, kv_heads, dim, options
+        self.qkv = torch.nn.Linear(width, (heads + 2 * kv_heads) * dim, bias=bias)
+        self.out = torch.nn.Linear(heads * dim, width, bias=bias)
+
+    def forward(self, x):
+        """x: [batch, tokens, width]."""
+        qkv = self.qkv(x).unflatten(-1, (self.heads + 2 * self.kv_heads, self.dim))
+        q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=2)
+        return self.out(attention(q, k, v, **self.options).flatten(2))

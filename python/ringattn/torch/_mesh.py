@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processes of torch.distributed as the ranks of a ring: messages by its point-to-point calls."""
+import ctypes
+import datetime
+import os
+from ctypes import byref, c_void_p
+
+import torch
+import torch.distributed as dist
+
+from .. import _library as c
+from .._errors import ArgumentError, UnsupportedError
+from .._library import lib
+from .._resource import Owned
+
+_PEER, _TIMEOUT = 7, 6  # of ra_status
+_meshes: dict = {}
+
+
+class Mesh(Owned):
+    """A process group whose processes are the ranks of a ring. Every process makes it; calls with it
+    are collective, like those of torch.distributed. `name` is what operators know it by."""
+
+    def __init__(self, group=None, *, threads=None, timeout=60.0):
+        super().__init__()
+        if not dist.is_initialized():
+            raise ArgumentError("torch.distributed is not initialized; call init_process_group() "
+                                "first, as torchrun jobs do")
+        self.process_group = dist.group.WORLD if group is None else group
+        if "gloo" not in dist.get_backend(self.process_group):
+            raise UnsupportedError(f"a process group of {dist.get_backend(self.process_group)}: "
+                                   "tensors of CPUs over gloo are what works today")
+        self.ranks = dist.get_world_size(self.process_group)
+        self.rank = dist.get_rank(self.process_group)
+        self._peers = [dist.get_global_rank(self.process_group, rank) for rank in range(self.ranks)]
+        self._tickets: dict[int, list] = {}
+        self._next = 0
+        self._callbacks = c.TransportCallbacks(post=c.POST(self._post), wait=c.WAIT(self._wait))
+        self.group = c_void_p()
+        options = c.GroupOptions(threads=int(threads or self._fair_threads()), timeout=timeout)
+        lib.ra_group_create_custom(self.ranks, self.rank, byref(self._callbacks), byref(options),
+                                   byref(self.group))
+        self.name = f"mesh-{len(_meshes)}"
+        _meshes[self.name] = self
+
+    def _fair_threads(self):
+        """The cores of this machine, shared by the processes that torchrun started on it."""
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
+        return max(1, len(os.sched_getaffinity(0)) // max(here, 1))
+
+    def whole_shapes(self, q, k):
+        """Shapes over all ranks, where each has as many tokens."""
+        return tuple((x[0], x[1] * self.ranks, *x[2:]) for x in (q, k))
+
+    def close(self):
+        """Frees the group; plans that were made on it can no longer run."""
+        _meshes.pop(self.name, None)
+        if self.group and self.is_ours():
+            lib.ra_group_destroy(self.group)
+        self.group = c_void_p()
+
+    # ---- Messages ----
+
+    def _post(self, _context, sends, send_count, recvs, recv_count, ticket):
+        try:
+            works = [dist.irecv(_bytes_at(recvs[i]), self._peers[recvs[i].peer], tag=recvs[i].tag,
+                                group=self.process_group)
+                     for i in range(recv_count) if recvs[i].bytes]
+            works += [dist.isend(_bytes_at(sends[i]), self._peers[sends[i].peer], tag=sends[i].tag,
+                                 group=self.process_group)
+                      for i in range(send_count) if sends[i].bytes]
+        except Exception as error:  # no exception may pass through C
+            return lib.ra_transport_error(_PEER, _sentence(error))
+        self._next += 1
+        self._tickets[self._next] = works
+        ticket[0] = self._next
+        return 0
+
+    def _wait(self, _context, ticket, timeout):
+        try:
+            for work in self._tickets.pop(ticket, ()):
+                if timeout > 0:
+                    work.wait(datetime.timedelta(seconds=timeout))
+                else:
+                    work.wait()
+        except Exception as error:
+            late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+            return lib.ra_transport_error(_TIMEOUT if late else _PEER, _sentence(error))
+        return 0
+
+
+def _sentence(error):
+    return f"torch.distributed: {str(error).splitlines()[0]}".encode()
+
+
+def _bytes_at(message):
+    memory = (ctypes.c_char * message.bytes).from_address(message.data)
+    return torch.frombuffer(memory, dtype=torch.uint8)
+
+
+def mesh_of(name):
+    if name is None:
+        return None
+    if name not in _meshes:
+        raise ArgumentError(f"the mesh {name} was closed")
+    return _meshes[name]
+
+
+_by_group: dict = {}
+
+
+def mesh_for(group):
+    """The mesh of a process group, made once; every process of it must come here alike."""
+    if isinstance(group, Mesh):
+        return group
+    key = dist.group.WORLD if group is None and dist.is_initialized() else group
+    mesh = _by_group.get(key)
+    if mesh is None or not mesh.group or not mesh.is_ours():
+        mesh = _by_group[key] = Mesh(group)
+    return mesh
+

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators ringattn::attend and ringattn::gradient, with autograd and shapes for tracing.
+
+What a problem is besides its tensors comes as a text, so that a compiler sees a constant; what may
+change from call to call without a new graph comes as tensors: sequences, slopes, the seed.
+"""
+import ast
+import collections
+import os
+import threading
+
+import torch
+from torch import Tensor
+
+from .._errors import ArgumentError, UnsupportedError
+from .._setup import Setup
+from ._mesh import mesh_of
+from ._tensors import TensorRing, code_of, floats, numbers
+
+_KEPT = 32  # rings that wait for their next run
+
+
+class _Pool:
+    """Rings that do not run now. A ring is taken out for a run: forward and backward, and threads,
+    never wait for one another."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._idle: collections.OrderedDict = collections.OrderedDict()
+
+    def take(self, key, make):
+        with self._lock:
+            rings = self._idle.get(key)
+            if rings:
+                ring = rings.pop()
+                if not rings:
+                    del self._idle[key]
+                return ring
+        return make()
+
+    def give(self, key, ring):
+        if ring.closed:
+            return
+        gone = None
+        with self._lock:
+            self._idle.setdefault(key, []).append(ring)
+            self._idle.move_to_end(key)
+            if len(self._idle) > _KEPT:
+                gone = self._idle.popitem(last=False)[1]
+        for old in gone or ():
+            old.close()
+
+    def clear(self):
+        with self._lock:
+            idle, self._idle = self._idle, collections.OrderedDict()
+        for rings in idle.values():
+            for ring in rings:
+                ring.close()
+
+
+_pool = _Pool()
+
+
+def _forget():
+    """In a child of fork(): the rings are the parent's."""
+    global _pool
+    _pool = _Pool()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def clear() -> None:
+    """Frees the plans that are kept for the next calls."""
+    _pool.clear()
+
+
+def text_of(options: dict) -> str:
+    """Options of a problem as the operators take them; written so that a compiler can trace it."""
+    return "\n".join([f"{name}={value!r}" for name, value in options.items()])
+
+
+def _options_of(text):
+    pairs = (line.split("=", 1) for line in text.splitlines())
+    return {name: ast.literal_eval(value) for name, value in pairs}
+
+
+def _bytes(array):
+    return None if array is None else array.tobytes()
+
+
+class _Problem:
+    """From the arguments of an operator: the ring to run on, and its terms."""
+
+    def __init__(self, q, k, v, bias, sinks, alibi, sequences, seed, options, backward):
+        given = _options_of(options)
+        self.mesh = mesh_of(given.pop("mesh", None))
+        self.bias = _bias(bias, q, k, self.mesh)
+        self.sinks = floats(sinks, q, (q.shape[2],), "sinks")
+        self.seed = 0 if seed is None else int(seed)
+        alibi, sequences = numbers(alibi), numbers(sequences)
+        self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, _bytes(alibi),
+                    _bytes(sequences), bias is not None, backward)
+
+        def make():
+            shapes = (q.shape, k.shape)
+            if self.mesh is not None:
+                shapes = self.mesh.whole_shapes(q.shape, k.shape)
+                given["ring"] = self.mesh.ranks
+            setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
+                          bias=bias is not None, backward=backward, **given)
+            return TensorRing(setup, q.device, self.mesh)
+
+        self._make = make
+
+    def __enter__(self):
+        self.ring = _pool.take(self.key, self._make)
+        return self
+
+    def __exit__(self, *_):
+        _pool.give(self.key, self.ring)
+
+
+def _bias(bias, q, k, mesh):
+    """[1 or batch, 1 or heads, queries, keys], packed; bytes of a mask, otherwise f32."""
+    if bias is None:
+        return None
+    keys = k.shape[1] if mesh is None else mesh.ranks * k.shape[1]
+    x = bias.detach().reshape((1,) * (4 - bias.dim()) + tuple(bias.shape))
+    if x.dim() != 4 or x.shape[0] not in (1, q.shape[0]) or x.shape[1] not in (1, q.shape[2]) or \
+            x.shape[2] not in (1, q.shape[1]) or x.shape[3] != keys:
+        raise ArgumentError(f"the bias or mask has shape {tuple(bias.shape)}; [1 or {q.shape[0]}, "
+                            f"1 or {q.shape[2]}, 1 or {q.shape[1]}, {keys}] is expected")
+    x = x.to(device=q.device, dtype=torch.uint8 if bias.dtype == torch.bool else torch.float32)
+    return x.expand(x.shape[0], x.shape[1], q.shape[1], keys).contiguous()
+
+
+@torch.library.custom_op("ringattn::attend", mutates_args=())
+def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sinks: Tensor | None,
+           alibi: Tensor | None, sequences: Tensor | None, seed: Tensor | None,
+           options: str) -> tuple[Tensor, Tensor]:
+    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, False) as p:
+        return p.ring.attend(q, k, v, p.bias, p.sinks, p.seed)
+
+
+@attend.register_fake
+def _(q, k, v, bias, sinks, alibi, sequences, seed, options):
+    return (q.new_empty((*q.shape[:3], v.shape[3])),
+            q.new_empty(q.shape[:3], dtype=torch.float32))
+
+
+@torch.library.custom_op("ringattn::gradient", mutates_args=())
+def gradient(dout: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
+             bias: Tensor | None, sinks: Tensor | None, alibi: Tensor | None,
+             sequences: Tensor | None, seed: Tensor | None,
+             options: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, True) as p:
+        dq, dk, dv, dsinks = p.ring.gradient(dout, dlse, q, k, v, out, lse, p.bias, p.sinks, p.seed)
+    return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsinks is None else dsinks
+
+
+@gradient.register_fake
+def _(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options):
+    heads = 0 if sinks is None else q.shape[2]
+    return (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape),
+            q.new_empty(heads, dtype=torch.float32))
+
+
+def _save(ctx, inputs, output):
+    *tensors, ctx.options = inputs
+    if tensors[3] is not None and tensors[3].requires_grad:
+        raise UnsupportedError("the gradient of a bias is not there yet; detach() it")
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _backward(ctx, dout, dlse):
+    q, k, v, bias, sinks, alibi, sequences, seed, out, lse = ctx.saved_tensors
+    dq, dk, dv, dsinks = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences,
+                                  seed, ctx.options)
+    if sinks is not None:
+        dsinks = dsinks.to(sinks.dtype)
+    return dq, dk, dv, None, None if sinks is None else dsinks, None, None, None, None
+
+
+attend.register_autograd(_backward, setup_context=_save)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One process of a ring over gloo: the ring functions on its shards, against the whole problem on one
+rank, forward and backward.
+
+    usage: ring_worker.py RANK RANKS FILE     (FILE: where the processes meet)
+"""
+import sys
+
+import ringattn
+import ringattn.torch as rt
+import torch
+import torch.distributed as dist
+
+FAMILIES = {"contiguous": (rt.ring_flash_attn_func, rt.ring_flash_attn_qkvpacked_func,
+                           rt.ring_flash_attn_varlen_func),
+            "zigzag": (rt.zigzag_ring_flash_attn_func, rt.zigzag_ring_flash_attn_qkvpacked_func,
+                       rt.zigzag_ring_flash_attn_varlen_func),
+            "striped": (rt.stripe_flash_attn_func, rt.stripe_flash_attn_qkvpacked_func, None)}
+# Heads, KV heads, dim, window and lengths of other libraries' tests, made smaller where they may be.
+SHAPES = [(5, 5, 128, (-1, -1)), (8, 2, 16, (-1, -1)), (12, 2, 64, (51, 0)), (4, 4, 32, (51, 51))]
+SEQUENCES = [[120, 1128, 2984], [7, 7, 2], [31, 0, 64]]
+
+
+def whole(*shape, seed, dtype=torch.float32):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=generator).to(dtype)
+
+
+def compare(what, got, want, tolerance=1e-4):
+    difference = (got - want).abs().max().item() if got.numel() else 0.0
+    assert difference < tolerance, f"{what}: {difference}"
+
+
+def check(what, ring, alone, tensors, places, tolerance):
+    """ring(shards) and alone(whole): results, and gradients of one sum."""
+    shards = [x[:, places].clone().requires_grad_() for x in tensors]
+    full = [x.clone().requires_grad_() for x in tensors]
+    out, want = ring(*shards), alone(*full)
+    compare(what, out, want[:, places], tolerance)
+    dout = whole(*want.shape, seed=9).to(want.dtype)
+    got = torch.autograd.grad(out, shards, dout[:, places])
+    expected = torch.autograd.grad(want, full, dout)
+    for name, mine, theirs in zip("qkv", got, expected):
+        compare(f"{what}, d{name}", mine, theirs[:, places], 4 * tolerance)
+
+
+def dense(rank, ranks):
+    for partition, (func, packed, _) in FAMILIES.items():
+        for heads, kv_heads, dim, size in SHAPES:
+            for causal in (False, True):
+                n = 2 * ranks * 13
+                places = torch.from_numpy(ringattn.positions(n, ranks, partition)[rank])
+                tensors = [whole(1, n, h, dim, seed=seed)
+                           for seed, h in enumerate((heads, kv_heads, kv_heads))]
+                given = {"causal": causal, "window_size": size}
+                what = f"{partition} {heads}/{kv_heads} {dim} {size} causal={causal}"
+                check(what, lambda *x: func(*x, **given), lambda *x: rt.flash_attn_func(*x, **given),
+                      tensors, places, 1e-4)
+                if heads == kv_heads:
+                    qkv = torch.stack([x[:, places] for x in tensors], 2)
+                    compare(what, packed(qkv, **given), func(*qkv.unbind(2), **given))
+    n = 2 * ranks * 20
+    tensors = [whole(2, n, 4, 32, seed=seed, dtype=torch.bfloat16) for seed in range(3)]
+    places = torch.from_numpy(ringattn.positions(n, ranks, "zigzag")[rank])
+    check("bf16", lambda *x: rt.zigzag_ring_flash_attn_func(*x, causal=True),
+          lambda *x: rt.flash_attn_func(*x, causal=True), tensors, places, 3e-2)
+    slopes = torch.rand(4, generator=torch.Generator().manual_seed(1))
+    check("alibi", lambda *x: rt.ring_flash_attn_func(*x, causal=True, alibi_slopes=slopes),
+          lambda *x: rt.flash_attn_func(*x, causal=True, alibi_slopes=slopes),
+          [x.float() for x in tensors], torch.arange(n).chunk(ranks)[rank], 1e-4)
+
+
+def packed_sequences(rank, ranks):
+    for partition in ("contiguous", "zigzag"):
+        for lengths in SEQUENCES:
+            lengths = [-(-n // (2 * ranks)) * 2 * ranks for n in lengths]
+            n = sum(lengths)
+            places = torch.from_numpy(ringattn.positions(n, ranks, partition, lengths=lengths)[rank])
+            ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).to(torch.int32)
+            tensors = [whole(1, n, h, 16, seed=seed) for seed, h in enumerate((4, 2, 2))]
+
+            def ring(q, k, v):
+                return FAMILIES[partition][2](q[0], k[0], v[0], ends // ranks, max(lengths) // ranks,
+                                              causal=True)[None]
+
+            def alone(q, k, v):
+                return rt.flash_attn_varlen_func(q[0], k[0], v[0], ends, ends, max(lengths),
+                                                 max(lengths), causal=True)[None]
+
+            check(f"varlen {partition} {lengths}", ring, alone, tensors, places, 1e-4)
+
+
+def general(rank, ranks):
+    """attention() itself: any pattern, terms and strategies."""
+    n = 24 * ranks
+    tensors = [whole(2, n, h, 16, seed=seed) for seed, h in enumerate((4, 2, 2))]
+    for pattern in ("dilated:8/1,32/2", "blocks:8;local=1;global=1", "prefix:9"):
+        for strategy in ("ring", "allgather"):
+            places = torch.from_numpy(ringattn.positions(n, ranks, "striped")[rank])
+            check(f"{pattern} {strategy}",
+                  lambda *x: rt.attention(*x, pattern, group=True, partition="striped",
+                                          strategy=strategy),
+                  lambda *x: rt.attention(*x, pattern), tensors, places, 1e-4)
+    sinks = whole(4, seed=7)
+    seed = torch.tensor(3)
+    places = torch.arange(n).chunk(ranks)[rank]
+    for options in ({"sinks": sinks, "softcap": 5.0}, {"dropout": 0.3, "seed": seed}):
+        check(f"{options}", lambda *x: rt.attention(*x, "causal", group=True, **options),
+              lambda *x: rt.attention(*x, "causal", **options), tensors, places, 1e-4)
+    if ranks > 1:
+        short = [x[:, places][:, :23] for x in tensors]
+        try:
+            rt.attention(*short, "causal", group=True, partition="zigzag")
+            uneven = [len(p) for p in ringattn.positions(23 * ranks, ranks, "zigzag")]
+            assert len(set(uneven)) == 1, "shards that do not fit were taken"
+        except ValueError as error:
+            assert "partition zigzag gives it" in str(error), error
+
+
+def main():
+    rank, ranks, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
+    dense(rank, ranks)
+    packed_sequences(rank, ranks)
+    general(rank, ranks)
+    dist.barrier()
+    dist.destroy_process_group()
+    print("all right")
+
+
+main()

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operator: PyTorch's own checks of it, gradients, compilers, autocast, threads."""
+import threading
+
+import pytest
+import ringattn
+import ringattn.torch as rt
+import torch
+from conftest import exact, near
+from ringattn.torch._op import attend, gradient, text_of
+
+
+def seen_by(pattern, queries, keys, **options):
+    return torch.from_numpy(ringattn.mask(pattern, queries, keys, **options)[0]) > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("pattern", ["full", "causal", "window:5,2", "blocks:8;local=1"])
+@pytest.mark.parametrize("ring", [1, 3])
+def test_forward_and_backward(make, device, dtype, pattern, ring):
+    if ring > 1 and device == "cuda":
+        pytest.skip("rings of one process are for CPUs here")
+    q = make(2, 30, 4, 16, dtype=dtype)
+    k, v = (make(2, 30, 2, 16, dtype=dtype, seed=seed) for seed in (1, 2))
+    out, lse = rt.attention(q, k, v, pattern, ring=ring, partition="zigzag", return_lse=True)
+    want, want_lse = exact(q, k, v, seen_by(pattern, 30, 30))
+    near(out, want)
+    near(lse, want_lse, dtype)
+    dout, dlse = make(2, 30, 4, 16, dtype=dtype, seed=3), make(2, 30, 4, seed=4)
+    got = torch.autograd.grad((out, lse), (q, k, v), (dout, dlse))
+    expected = torch.autograd.grad((want, want_lse), (q, k, v), (dout.double(), dlse.double()))
+    for mine, theirs in zip(got, expected):
+        near(mine, theirs, factor=4)
+
+
+CASES = {
+    "plain": {},
+    "sinks": {"sinks": lambda: torch.randn(4, requires_grad=True)},
+    "mask": {"bias": lambda: torch.rand(1, 1, 9, 9) > 0.3},
+    "bias": {"bias": lambda: torch.randn(2, 4, 9, 9)},
+    "alibi": {"alibi": lambda: torch.rand(4)},
+    "sequences": {"sequences": lambda: rt.sequences_of(torch.tensor([4, 5]))},
+    "seed": {"seed": lambda: torch.tensor(7)},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_opcheck(case):
+    q = torch.randn(2, 9, 4, 8, requires_grad=True)
+    k, v = (torch.randn(2, 9, 2, 8, requires_grad=True) for _ in range(2))
+    given = {name: make() for name, make in CASES[case].items()}
+    more = [given.get(name) for name in ("bias", "sinks", "alibi", "sequences", "seed")]
+    options = text_of({"pattern": "causal", "dropout": 0.2 if case == "seed" else 0.0})
+    torch.library.opcheck(attend, (q, k, v, *more, options))
+    with torch.no_grad():
+        out, lse = attend(q, k, v, *more, options)
+    plain = [x.detach() for x in (torch.randn_like(out), torch.randn_like(lse), q, k, v, out, lse)]
+    more[1] = None if more[1] is None else more[1].detach()
+    torch.library.opcheck(gradient, (*plain, *more, options))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_compile_without_graph_breaks(make, backend):
+    layer = rt.Attention(32, 4, kv_heads=2, pattern="window:7")
+    x = torch.randn(2, 20, 32)
+
+    def loss(x):
+        return (layer(x.sin()) ** 2).mean()
+
+    compiled = torch.compile(loss, fullgraph=True, backend=backend)
+    want = torch.autograd.grad(loss(x), layer.parameters())
+    got = torch.autograd.grad(compiled(x), layer.parameters())
+    for mine, theirs in zip(got, want):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_without_data():
+    with torch.device("meta"):
+        q, k = torch.empty(2, 9, 4, 8), torch.empty(2, 7, 2, 8)
+        v = torch.empty(2, 7, 2, 12)
+    out, lse = rt.attention(q, k, v, return_lse=True)
+    assert out.is_meta and out.shape == (2, 9, 4, 12) and lse.shape == (2, 9, 4)
+
+
+def test_autocast(make, device):
+    q, k, v = (make(1, 20, 2, 16, seed=seed) for seed in range(3))
+    with torch.autocast(device, torch.bfloat16):
+        out = rt.attention(q, k, v, "causal")
+    assert out.dtype == torch.bfloat16
+    near(out, exact(q, k, v, seen_by("causal", 20, 20))[0])
+    out.sum().backward()
+    assert q.grad.dtype == torch.float32
+
+
+def test_sinks_and_dropout(make):
+    q, k, v = (make(1, 40, 2, 16, seed=seed) for seed in range(3))
+    sinks = make(2, seed=5)
+    out = rt.attention(q, k, v, "causal", sinks=sinks)
+    dout = make(1, 40, 2, 16, seed=6)
+    found = torch.autograd.grad(out, (q, sinks), dout)
+    seen = seen_by("causal", 40, 40)
+    more = [torch.cat([x, torch.zeros_like(x[:, :1])], 1) for x in (k, v)]
+    bias = torch.cat([torch.zeros(2, 40, 40), sinks.cpu()[:, None, None].expand(2, 40, 1)], 2)
+    seen = torch.cat([seen, torch.ones(40, 1, dtype=torch.bool)], 1)
+    want, _ = exact(q, *more, seen, bias.to(q.device))
+    near(out, want)
+    for mine, theirs in zip(found, torch.autograd.grad(want, (q, sinks), dout.double())):
+        near(mine, theirs, factor=4)
+    torch.manual_seed(1)
+    dropped = [rt.attention(q, k, v, dropout=0.5) for _ in range(2)]
+    torch.manual_seed(1)
+    assert torch.equal(dropped[0], rt.attention(q, k, v, dropout=0.5))
+    assert not torch.equal(*dropped)
+
+
+def test_second_use_of_a_graph(make):
+    q, k, v = (make(1, 20, 2, 16, seed=seed) for seed in range(3))
+    out = rt.attention(q, k, v).sum()
+    first = torch.autograd.grad(out, q, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(out, q)[0])
+
+
+def test_threads_at_once(make):
+    q, k, v = (make(1, 60, 2, 16, seed=seed).detach() for seed in range(3))
+    want = rt.attention(q, k, v, "causal")
+    wrong = []
+
+    def work():
+        for _ in range(20):
+            if not torch.equal(rt.attention(q, k, v, "causal"), want):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    rt.clear()
+
+
+def test_what_cannot_be_honoured_is_refused(make):
+    q, k, v = (make(1, 8, 2, 16, seed=seed) for seed in range(3))
+    with pytest.raises(NotImplementedError, match="gradient of a bias"):
+        rt.attention(q, k, v, bias=make(8, 8))
+    with pytest.raises(ValueError, match="torch.bool"):
+        rt.attention(q, k, v, mask=torch.ones(8, 8))
+    with pytest.raises(ValueError, match="float64"):
+        rt.attention(q.double(), k.double(), v.double())
+    with pytest.raises(ValueError, match="alike"):
+        rt.attention(q, k.half(), v)
+    with pytest.raises(ValueError, match="pattern"):
+        rt.attention(q, k, v, "casual")
+    with pytest.raises(ValueError, match=r"has shape \(3, 8\)"):
+        rt.attention(q, k, v, bias=torch.zeros(3, 8))
+    with pytest.raises(ValueError, match="not initialized"):
+        rt.attention(q, k, v, group=True)
