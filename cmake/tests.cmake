@@ -129,6 +129,7 @@ endfunction()
 # The Python package on this build's library. Its tests start threads and processes of their own.
 if(NOT RINGATTN_SANITIZE) # Python itself is not built for sanitizers
     ringattn_test_script(python/tests 300 sh ${PROJECT_SOURCE_DIR}/tests/python/run.sh ${PROJECT_BINARY_DIR})
+    ringattn_test_script(python/torch 900 sh ${PROJECT_SOURCE_DIR}/tests/torch/run.sh ${PROJECT_BINARY_DIR})
 endif()
 
 set(tests ${PROJECT_SOURCE_DIR}/tests)

@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cache of keys and values that grows token by token, and attention over it: for decoding."""
-from ctypes import byref
-
 import numpy
 
 from . import _library as c
 from ._arrays import address, as_array, floats, readable
+from ._decoder import FEW, Decoder, sequences_of
 from ._errors import ArgumentError
-from ._library import lib
-from ._plan import Plan, local_groups
-from ._resource import Handle, Resource
+from ._plan import Plan
+from ._resource import Resource
 from ._setup import Setup
-
-_FEW = 16  # queries at a time that a state is kept for; more are a prompt
 
 
 class Cache(Resource):
@@ -29,8 +25,7 @@ class Cache(Resource):
                  dtype="float32", pattern="causal", scale=None, softcap=0.0, alibi=None,
                  kernel=None, threads=None):
         super().__init__("cache")
-        self._states: dict[int, Handle] = {}
-        self._groups = None
+        self._decoder = None
         kv_heads = heads if kv_heads is None else kv_heads
         self._options = {"pattern": pattern, "scale": scale, "softcap": softcap, "alibi": alibi,
                          "kernel": kernel, "threads": threads}
@@ -41,18 +36,11 @@ class Cache(Resource):
         # The library has the batch as packed sequences of one tensor, with gaps between them.
         self._tensors = [readable(_packed(x))[1] for x in (self._k, self._v)]
         self._lengths = numpy.zeros(batch, numpy.int64)
-        self._sequences = numpy.zeros((batch, 4), numpy.int64)
-        self._sequences[:, 2] = numpy.arange(batch) * capacity
-        self._groups = local_groups(1, threads=s.threads)
-        self._state(1)  # what is wrong with the problem is said here
+        self._decoder = Decoder(s, capacity, kernel)
 
     def _destroy(self):
-        for state in self._states.values():
-            state.close()
-        self._states = {}
-        groups, self._groups = self._groups, None
-        if groups:
-            lib.ra_group_destroy(groups[0])
+        if self._decoder:
+            self._decoder.close()
 
     @property
     def capacity(self) -> int:
@@ -152,7 +140,7 @@ class Cache(Resource):
     def _attend(self, q, counts, sinks):
         s = self._setup
         self.must_be_ours()
-        if not self._groups:
+        if self._decoder.closed:
             raise ArgumentError("this cache is closed")
         q = as_array(q, "q")
         if q.ndim != 4 or (q.shape[0], *q.shape[2:]) != (s.batch, s.q_heads, s.dim) or \
@@ -161,51 +149,23 @@ class Cache(Resource):
                                 f"[{s.batch}, tokens, {s.q_heads}, {s.dim}] is expected")
         sinks = floats(sinks, "sinks", (s.q_heads,))
         tokens = q.shape[1]
-        self._sequences[:, 0] = numpy.arange(s.batch) * tokens
-        self._sequences[:, 1] = self._counts(counts, tokens)
-        self._sequences[:, 3] = self._lengths
-        if tokens <= _FEW:
-            out, lse = self._fold(q, tokens, sinks)
-        else:
-            with Plan(_packed(q).shape, _packed(self._k).shape, s.value_dim, s.dtype,
-                      sequences=self._sequences.copy(), **self._options) as plan:
-                out, lse = plan.attend(_packed(q), _packed(self._k), _packed(self._v), sinks=sinks,
-                                       return_lse=True)
-        return out.reshape(s.batch, tokens, *out.shape[2:]), lse.reshape(s.batch, tokens, s.q_heads)
-
-    def _fold(self, q, tokens, sinks):
-        s = self._setup
-        state = self._states.get(tokens) or self._state(tokens)
+        sequences = sequences_of(tokens, self._counts(counts, tokens), self.capacity, self._lengths)
+        if tokens > FEW:
+            return self._attend_prompt(q, sequences, sinks)
         q, q_tensor = readable(_packed(q))
-        out = numpy.empty((*q.shape[:3], s.value_dim), s.dtype)
-        lse = numpy.empty(q.shape[:3], numpy.float32)
-        to = c.Tensor(address(out), 0, 0, 0)
-        lib.ra_state_init(state.value)
-        lib.ra_state_set_sequences(state.value, address(self._sequences))
-        lib.ra_state_fold(state.value, byref(q_tensor), byref(self._tensors[0]),
-                          byref(self._tensors[1]), 0, s.batch * self.capacity)
-        if sinks is None:
-            lib.ra_state_finish(state.value, byref(to), address(lse))
-        else:
-            lib.ra_state_finish_sinks(state.value, address(sinks), byref(to), address(lse))
+        out = numpy.empty((s.batch, tokens, s.q_heads, s.value_dim), s.dtype)
+        lse = numpy.empty(out.shape[:3], numpy.float32)
+        self._decoder.attend(tokens, sequences, q_tensor, *self._tensors,
+                             c.Tensor(address(out), 0, 0, 0), address(lse), address(sinks))
         return out, lse
 
-    def _state(self, tokens):
-        """A new state for so many queries of each sequence."""
+    def _attend_prompt(self, q, sequences, sinks):
         s = self._setup
-        problem = c.Problem.from_buffer_copy(s.problem)
-        problem.batch, problem.q_len = 1, s.batch * tokens
-        problem.k_len = s.batch * self.capacity or c.NO_KEYS
-        full = self._sequences.copy()  # what is wrong with the pattern shows in full sequences
-        full[:, 0], full[:, 1] = numpy.arange(s.batch) * tokens, min(tokens, self.capacity)
-        full[:, 3] = self.capacity
-        problem.sequences, problem.sequence_count = address(full), s.batch
-        state = Handle(lambda out: lib.ra_state_create(byref(problem),
-                                                       c.text(self._options["kernel"]), out),
-                       lib.ra_state_destroy)
-        lib.ra_state_use_group(state.value, self._groups[0])
-        self._states[tokens] = state
-        return state
+        with Plan(_packed(q).shape, _packed(self._k).shape, s.value_dim, s.dtype,
+                  sequences=sequences, **self._options) as plan:
+            out, lse = plan.attend(_packed(q), _packed(self._k), _packed(self._v), sinks=sinks,
+                                   return_lse=True)
+        return out.reshape(*q.shape[:3], s.value_dim), lse.reshape(q.shape[:3])
 
 
 def _packed(array):

@@ -3,10 +3,13 @@
 
 Arguments mean what they mean there. One that cannot be honoured is refused.
 """
+import numpy
 import torch
 
 from .._errors import ArgumentError, UnsupportedError
+from ._decode import decode
 from ._functions import attention, sequences_of
+from ._tensors import numbers
 
 _ALL = 2 ** 40  # positions: the side of a window that has no end
 
@@ -145,34 +148,24 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         cache_seqlens = capacity if k is None else None
     if cache_seqlens is None:
         raise ArgumentError("cache_seqlens is missing: where in the cache the new tokens go")
-    if isinstance(cache_seqlens, int):
-        cache_seqlens = torch.full((batch,), cache_seqlens, dtype=torch.int64)
-    lengths = cache_seqlens.to(device="cpu", dtype=torch.int64)
+    lengths = numpy.broadcast_to(
+        cache_seqlens if isinstance(cache_seqlens, int) else numbers(cache_seqlens), (batch,))
     if k is not None:
         lengths = _append(k_cache, v_cache, k, v, lengths)
-    if int(lengths.max()) > capacity or int(lengths.min()) < 0:
+    if lengths.max() > capacity or lengths.min() < 0:
         raise ArgumentError(f"the caches have room for {capacity} tokens, not for "
                             f"{lengths.tolist()}")
-    items = torch.arange(batch)
-    sequences = torch.stack([items * q.shape[1], torch.full_like(items, q.shape[1]),
-                             items * capacity, lengths], 1)
-    whole = [x.reshape(1, -1, *x.shape[2:]) for x in (q, k_cache, v_cache)]
-    with torch.no_grad():
-        out, lse = attention(*whole, _pattern(causal, window_size), scale=softmax_scale,
-                             softcap=softcap, alibi=_slopes(alibi_slopes), sequences=sequences,
-                             return_lse=True)
-    out = out.reshape(*q.shape[:3], out.shape[3])
-    if not return_softmax_lse:
-        return out
-    return out, lse.reshape(q.shape[:3]).transpose(1, 2)
+    out, lse = decode(q, k_cache, v_cache, lengths, _pattern(causal, window_size),
+                      scale=softmax_scale, softcap=softcap, alibi=_slopes(alibi_slopes))
+    return (out, lse.transpose(1, 2)) if return_softmax_lse else out
 
 
 def _append(k_cache, v_cache, k, v, lengths):
     """Writes new tokens after those that are there; returns the new lengths."""
     ends = lengths + k.shape[1]
-    if int(ends.max()) > k_cache.shape[1]:
+    if ends.max() > k_cache.shape[1] or lengths.min() < 0:
         raise ArgumentError(f"the caches have room for {k_cache.shape[1]} tokens, not for "
-                            f"{int(ends.max())}")
+                            f"{ends.max()}")
     for item, start in enumerate(lengths.tolist()):
         k_cache[item, start:start + k.shape[1]] = k[item]
         v_cache[item, start:start + k.shape[1]] = v[item]

@@ -21,8 +21,8 @@ _KEPT = 32  # rings that wait for their next run
 
 
 class _Pool:
-    """Rings that do not run now. A ring is taken out for a run: forward and backward, and threads,
-    never wait for one another."""
+    """Rings, and decoders, that do not run now. One is taken out for a run: forward and backward, and
+    threads, never wait for one another."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -70,6 +70,10 @@ def _forget():
 os.register_at_fork(after_in_child=_forget)
 
 
+def pool() -> _Pool:
+    return _pool
+
+
 def clear() -> None:
     """Frees the plans that are kept for the next calls."""
     _pool.clear()
@@ -85,7 +89,7 @@ def _options_of(text):
     return {name: ast.literal_eval(value) for name, value in pairs}
 
 
-def _bytes(array):
+def bytes_of(array):
     return None if array is None else array.tobytes()
 
 
@@ -99,8 +103,8 @@ class _Problem:
         self.sinks = floats(sinks, q, (q.shape[2],), "sinks")
         self.seed = 0 if seed is None else int(seed)
         alibi, sequences = numbers(alibi), numbers(sequences)
-        self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, _bytes(alibi),
-                    _bytes(sequences), bias is not None, backward)
+        self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, bytes_of(alibi),
+                    bytes_of(sequences), bias is not None, backward)
 
         def make():
             shapes = (q.shape, k.shape)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention of new tokens over caches whose sequences have lengths of their own."""
+import torch
+
+from .. import _library as c
+from .._decoder import FEW, Decoder, sequences_of
+from .._setup import Setup
+from ._functions import attention
+from ._op import bytes_of, pool
+from ._tensors import code_of, numbers, readable
+
+
+def _packed(x):
+    """[batch, tokens, ...] as [1, batch x tokens, ...]; a view where strides allow."""
+    return x.reshape(1, -1, *x.shape[2:])
+
+
+@torch.no_grad()
+def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, alibi=None):
+    """q: [batch, tokens, heads, dim], of the last tokens; caches: [batch, capacity, heads, dim], of
+    which sequence i has lengths[i] (NumPy) tokens. (out, lse). On a CPU nothing is planned again as
+    the caches grow."""
+    tokens, capacity = q.shape[1], k_cache.shape[1]
+    sequences = sequences_of(tokens, [tokens] * q.shape[0], capacity, lengths)
+    if q.device.type != "cpu" or tokens > FEW:
+        out, lse = attention(_packed(q), _packed(k_cache), _packed(v_cache), pattern, scale=scale,
+                             softcap=softcap, alibi=alibi, sequences=torch.from_numpy(sequences),
+                             return_lse=True)
+        return out.reshape(*q.shape[:3], out.shape[3]), lse.reshape(q.shape[:3])
+    slopes = numbers(alibi)
+    shapes = (q.shape[0], 1, *q.shape[2:]), k_cache.shape, v_cache.shape[3]
+    key = ("decode", *shapes, q.dtype, pattern, scale, softcap, bytes_of(slopes))
+
+    def make():
+        setup = Setup(*shapes, code_of(q, "q"), pattern, scale=scale, softcap=softcap, alibi=slopes)
+        return Decoder(setup, capacity)
+
+    out = q.new_empty((*q.shape[:3], v_cache.shape[3]))
+    lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+    kept = [readable(_packed(x)) for x in (q, k_cache, v_cache)]
+    decoder = pool().take(key, make)
+    try:
+        decoder.attend(tokens, sequences, *(tensor for _, tensor in kept),
+                       c.Tensor(out.data_ptr(), 0, 0, 0), lse.data_ptr())
+    finally:
+        pool().give(key, decoder)
+    return out, lse
