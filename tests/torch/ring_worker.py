@@ -117,6 +117,35 @@ def general(rank, ranks):
             assert "partition zigzag gives it" in str(error), error
 
 
+def models(rank, ranks):
+    """A model of transformers on shards, with the logits and gradients of one process."""
+    try:
+        import transformers
+    except ImportError:
+        return
+    import ringattn.transformers
+    sizes = {"vocab_size": 50, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
+             "num_attention_heads": 4, "num_key_value_heads": 2}
+    for config in (transformers.LlamaConfig(**sizes),
+                   transformers.MistralConfig(**sizes, sliding_window=9)):
+        torch.manual_seed(0)
+        model = transformers.AutoModelForCausalLM.from_config(config,
+                                                              attn_implementation="ringattn")
+        n = 16 * ranks
+        ids = torch.randint(0, 50, (1, n), generator=torch.Generator().manual_seed(2))
+        places = torch.from_numpy(ringattn.positions(n, ranks, "zigzag")[rank])
+        want = model(ids, use_cache=False).logits
+        dlogits = whole(*want.shape, seed=3)
+        expected = torch.autograd.grad(want, list(model.parameters()), dlogits)
+        with ringattn.transformers.ring(partition="zigzag"):
+            got = model(ids[:, places], position_ids=places[None], use_cache=False).logits
+            found = torch.autograd.grad(got, list(model.parameters()), dlogits[:, places])
+        compare("logits", got, want[:, places])
+        for mine, theirs in zip(found, expected):
+            dist.all_reduce(mine)
+            compare("gradients of a model", mine, theirs, 1e-3)
+
+
 def main():
     rank, ranks, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     torch.set_num_threads(1)
@@ -124,6 +153,7 @@ def main():
     dense(rank, ranks)
     packed_sequences(rank, ranks)
     general(rank, ranks)
+    models(rank, ranks)
     dist.barrier()
     dist.destroy_process_group()
     print("all right")
