@@ -47,7 +47,8 @@ def sequences_of(lengths, k_lengths=None):
 def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, sinks=None,
               bias=None, mask=None, dropout=0.0, seed=None, query_offset=0, lengths=None,
               k_lengths=None, sequences=None, group=None, ring=1, partition=None, strategy=None,
-              memory=None, kernel=None, threads=None, any_order=False, return_lse=False):
+              order=None, memory=None, kernel=None, threads=None, any_order=False, pool=None,
+              keep=True, return_lse=False):
     """Exact attention over a pattern: softmax(scale q k^T) v, with gradients.
 
     q: [batch, tokens, heads, dim]; k and v may have fewer heads (GQA) and another number of tokens.
@@ -61,6 +62,9 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
     alibi, sinks: [heads]; sinks may require a gradient.
     lengths, k_lengths: of packed sequences, 1-D tensors; sequences: the same as sequences_of().
     dropout: its weights are chosen by `seed`, a tensor, or else by PyTorch's generator.
+    order: another order of the tokens, such as "hilbert"; not on shards.
+    pool, keep: bytes above which plans share buffers (-1: none do); whether a plan is kept for the
+        next call.
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32.
     """
     q, k, v = _autocast(q, k, v)
@@ -79,8 +83,11 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64)
     options = {"pattern": pattern, "partition": partition, "strategy": strategy, "scale": scale,
                "softcap": softcap, "dropout": dropout, "memory": memory, "kernel": kernel,
-               "threads": threads, "query_offset": query_offset, "any_order": any_order}
+               "threads": threads, "query_offset": query_offset, "any_order": any_order,
+               "order": order, "pool": pool, "keep": keep}
     if group is not None:
+        if order is not None:
+            raise ArgumentError("an order is for whole tensors, not for shards of a group")
         options["mesh"] = mesh_for(None if group is True else group).name
     else:
         options["ring"] = ring

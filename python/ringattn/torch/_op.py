@@ -99,6 +99,7 @@ class _Problem:
     def __init__(self, q, k, v, bias, sinks, alibi, sequences, seed, options, backward):
         given = _options_of(options)
         self.mesh = mesh_of(given.pop("mesh", None))
+        self._keep, pool = given.pop("keep", True), given.pop("pool", None)
         self.bias = _bias(bias, q, k, self.mesh)
         self.sinks = floats(sinks, q, (q.shape[2],), "sinks")
         self.seed = 0 if seed is None else int(seed)
@@ -113,7 +114,7 @@ class _Problem:
                 given["ring"] = self.mesh.ranks
             setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
                           bias=bias is not None, backward=backward, **given)
-            return TensorRing(setup, q.device, self.mesh)
+            return TensorRing(setup, q.device, self.mesh, pool)
 
         self._make = make
 
@@ -122,7 +123,10 @@ class _Problem:
         return self
 
     def __exit__(self, *_):
-        _pool.give(self.key, self.ring)
+        if self._keep:
+            _pool.give(self.key, self.ring)
+        else:
+            self.ring.close()
 
 
 def _bias(bias, q, k, mesh):

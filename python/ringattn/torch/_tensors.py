@@ -48,14 +48,15 @@ class TensorRing(Ring):
     rank of its process group, and tensors are shards.
     """
 
-    def __init__(self, setup: Setup, device: torch.device, mesh=None):
+    def __init__(self, setup: Setup, device: torch.device, mesh=None, pool=None):
         self.device, self.mesh = device, mesh
         if mesh is None:
             index, self._bounds = zip(*(setup.shards(of_keys=side) for side in (False, True)))
             self._index = [None if i is None else torch.from_numpy(i).to(device) for i in index]
             name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
             groups = local_groups(setup.ring, threads=setup.threads, device=c.text(name),
-                                  on_device=int(device.type != "cpu"))
+                                  on_device=int(device.type != "cpu"),
+                                  pool_threshold=0 if pool is None else pool % 2 ** 64)
             super().__init__(setup, groups)
         else:
             super().__init__(setup, [mesh.group], own_groups=False)
