@@ -47,12 +47,14 @@ class _System(torch.nn.Module):
 
     def forward(self, q, k, v, is_causal=False):
         q, k, v = (x.to(device=self.device, dtype=self.dtype) for x in (q, k, v))
-        pattern = self.pattern + self.modifiers
+        return self._attend(q, k, v, self.pattern + self.modifiers, is_causal)
+
+    def _attend(self, q, k, v, pattern, is_causal, **more):
         if is_causal:
             pattern = "causal" if pattern == "full" else pattern + ";causal"
         return attention(q, k, v, pattern, order=self.order, strategy=self.strategy,
                          dropout=self.dropout if self.training else 0.0, **self._ranks(),
-                         **self._kept)
+                         **self._kept, **more)
 
 
 class _Dilated(_System):
@@ -64,8 +66,8 @@ class _Dilated(_System):
             raise ArgumentError(f"there are {len(segment_lengths)} segment_lengths and "
                                 f"{len(dilation_rates)} dilation_rates; a rate for each length is "
                                 "expected")
-        branches = zip(segment_lengths, dilation_rates)
-        self.pattern = "dilated:" + ",".join(f"{length}/{rate}" for length, rate in branches)
+        self.branches = [f"{a}/{b}" for a, b in zip(segment_lengths, dilation_rates)]
+        self.pattern = "dilated:" + ",".join(self.branches)
 
 
 class StandardAttention(_System):
@@ -118,15 +120,31 @@ class DilatedAttention(_Dilated):
 
 
 class LongNetAttention(_Dilated):
-    """LongNet's dilated attention: every head has all branches. offsets: "cyclic", as in the paper,
-    or "block", as in Microsoft's code."""
+    """LongNet's dilated attention: every head has all branches, in one softmax.
+
+    offsets: "cyclic", as in the paper, or "block", as in Microsoft's code. merge: "exact", or
+    "detached", as in that code, where no gradient goes through the weights of the branches: the same
+    result, other gradients.
+    """
 
     def __init__(self, segment_lengths=_LONGNET[0], dilation_rates=_LONGNET[1], *, offsets="cyclic",
-                 **options):
+                 merge="exact", **options):
         super().__init__(segment_lengths, dilation_rates, **options)
         if offsets not in ("cyclic", "block"):
             raise ArgumentError(f'offsets is "{offsets}"; "cyclic" or "block" is expected')
-        self.modifiers = f";offsets={offsets}"
+        if merge not in ("exact", "detached"):
+            raise ArgumentError(f'merge is "{merge}"; "exact" or "detached" is expected')
+        self.modifiers, self.merge = f";offsets={offsets}", merge
+
+    def _attend(self, q, k, v, pattern, is_causal, **more):
+        if self.merge == "exact":
+            return super()._attend(q, k, v, pattern, is_causal, **more)
+        parts = [super(LongNetAttention, self)._attend(q, k, v, f"dilated:{branch}{self.modifiers}",
+                                                       is_causal, return_lse=True)
+                 for branch in self.branches]
+        weights = torch.stack([lse.detach() for _, lse in parts]).softmax(0).nan_to_num()
+        return sum(weight[..., None].to(out.dtype) * out
+                   for weight, (out, _) in zip(weights, parts))
 
 
 class RingDilatedAttentionV2(_Dilated):
