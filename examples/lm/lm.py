@@ -138,6 +138,7 @@ def run_rank(args):
                                 world_size=ranks)
     train(args, rank, ranks)
     if ranks > 1:
+        dist.barrier()
         dist.destroy_process_group()
 
 
@@ -157,8 +158,9 @@ def start(args, ranks, pattern):
         try:
             for line in processes[0].stdout:
                 yield json.loads(line)
-            if any(process.wait() for process in processes):
-                raise SystemExit(f"a process of a ring of {ranks} failed")
+            ends = [process.wait() for process in processes]
+            if any(ends):
+                raise SystemExit(f"a ring of {ranks} failed: its processes ended with {ends}")
         finally:
             for process in processes:
                 process.kill()

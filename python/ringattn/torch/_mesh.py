@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes of torch.distributed as the ranks of a ring: messages by its point-to-point calls."""
+import atexit
 import ctypes
 import datetime
 import os
@@ -57,7 +58,7 @@ class Mesh(Owned):
         _meshes.pop(self.name, None)
         if self.group and self.is_ours():
             lib.ra_group_destroy(self.group)
-        self.group = c_void_p()
+        self.group, self.process_group = c_void_p(), None
 
     # ---- Messages ----
 
@@ -107,6 +108,15 @@ def mesh_of(name):
 
 
 _by_group: dict = {}
+
+
+@atexit.register
+def _close_all():
+    """Threads of a process group end with the last reference to it, which must be gone before the
+    interpreter is."""
+    for mesh in list(_meshes.values()):
+        mesh.close()
+    _by_group.clear()
 
 
 def mesh_for(group):
