@@ -549,6 +549,9 @@ typedef struct ra_gradient_args {
     float *dsinks; /* [q_heads], written; to be summed over the ranks; NULL = none */
     const struct ra_stream *stream; /* instead of all tensors but dsinks: ringattn_stream.h */
     void *queue;                    /* as in ra_attend_args */
+    /* Gradient of a bias that is no mask, written: f32 with the strides of the bias, so summed over
+     * the heads and batch items that share it. NULL = none. On CPUs, with tensors in memory. */
+    float *dbias;
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
 

@@ -127,8 +127,9 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
                        partition=None, strategy=None, order=None, scale=None, softcap=0.0,
                        alibi=None, sinks=None, bias=None, mask=None, dropout=0.0, seed=0,
                        memory=None, kernel=None, threads=None, device=None, any_order=False,
-                       query_offset=0, lengths=None, k_lengths=None) -> Gradients:
-    """Gradients of attention(): (dq, dk, dv, dsinks). Arguments as there; out and lse as it
+                       query_offset=0, lengths=None, k_lengths=None, dbias=False) -> Gradients:
+    """Gradients of attention(): (dq, dk, dv, dsinks, dbias). dbias=True: of the bias, too, in its
+    shape; it is as large as the bias, and takes longer. Arguments as there; out and lse as it
     returned them. dlse: the gradient of lse, where something was computed from it."""
     q, k, v, short, plan = _prepare(locals(), backward=True)
     given = [None if x is None else as_array(x, name)
@@ -136,10 +137,10 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
     if short:
         given = [None if x is None else x[None] for x in given]
     found = plan.gradient(given[0], q, k, v, given[1], given[2], dlse=given[3], bias=bias,
-                          mask=mask, sinks=sinks, seed=seed)
+                          mask=mask, sinks=sinks, seed=seed, dbias=dbias)
     if not short:
         return found
-    return Gradients(found.dq[0], found.dk[0], found.dv[0], found.dsinks)
+    return found._replace(dq=found.dq[0], dk=found.dk[0], dv=found.dv[0])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -128,7 +128,8 @@ class GradientArgs(Sized):
                 ("lse", c_void_p), ("dout", Tensor), ("dlse", c_void_p), ("dq", Tensor),
                 ("dk", Tensor), ("dv", Tensor), ("progress", PROGRESS), ("context", c_void_p),
                 ("bias", Bias), ("sinks", c_void_p), ("dropout_seed", c_uint64),
-                ("dsinks", c_void_p), ("stream", c_void_p), ("queue", c_void_p)]
+                ("dsinks", c_void_p), ("stream", c_void_p), ("queue", c_void_p),
+                ("dbias", c_void_p)]
 
 
 class Part(Sized):

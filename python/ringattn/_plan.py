@@ -18,12 +18,14 @@ from ._setup import Setup
 
 
 class Gradients(NamedTuple):
-    """What `Plan.gradient` returns. dsinks is None without sinks."""
+    """What `Plan.gradient` returns. dsinks is None without sinks, dbias where it was not asked
+    for."""
 
     dq: numpy.ndarray
     dk: numpy.ndarray
     dv: numpy.ndarray
     dsinks: numpy.ndarray | None
+    dbias: numpy.ndarray | None = None
 
 
 def local_groups(ranks, **options):
@@ -97,8 +99,9 @@ class Plan(Ring):
         return lse
 
     def gradient(self, dout, q, k, v, out, lse, *, dlse=None, bias=None, mask=None, sinks=None,
-                 seed=0) -> Gradients:
-        """dq, dk, dv (and dsinks) for what `attend` returned."""
+                 seed=0, dbias=False) -> Gradients:
+        """dq, dk, dv (and dsinks, and with dbias=True the gradient of the bias) for what `attend`
+        returned."""
         s = self._setup
         self._first()
         if not self.backward:
@@ -110,6 +113,8 @@ class Plan(Ring):
                      for x, name in ((lse, "lse"), (dlse, "dlse")))
         dq, dk, dv = (numpy.empty(x.shape, s.dtype) for x in (q, k, v))
         terms = self._terms(bias, mask, sinks, seed)
+        if dbias and bias is None:
+            raise ArgumentError("dbias=True without a bias")
         keep, calls = [], []
         for rank in range(s.ring):
             rows, keys = self._rows(rank), self._keys(rank)
@@ -118,7 +123,8 @@ class Plan(Ring):
             dsinks = None if terms.sinks is None else numpy.zeros(s.q_heads, numpy.float32)
             args = c.GradientArgs(lse=address(own[0]), dlse=address(own[1]),
                                   sinks=address(terms.sinks), dsinks=address(dsinks),
-                                  dropout_seed=seed, bias=terms.of_rows(rows))
+                                  dropout_seed=seed, bias=terms.of_rows(rows),
+                                  dbias=terms.gradient_of_rows(rows) if dbias else None)
             keep.append((args, own, dsinks,
                          _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys], out=out[:, rows],
                               dout=dout[:, rows]),
@@ -128,7 +134,8 @@ class Plan(Ring):
         every = [kept[2] for kept in keep]
         return Gradients(_restored(dq, self._q_index), _restored(dk, self._k_index),
                          _restored(dv, self._k_index),
-                         None if every[0] is None else numpy.sum(every, axis=0))
+                         None if every[0] is None else numpy.sum(every, axis=0),
+                         terms.gradient(self._q_index) if dbias else None)
 
     # ---- Inside ----
 
@@ -163,6 +170,7 @@ class _Terms:
         s = plan._setup
         self.sinks = floats(sinks, "sinks", (s.q_heads,))
         self.array: Any = None
+        self.sums: Any = None
         if bias is None and mask is None:
             return
         self.is_mask = mask is not None
@@ -176,6 +184,7 @@ class _Terms:
         array = given.astype(bool) if self.is_mask else given
         array = numpy.ascontiguousarray(array, dtype=numpy.uint8 if self.is_mask else numpy.float32)
         array = array.reshape((1,) * (4 - array.ndim) + array.shape)
+        self._given = given.shape, array.shape[2]
         if (array.ndim != 4 or array.shape[0] not in (1, s.batch) or
                 array.shape[1] not in (1, s.q_heads) or array.shape[2] not in (1, s.q_len) or
                 array.shape[3] != s.k_len):
@@ -195,6 +204,22 @@ class _Terms:
         return c.Bias(address(x) + rows.start * x.strides[2], int(self.is_mask), 0,
                       strides[0] if x.shape[0] > 1 else 0, strides[1] if x.shape[1] > 1 else 0,
                       strides[2])
+
+
+    def gradient_of_rows(self, rows):
+        """Where the gradient of these rows goes; strides are those of the bias."""
+        if self.sums is None:
+            self.sums = numpy.empty_like(self.array)
+        return address(self.sums) + rows.start * self.sums.strides[2]
+
+    def gradient(self, index):
+        """In the shape that the bias was given in."""
+        shape, rows = self._given
+        sums = self.sums
+        if index is not None:
+            sums = numpy.empty_like(self.sums)
+            sums[:, :, index] = self.sums
+        return (sums if rows == sums.shape[2] else sums.sum(axis=2, keepdims=True)).reshape(shape)
 
 
 def _typed(x, name, dtype, shape):

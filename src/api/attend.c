@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
+#include <string.h>
+
 #include "api/handles.h"
 
 /* Makes this thread the only one on the plan's group. */
@@ -104,7 +106,8 @@ static ra_status check_backward_apart(const struct ra__io *io)
     const struct named outputs[] = { { "dq", io->dq.data },
                                      { "dk", io->dk.data },
                                      { "dv", io->dv.data },
-                                     { "dsinks", io->dsinks } };
+                                     { "dsinks", io->dsinks },
+                                     { "dbias", io->dbias } };
     const struct named inputs[] = { { "q", io->q.data },       { "k", io->k.data },
                                     { "v", io->v.data },       { "out", io->out.data },
                                     { "dout", io->dout.data }, { "lse", io->lse },
@@ -200,6 +203,27 @@ static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *arg
     return ra__output_from(s, dv, &args->dv, &io->dv);
 }
 
+/* Steps add to the gradient of the bias, key by key: it starts at 0. */
+static ra_status take_dbias(const ra_plan *plan, const ra_gradient_args *args, struct ra__io *io)
+{
+    const struct ra__shape *s = &plan->programs.caller.shape;
+    const ra_bias *bias = &io->bias;
+    if (!args->dbias) return RA_OK;
+    if (!bias->data || bias->mask)
+        return ra__fail(RA_ERR_ARGUMENT, "gradient: dbias is given without a bias that is added");
+    if (!plan->backend->host || args->stream)
+        return ra__fail(RA_ERR_UNSUPPORTED,
+                        "gradient: dbias is computed on CPUs, with tensors in memory");
+    io->dbias = args->dbias;
+    for (int64_t batch = 0; batch < (bias->batch_stride ? s->batch : 1); batch++)
+        for (int64_t head = 0; head < (bias->head_stride ? s->q_heads : 1); head++)
+            for (int64_t query = 0; query < ra_plan_q_count(plan); query++)
+                memset(args->dbias + batch * bias->batch_stride + head * bias->head_stride +
+                           query * bias->query_stride,
+                       0, (size_t)s->k_len * sizeof(float));
+    return RA_OK;
+}
+
 static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args *given,
                                     ra_stream *stream, struct ra__io *io)
 {
@@ -224,6 +248,7 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
     if (args.dsinks && !args.sinks)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dsinks is given without sinks");
     RA__TRY(take_bias(plan, &args.bias, io));
+    RA__TRY(take_dbias(plan, &args, io));
     if (args.stream) return take_stream(plan, args.stream, true, stream, io);
     RA__TRY(refuse_memory(plan));
     RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));

@@ -359,6 +359,7 @@ struct ra__call {
     struct ra__terms terms;
     bool has_terms;          /* scores are more than q.k */
     ra_bias bias;            /* strides filled in; read where the caller has it, as are the sinks */
+    float *dbias;            /* strided like the bias, cleared; NULL: not wanted */
     const ra_stream *stream; /* the caller's callbacks; NULL: tensors are in memory */
 };
 

@@ -88,6 +88,7 @@ void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const str
     set_copies(exec);
     exec->call.stream = io->stream;
     exec->call.bias = io->bias;
+    exec->call.dbias = direction == RA__BACKWARD ? io->dbias : NULL;
     exec->call.terms = (struct ra__terms){
         .softcap = terms->softcap,
         .alibi = terms->alibi,

@@ -17,6 +17,7 @@ struct ra__io {
     ra_bias bias;            /* strides filled in */
     const float *sinks;      /* NULL = none */
     float *dsinks;           /* NULL = not wanted */
+    float *dbias;            /* likewise; strided like the bias */
     uint64_t seed;           /* of dropout */
     const ra_stream *stream; /* instead of tensors; NULL = none */
     void *queue;             /* of the caller, to be ordered with; NULL = none */

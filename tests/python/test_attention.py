@@ -111,3 +111,23 @@ def test_no_keys(make):
     q, k, v = make((1, 3, 2, 8)), make((1, 0, 2, 8)), make((1, 0, 2, 8))
     out, lse = ringattn.attention(q, k, v, return_lse=True)
     assert not out.any() and numpy.isneginf(lse).all()
+
+
+@pytest.mark.parametrize("ring", [1, 3])
+@pytest.mark.parametrize("shape", [(12, 12), (4, 12, 12), (2, 1, 12, 12), (4, 1, 12)])
+def test_the_gradient_of_a_bias(make, ring, shape):
+    q, k, v, dout = (make((2, 12, 4, 8), seed=seed) for seed in range(4))
+    bias = make(shape, seed=5)
+    options = {"ring": ring, "partition": "zigzag", "bias": bias}
+    out, lse = ringattn.attention(q, k, v, "causal", return_lse=True, **options)
+    found = ringattn.attention_backward(dout, q, k, v, out, lse, "causal", dbias=True, **options)
+    assert found.dbias.shape == shape
+    direction = make(shape, seed=6)
+    ends = []
+    for sign in (1, -1):
+        moved = ringattn.attention(q, k, v, "causal", bias=bias + sign * 1e-2 * direction)
+        ends.append((moved.astype(float) * dout).sum())
+    assert (found.dbias * direction).sum() == pytest.approx((ends[0] - ends[1]) / 2e-2, rel=2e-3,
+                                                            abs=2e-3)
+    with pytest.raises(ValueError, match="without a bias"):
+        ringattn.attention_backward(dout, q, k, v, out, lse, "causal", dbias=True)

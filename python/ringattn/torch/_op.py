@@ -12,7 +12,7 @@ import threading
 import torch
 from torch import Tensor
 
-from .._errors import ArgumentError, UnsupportedError
+from .._errors import ArgumentError
 from .._setup import Setup
 from ._mesh import mesh_of
 from ._tensors import TensorRing, code_of, floats, numbers
@@ -143,6 +143,12 @@ def _bias(bias, q, k, mesh):
     return x.expand(x.shape[0], x.shape[1], q.shape[1], keys).contiguous()
 
 
+def _in_shape(dbias, bias):
+    """In the shape that the bias was given in, where one row may have stood for all queries."""
+    rows = bias.shape[-2] if bias.dim() > 1 else 1
+    return (dbias if rows == dbias.shape[2] else dbias.sum(2, keepdim=True)).reshape(bias.shape)
+
+
 @torch.library.custom_op("ringattn::attend", mutates_args=())
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sinks: Tensor | None,
            alibi: Tensor | None, sequences: Tensor | None, seed: Tensor | None,
@@ -160,34 +166,35 @@ def _(q, k, v, bias, sinks, alibi, sequences, seed, options):
 @torch.library.custom_op("ringattn::gradient", mutates_args=())
 def gradient(dout: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
              bias: Tensor | None, sinks: Tensor | None, alibi: Tensor | None,
-             sequences: Tensor | None, seed: Tensor | None,
-             options: str) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+             sequences: Tensor | None, seed: Tensor | None, options: str,
+             dbias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, True) as p:
-        dq, dk, dv, dsinks = p.ring.gradient(dout, dlse, q, k, v, out, lse, p.bias, p.sinks, p.seed)
-    return dq, dk, dv, q.new_empty(0, dtype=torch.float32) if dsinks is None else dsinks
+        found = p.ring.gradient(dout, dlse, q, k, v, out, lse, p.bias, p.sinks, p.seed, dbias)
+    none = [q.new_empty(0, dtype=torch.float32) for _ in range(2)]
+    dsinks = none[0] if found[3] is None else found[3]
+    return (*found[:3], dsinks, none[1] if not dbias else _in_shape(found[4], bias))
 
 
 @gradient.register_fake
-def _(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options):
+def _(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options, dbias):
     heads = 0 if sinks is None else q.shape[2]
     return (q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape),
-            q.new_empty(heads, dtype=torch.float32))
+            q.new_empty(heads, dtype=torch.float32),
+            q.new_empty(bias.shape if dbias else 0, dtype=torch.float32))
 
 
 def _save(ctx, inputs, output):
     *tensors, ctx.options = inputs
-    if tensors[3] is not None and tensors[3].requires_grad:
-        raise UnsupportedError("the gradient of a bias is not there yet; detach() it")
+    ctx.dbias = tensors[3] is not None and tensors[3].requires_grad
     ctx.save_for_backward(*tensors, *output)
 
 
 def _backward(ctx, dout, dlse):
     q, k, v, bias, sinks, alibi, sequences, seed, out, lse = ctx.saved_tensors
-    dq, dk, dv, dsinks = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences,
-                                  seed, ctx.options)
-    if sinks is not None:
-        dsinks = dsinks.to(sinks.dtype)
-    return dq, dk, dv, None, None if sinks is None else dsinks, None, None, None, None
+    dq, dk, dv, dsinks, dbias = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi,
+                                         sequences, seed, ctx.options, ctx.dbias)
+    return (dq, dk, dv, dbias.to(bias.dtype) if ctx.dbias else None,
+            None if sinks is None else dsinks.to(sinks.dtype), None, None, None, None)
 
 
 attend.register_autograd(_backward, setup_context=_save)

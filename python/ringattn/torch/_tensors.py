@@ -89,8 +89,9 @@ class TensorRing(Ring):
         self._run(lib.ra_attend, calls)
         return self._restored(out, 0), self._restored(torch.cat(lse, 1), 0)
 
-    def gradient(self, dout, dlse, q, k, v, out, lse, bias=None, sinks=None, seed=0):
-        """dq, dk, dv and dsinks; the last is None without sinks, and of this process alone."""
+    def gradient(self, dout, dlse, q, k, v, out, lse, bias=None, sinks=None, seed=0, dbias=False):
+        """dq, dk, dv, dsinks and dbias. dsinks is None without sinks, and of this process alone;
+        dbias is None where it was not asked for."""
         self._check(q, k)
         q, out, dout = (self._taken(x, 0) for x in (q, out, dout))
         k, v = self._taken(k, 1), self._taken(v, 1)
@@ -98,6 +99,7 @@ class TensorRing(Ring):
         dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format)
                       for x in (q, k, v))
         dsinks = [None if sinks is None else torch.zeros_like(sinks) for _ in self._plans]
+        sums = torch.empty_like(bias) if dbias else None
         keep, calls = [], []
         for rank in range(len(self._plans)):
             rows, keys = self._rows(rank, 0), self._rows(rank, 1)
@@ -105,13 +107,17 @@ class TensorRing(Ring):
             args = c.GradientArgs(lse=pointer(own[0]), dlse=pointer(own[1]), sinks=pointer(sinks),
                                   dsinks=pointer(dsinks[rank]), dropout_seed=seed,
                                   bias=self._bias(bias, rank), queue=self._queue())
+            if dbias:
+                start = rows.start * sums.stride(2) * sums.element_size()
+                args.dbias = sums.data_ptr() + start
             keep.append((own, _set(args, q=q[:, rows], k=k[:, keys], v=v[:, keys],
                                    out=out[:, rows], dout=dout[:, rows], dq=dq[:, rows],
                                    dk=dk[:, keys], dv=dv[:, keys])))
             calls.append(args)
         self._run(lib.ra_gradient, calls)
         return (self._restored(dq, 0), self._restored(dk, 1), self._restored(dv, 1),
-                None if sinks is None else torch.stack(dsinks).sum(0))
+                None if sinks is None else torch.stack(dsinks).sum(0),
+                self._restored(sums, 0, 2) if dbias else None)
 
     # ---- Inside ----
 
@@ -130,10 +136,10 @@ class TensorRing(Ring):
     def _taken(self, x, side):
         return x if self._index[side] is None else x.index_select(1, self._index[side])
 
-    def _restored(self, x, side):
+    def _restored(self, x, side, axis=1):
         if self._index[side] is None:
             return x
-        return torch.empty_like(x).index_copy_(1, self._index[side], x)
+        return torch.empty_like(x).index_copy_(axis, self._index[side], x)
 
     def _bias(self, bias, rank):
         """bias: [1 or batch, 1 or heads, queries, keys], f32 or bytes, packed."""

@@ -149,6 +149,16 @@ int ra__gradient_grid(struct ra__cpu_plan *plan, const struct ra__step *step);
 void ra__job_attend(const struct ra__running *run, const struct ra__job *job);
 void ra__job_gradient(const struct ra__running *run, const struct ra__job *job);
 
+/* What a backward job reads; and where in the bias, or its gradient, the row of query i is, for the
+ * first head of the job. */
+struct ra__job_inputs {
+    struct ra__view view;
+    struct ra__matrix dout;
+    struct ra__column lse, delta;
+};
+struct ra__job_inputs ra__job_inputs(const struct ra__running *run, const struct ra__job *job);
+int64_t ra__job_bias_row(const struct ra__running *run, const struct ra__job *job, int64_t i);
+
 /* Merges the states of the ranges of split keys, and ends the rows that end here. */
 void ra__job_merge(const struct ra__running *run, const struct ra__job *job);
 
@@ -198,6 +208,7 @@ void ra__copier_drain(struct ra__copier *copier);
 ra_status ra__cpu_attend(const struct ra__running *run);
 ra_status ra__cpu_merge(const struct ra__running *run);
 ra_status ra__cpu_gradient(const struct ra__running *run);
+ra_status ra__cpu_bias(const struct ra__running *run); /* after it, where dbias is wanted */
 ra_status ra__cpu_gather(const struct ra__running *run);
 ra_status ra__cpu_delta(const struct ra__running *run);
 ra_status ra__cpu_sinks(const struct ra__running *run);

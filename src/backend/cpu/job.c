@@ -127,12 +127,20 @@ static struct ra__state_row state_row(const struct state *state, int64_t query, 
                                    state->acc + query * state->acc_row_stride + head * width };
 }
 
+int64_t ra__job_bias_row(const struct ra__running *run, const struct ra__job *job, int64_t i)
+{
+    const ra_bias *bias = &run->launch->call->bias;
+    const int64_t query = run->launch->step->window.first + first_token(job) +
+                          i * job->row->q_token_step;
+    return job->heads.batch * bias->batch_stride + job->heads.head * bias->head_stride +
+           query * bias->query_stride;
+}
+
 static struct ra__bias bias_of(const struct ra__running *run, const struct ra__job *job)
 {
     const ra_bias *bias = &run->launch->call->bias;
     if (!bias->data) return (struct ra__bias){ .data = NULL };
-    int64_t at = job->heads.batch * bias->batch_stride + job->heads.head * bias->head_stride +
-                 (run->launch->step->window.first + first_token(job)) * bias->query_stride;
+    const int64_t at = ra__job_bias_row(run, job, 0);
     int64_t bytes = bias->mask ? 1 : (int64_t)sizeof(float);
     return (struct ra__bias){ .data = (const char *)bias->data + at * bytes,
                               .mask = bias->mask != 0,
@@ -269,18 +277,27 @@ void ra__job_merge(const struct ra__running *run, const struct ra__job *job)
 
 /* ---- Backward -------------------------------------------------------------------------------- */
 
+struct ra__job_inputs ra__job_inputs(const struct ra__running *run, const struct ra__job *job)
+{
+    const struct ra__side *work = ra__work_of(run);
+    return (struct ra__job_inputs){ make_view(run, job), queries_in(run, job, work->dout),
+                                    column_in(run, job, work->lse),
+                                    column_in(run, job, work->delta) };
+}
+
 void ra__job_gradient(const struct ra__running *run, const struct ra__job *job)
 {
     const struct ra__side *work = ra__work_of(run);
+    const struct ra__job_inputs in = ra__job_inputs(run, job);
     const enum ra__buffer to = run->launch->step->to;
     const int kv_head = run->launch->call->at[to].storage.one_head ? 0 : job->heads.kv_head;
     const struct ra__matrix dk = ra__matrix_in(run, to, job->heads.batch, 0, kv_head);
     const struct ra__matrix dq = queries_in(run, job, work->sum_q);
     struct ra__backward_job backward = {
-        .view = make_view(run, job),
-        .dout = queries_in(run, job, work->dout),
-        .lse = column_in(run, job, work->lse),
-        .delta = column_in(run, job, work->delta),
+        .view = in.view,
+        .dout = in.dout,
+        .lse = in.lse,
+        .delta = in.delta,
         .dq = dq.data,
         .dq_row_stride = dq.row_stride,
         .dk = dk.data,
