@@ -50,9 +50,11 @@ def mask(batch_size, q_length, kv_length, q_offset=0, kv_offset=0,
     """None where the pattern says it all: causal, window or full, without padding, with the queries
     at the end of the keys. Otherwise an array of bool, as for PyTorch's attention. transformers says
     by the two `allow` whether a mask has parts of its own, such as packed documents."""
-    if _ring.get() is not None:
-        return None
     padded = attention_mask is not None and not bool(attention_mask[:, -kv_length:].all())
+    if _ring.get() is not None:
+        if padded:
+            raise UnsupportedError("a padded batch under ring(): shards have no padding")
+        return None
     if mask_function is bidirectional_mask_function:
         plain = allow_is_bidirectional_skip
     else:

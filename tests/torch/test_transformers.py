@@ -107,6 +107,15 @@ def test_patterns_need_no_mask():
     assert ask(m.causal_mask_function, attention_mask=padding).shape == (1, 1, 20, 30)
 
 
+def test_padding_of_shards_is_refused():
+    padding = torch.ones(1, 20, dtype=torch.bool)
+    with ringattn.transformers.ring():
+        assert ringattn.transformers.mask(1, 20, 20, attention_mask=padding) is None
+        padding[0, 3] = False
+        with pytest.raises(NotImplementedError, match="padded"):
+            ringattn.transformers.mask(1, 20, 20, attention_mask=padding)
+
+
 def test_attentions_are_refused():
     _, mine = pair(decoder("llama"), transformers.AutoModelForCausalLM)
     with pytest.raises(NotImplementedError, match="never stored"):
