@@ -215,10 +215,11 @@ RA_API ra_status ra_order_positions(const ra_order *order, int64_t *positions);
  * write k_len = n ? n : RA_NO_KEYS. */
 #define RA_NO_KEYS (-1)
 
-/* One of several sequences that follow one another in the tensors ("packed", "varlen"): so many of
- * their queries, and of their keys, from an index on. */
+/* One of several sequences that follow one another in the tensors ("packed", "varlen"): which
+ * queries it has, and which keys. */
 typedef struct ra_sequence {
-    int64_t q_first, q_count, k_first, k_count; /* a count may be 0 */
+    int64_t q_first, q_count; /* the index of its first query; a count may be 0 */
+    int64_t k_first, k_count; /* likewise of its keys */
 } ra_sequence;
 
 /* What is to be computed. Says nothing about ranks or devices. */
@@ -241,9 +242,10 @@ typedef struct ra_problem {
     int reserved;       /* 0 */
     int64_t query_offset; /* added to the positions of all queries, 0 = the last ones: query i is at
                            * i + k_len - q_len + query_offset */
-    /* NULL = one. Otherwise each is a problem of its own, whose pattern and positions start at its
-     * first key. They ascend and do not overlap. A query of none sees nothing, a key of none is
-     * seen by none. A partition deals out each of them. Copied by ra_plan_create(). */
+    /* NULL: the problem is one sequence. Otherwise each sequence is a problem of its own, whose
+     * positions start at its first key. Sequences ascend and do not overlap. Queries between two
+     * see nothing, and keys between two are seen by no query. A partition divides every sequence
+     * over all ranks. Copied by ra_plan_create(). */
     const ra_sequence *sequences;
     int64_t sequence_count;
 } ra_problem;
@@ -263,8 +265,9 @@ typedef struct ra_layout ra_layout;
  * inside each document of `pattern`; without it `pattern` may be NULL. */
 RA_API ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
                                   const ra_pattern *pattern, ra_layout **out);
-/* The rule inside each of the parts bounds[i] to bounds[i + 1] - 1, as plans have it for sequences:
- * `count` bounds, ascending from 0 to the number of positions. */
+/* The rule inside each of the parts bounds[i] to bounds[i + 1] - 1: `count` bounds, ascending from
+ * 0 to the number of positions. A plan with sequences has the bounds 0, where the second sequence
+ * starts, where the third starts, ..., the number of queries, or of keys. */
 RA_API ra_status ra_layout_create_parts(const char *partition, const int64_t *bounds, int64_t count,
                                         int ranks, ra_layout **out);
 /* Custom: rank r owns the next counts[r] runs of `runs`. Every position below `length` must be
@@ -549,8 +552,9 @@ typedef struct ra_gradient_args {
     float *dsinks; /* [q_heads], written; to be summed over the ranks; NULL = none */
     const struct ra_stream *stream; /* instead of all tensors but dsinks: ringattn_stream.h */
     void *queue;                    /* as in ra_attend_args */
-    /* Gradient of a bias that is no mask, written: f32 with the strides of the bias, so summed over
-     * the heads and batch items that share it. NULL = none. On CPUs, with tensors in memory. */
+    /* Gradient of a bias that is no mask, written: f32 with the strides of the bias, whose rows
+     * must not overlap; summed over the heads and batch items that share it. NULL = none. On CPUs,
+     * with tensors in memory. */
     float *dbias;
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)
@@ -572,11 +576,11 @@ RA_API ra_status ra_state_init(ra_state *state); /* empties it: (-inf, 0, 0) */
 RA_API ra_status ra_state_fold(ra_state *state, const ra_const_tensor *q, const ra_const_tensor *k,
                                const ra_const_tensor *v, int64_t first_key, int64_t keys);
 /* Sets k_len, for a cache that grew; what was folded stays. Queries stay at the end: query i is at
- * position i + keys - q_len. Allocates nothing. */
+ * position i + keys - q_len + query_offset. Allocates nothing. */
 RA_API ra_status ra_state_set_keys(ra_state *state, int64_t keys);
 /* The same for a problem with sequences: replaces them all, as many as there were. A cache [batch,
- * capacity] is one tensor of batch x capacity keys, with a sequence for each item: the keys that it
- * has, from item x capacity on. */
+ * capacity] is one tensor of batch x capacity keys, the k_len of the problem, with a sequence for
+ * each item: the keys that it has, from item x capacity on. */
 RA_API ra_status ra_state_set_sequences(ra_state *state, const ra_sequence *sequences);
 /* Makes the next folds use all threads of this rank of the group, and poll it meanwhile; they fail
  * once it is destroyed. NULL: the calling thread alone, as in a new state. */

@@ -9,13 +9,14 @@
 
 #define TOKENS_MOST ((int64_t)1 << 36)
 
-/* Bytes of the rank that needs most, for some tokens on some ranks; infinite if there are more
- * pairs than can be counted. */
+/* Bytes of the rank that needs most, for some tokens (OWN: those of the trial) on some ranks;
+ * infinite if there are more pairs than can be counted. */
+enum { OWN = -1 };
 static int ask(const struct trial *trial, int64_t tokens, int64_t ranks, double *bytes)
 {
     struct forecast forecast;
     struct trial t = *trial; /* borrows its texts */
-    t.q_len = t.k_len = tokens;
+    if (tokens != OWN) t.q_len = t.k_len = tokens;
     t.ranks = ranks;
     *bytes = trial_pairs_fit(&t) ? 0.0 : INFINITY;
     if (isinf(*bytes)) return EXIT_PASS;
@@ -34,17 +35,17 @@ static int find_ring(const struct trial *t, struct fit_answer *answer)
 {
     int64_t low = 0, high = 1; /* low does not fit, high is asked */
     double bytes;
-    int status = ask(t, t->q_len, high, &bytes);
+    int status = ask(t, OWN, high, &bytes);
     while (!status && bytes > (double)answer->memory) {
         low = high;
         high *= 2;
         if (high > TRIAL_RANKS_MOST) return EXIT_PASS;
-        status = ask(t, t->q_len, high, &bytes);
+        status = ask(t, OWN, high, &bytes);
     }
     answer->ring_bytes = bytes;
     while (!status && high - low > 1) {
         int64_t middle = low + (high - low) / 2;
-        status = ask(t, t->q_len, middle, &bytes);
+        status = ask(t, OWN, middle, &bytes);
         if (bytes > (double)answer->memory) {
             low = middle;
         } else {

@@ -15,13 +15,13 @@ from ._functions import (Forecast, Partial, attention, attention_backward, clear
                          positions)
 from ._library import lib as _lib
 from ._picture import Picture, plot
-from ._plan import Gradients, Plan
+from ._plan import Gradients, GradientsAndBias, Plan
 from ._ring import MemoryUse, Statistics
 from ._selftest import selftest
 
 __version__ = _lib.ra_version().decode()
 __all__ = ["AbortedError", "ArgumentError", "BudgetError", "BusyError", "Cache", "CorruptError",
-           "Forecast", "Gradients", "MemoryUse", "MismatchError", "OutOfMemoryError", "Partial",
+           "Forecast", "Gradients", "GradientsAndBias", "MemoryUse", "MismatchError", "OutOfMemoryError", "Partial",
            "PeerError", "PeerTimeoutError", "Picture", "Plan", "RingattnError", "Statistics",
            "SystemRefusalError", "UnsupportedError", "attention", "attention_backward", "clear",
            "mask", "merge", "plan", "plot", "positions", "selftest"]

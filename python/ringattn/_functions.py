@@ -13,10 +13,10 @@ from . import _library as c
 from ._arrays import address, as_array, dtype_of
 from ._errors import ArgumentError
 from ._library import lib
-from ._plan import Gradients, Plan
+from ._plan import Gradients, GradientsAndBias, Plan
 from ._resource import Handle
 from ._ring import MemoryUse, memory_of, most_memory
-from ._setup import Setup
+from ._setup import Setup, packed
 
 _KEPT = 8  # plans of a thread that the functions below keep for their next calls
 _local = threading.local()
@@ -40,11 +40,9 @@ def _shapes(q, k, v):
 
 # Arguments of the functions below that a plan is made for; also bias, which may be a mask.
 _PLANNED = ("pattern", "ring", "partition", "strategy", "order", "scale", "softcap", "alibi",
-            "dropout", "memory", "kernel", "threads", "device", "any_order", "query_offset",
-            "lengths", "k_lengths", "sequences")
-# Those that are arrays, and what a plan is found by instead of them.
-_ARRAYS = {"alibi": numpy.float32, "lengths": numpy.int64, "k_lengths": numpy.int64,
-           "sequences": numpy.int64}
+            "dropout", "memory", "kernel", "threads", "device", "any_order", "query_offset")
+# Options that are arrays, and what a plan is found by instead of them.
+_ARRAYS = {"alibi": numpy.float32, "sequences": numpy.int64}
 
 
 def _prepare(given, backward):
@@ -54,6 +52,9 @@ def _prepare(given, backward):
     options = {name: given[name] for name in _PLANNED if name in given}
     options["bias"] = given["bias"] is not None or given["mask"] is not None
     options["backward"] = backward
+    options["sequences"] = None
+    if given["lengths"] is not None or given["k_lengths"] is not None:
+        options["sequences"] = packed(given["lengths"], given["k_lengths"], q.shape[1], k.shape[1])
     if not isinstance(given["pattern"], str):
         raise ArgumentError(f"the pattern is {given['pattern']!r}; a text such as \"causal\" is "
                             "expected")
@@ -127,9 +128,10 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
                        partition=None, strategy=None, order=None, scale=None, softcap=0.0,
                        alibi=None, sinks=None, bias=None, mask=None, dropout=0.0, seed=0,
                        memory=None, kernel=None, threads=None, device=None, any_order=False,
-                       query_offset=0, lengths=None, k_lengths=None, dbias=False) -> Gradients:
-    """Gradients of attention(): (dq, dk, dv, dsinks, dbias). dbias=True: of the bias, too, in its
-    shape; it is as large as the bias, and takes longer. Arguments as there; out and lse as it
+                       query_offset=0, lengths=None, k_lengths=None,
+                       dbias=False) -> Gradients | GradientsAndBias:
+    """Gradients of attention(): (dq, dk, dv, dsinks), and with dbias=True that of the bias, in its
+    shape, which takes longer. Arguments as there; out and lse as it
     returned them. dlse: the gradient of lse, where something was computed from it."""
     q, k, v, short, plan = _prepare(locals(), backward=True)
     given = [None if x is None else as_array(x, name)

@@ -18,14 +18,22 @@ from ._setup import Setup
 
 
 class Gradients(NamedTuple):
-    """What `Plan.gradient` returns. dsinks is None without sinks, dbias where it was not asked
-    for."""
+    """What `Plan.gradient` returns. dsinks is None without sinks."""
 
     dq: numpy.ndarray
     dk: numpy.ndarray
     dv: numpy.ndarray
     dsinks: numpy.ndarray | None
-    dbias: numpy.ndarray | None = None
+
+
+class GradientsAndBias(NamedTuple):
+    """The same with the gradient of the bias, where it was asked for."""
+
+    dq: numpy.ndarray
+    dk: numpy.ndarray
+    dv: numpy.ndarray
+    dsinks: numpy.ndarray | None
+    dbias: numpy.ndarray
 
 
 def local_groups(ranks, **options):
@@ -99,8 +107,8 @@ class Plan(Ring):
         return lse
 
     def gradient(self, dout, q, k, v, out, lse, *, dlse=None, bias=None, mask=None, sinks=None,
-                 seed=0, dbias=False) -> Gradients:
-        """dq, dk, dv (and dsinks, and with dbias=True the gradient of the bias) for what `attend`
+                 seed=0, dbias=False) -> Gradients | GradientsAndBias:
+        """dq, dk, dv and dsinks, and with dbias=True the gradient of the bias, for what `attend`
         returned."""
         s = self._setup
         self._first()
@@ -132,10 +140,10 @@ class Plan(Ring):
             calls.append(args)
         self._run(lib.ra_gradient, calls)
         every = [kept[2] for kept in keep]
-        return Gradients(_restored(dq, self._q_index), _restored(dk, self._k_index),
-                         _restored(dv, self._k_index),
-                         None if every[0] is None else numpy.sum(every, axis=0),
-                         terms.gradient(self._q_index) if dbias else None)
+        found = Gradients(_restored(dq, self._q_index), _restored(dk, self._k_index),
+                          _restored(dv, self._k_index),
+                          None if every[0] is None else numpy.sum(every, axis=0))
+        return GradientsAndBias(*found, terms.gradient(self._q_index)) if dbias else found
 
     # ---- Inside ----
 
@@ -204,7 +212,6 @@ class _Terms:
         return c.Bias(address(x) + rows.start * x.strides[2], int(self.is_mask), 0,
                       strides[0] if x.shape[0] > 1 else 0, strides[1] if x.shape[1] > 1 else 0,
                       strides[2])
-
 
     def gradient_of_rows(self, rows):
         """Where the gradient of these rows goes; strides are those of the bias."""

@@ -74,7 +74,7 @@ class Setup:
             k_len=self.k_len or c.NO_KEYS, dropout=dropout, dtype=code, q_heads=self.q_heads,
             kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
             softcap=softcap, query_offset=query_offset)
-        self.sequences = sequences
+        self.sequences = None if sequences is None else _checked(sequences)
         if lengths is not None or k_lengths is not None:
             self.sequences = packed(lengths, k_lengths, self.q_len, self.k_len)
         if self.sequences is not None:
@@ -123,6 +123,16 @@ def packed(lengths, k_lengths, q_len, k_len):
         raise ArgumentError(f"there are {len(sides[0])} lengths, but {len(sides[1])} k_lengths")
     columns = [column for side in sides for column in (numpy.cumsum(side) - side, side)]
     return numpy.ascontiguousarray(numpy.stack(columns, axis=1))
+
+
+def _checked(sequences):
+    """As ra_sequence has them."""
+    array = numpy.asarray(sequences)
+    if array.ndim != 2 or array.shape[1] != 4 or not len(array) or array.dtype.kind not in "iu":
+        raise ArgumentError(f"sequences are of shape {array.shape} and dtype {array.dtype.name}; "
+                            "whole numbers [count, 4] are expected: first query, queries, first "
+                            "key, keys")
+    return numpy.ascontiguousarray(array, numpy.int64)
 
 
 def _lengths(given, name, tokens, what):

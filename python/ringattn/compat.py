@@ -6,8 +6,8 @@ compute attention over tokens: [batch, tokens, heads, dim], exactly, as `--syste
                                              ring_size=4)
     out = model(q, k, v, is_causal=True)
 
-Where torch.distributed is initialized, a ring is its processes, q, k and v are shards, and
-`ring_size` must be their number. Otherwise it is `ring_size` ranks of this process.
+Where torch.distributed is initialized, a ring of more than one rank is its processes, q, k and v are
+shards, and `ring_size` must be their number. Otherwise it is `ring_size` ranks of this process.
 """
 import torch
 import torch.distributed as dist
@@ -32,15 +32,15 @@ class _System(torch.nn.Module):
         super().__init__()
         self.ring_size, self.dropout, self.device, self.dtype = ring_size, dropout, device, dtype
         self._kept = {"keep": use_pattern_cache,
-                      "pool": int(memory_pool_threshold_mb * 2 ** 20) if enable_memory_pool else -1}
+                      "pool": int(memory_pool_threshold_mb * 2 ** 20) if enable_memory_pool else None}
 
     def extra_repr(self):
         return f"pattern={self.pattern + self.modifiers}, ring_size={self.ring_size}"
 
     def _ranks(self):
-        if not dist.is_initialized():
+        if self.ring_size == 1 or not dist.is_initialized():
             return {"ring": self.ring_size}
-        if self.ring_size not in (1, dist.get_world_size()):
+        if self.ring_size != dist.get_world_size():
             raise ArgumentError(f"ring_size is {self.ring_size}, but there are "
                                 f"{dist.get_world_size()} processes")
         return {"group": True}
@@ -52,9 +52,11 @@ class _System(torch.nn.Module):
     def _attend(self, q, k, v, pattern, is_causal, **more):
         if is_causal:
             pattern = "causal" if pattern == "full" else pattern + ";causal"
+        options = self._kept | self._ranks() | more
+        if "group" in options:
+            del options["pool"]  # processes of a group have the library's own
         return attention(q, k, v, pattern, order=self.order, strategy=self.strategy,
-                         dropout=self.dropout if self.training else 0.0, **self._ranks(),
-                         **self._kept, **more)
+                         dropout=self.dropout if self.training else 0.0, **options)
 
 
 class _Dilated(_System):
@@ -84,6 +86,9 @@ class SimulatedRingAttention(_System):
     def __init__(self, ring_size=1, **options):
         super().__init__(ring_size=ring_size, **options)
 
+    def _ranks(self):
+        return {"ring": self.ring_size}
+
 
 class StandardRingAttention(_System):
     """Dense ring attention."""
@@ -96,7 +101,10 @@ class DistributedRingAttention(_System):
         if not dist.is_initialized():
             raise ArgumentError("DistributedRingAttention is for processes: call "
                                 "torch.distributed.init_process_group() first")
-        return super()._ranks()
+        if self.ring_size not in (1, dist.get_world_size()):
+            raise ArgumentError(f"ring_size is {self.ring_size}, but there are "
+                                f"{dist.get_world_size()} processes")
+        return {"group": True}
 
 
 class HilbertRingAttention(_System):
@@ -162,7 +170,7 @@ class RingDilatedAttentionV2Robust(_Dilated):
 
 
 class RingDilatedAttentionV2Flash(_Dilated):
-    """Dilated attention with the fastest kernel of the machine, in the fastest dtype of a GPU.
+    """Dilated attention with the fastest kernel of the machine, in the fastest dtype of `device`.
     use_flash_attention: False takes the plain kernel, for comparison."""
 
     def __init__(self, *args, use_flash_attention=True, **options):

@@ -25,7 +25,9 @@ _ring: contextvars.ContextVar = contextvars.ContextVar("ringattn ring", default=
 @contextlib.contextmanager
 def ring(group=True, *, partition=None, strategy=None):
     """Inside it, tensors of models are the shards that `partition` gives each process of the group
-    (True: all processes). Tokens of other documents and padding are not for it."""
+    (True: all processes). A batch without padding, and without packed documents: positions of
+    shards cannot tell those apart. With activation checkpointing, backward() must be inside it,
+    too, since it computes attention again."""
     token = _ring.set({"group": group, "partition": partition, "strategy": strategy})
     try:
         yield
@@ -82,6 +84,9 @@ def forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     options = _ring.get() or {}
     if options and (attention_mask is not None or position_bias is not None):
         raise UnsupportedError("a mask or a position bias under ring(): leave out attention_mask")
+    if options and query.shape[2] != key.shape[2]:
+        raise UnsupportedError("a cache under ring(): generation is for one process; call the model "
+                               "with use_cache=False")
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, terms = "full", {}
     if attention_mask is not None:

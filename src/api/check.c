@@ -51,7 +51,7 @@ ra_status ra__give_struct(const char *what, void *theirs, const void *ours, size
 }
 
 /* Limits that keep every product of two of these numbers inside 64 bits. */
-enum { MOST_DIM = 576, MOST_HEADS = 65536 };
+enum { MOST_HEADS = 65536 };
 #define MOST_BATCH INT32_MAX
 #define MOST_TOKENS (INT64_C(1) << 40)
 
@@ -73,8 +73,8 @@ ra_status ra__check_shape(const struct ra__shape *s)
     RA__TRY(check_range("query_offset", s->query_offset, -MOST_TOKENS, MOST_TOKENS));
     RA__TRY(check_range("q_heads", s->q_heads, 1, MOST_HEADS));
     RA__TRY(check_range("kv_heads", s->kv_heads, 1, MOST_HEADS));
-    RA__TRY(check_range("dim", s->dim, 1, MOST_DIM));
-    RA__TRY(check_range("value_dim", s->value_dim, 1, MOST_DIM));
+    RA__TRY(check_range("dim", s->dim, 1, RA__MOST_DIM));
+    RA__TRY(check_range("value_dim", s->value_dim, 1, RA__MOST_DIM));
     if (s->q_heads % s->kv_heads)
         return ra__fail(RA_ERR_ARGUMENT,
                         "problem: %d query heads are not a multiple of %d KV heads", s->q_heads,

@@ -150,12 +150,11 @@ ra_status ra_problem_row(const ra_problem *problem, int head, int64_t query, uin
                         shape.q_len);
     if (head < 0 || head >= shape.q_heads)
         return ra__fail(RA_ERR_ARGUMENT, "pattern: head %d of %d", head, shape.q_heads);
-    ra_pattern *pattern;
+    ra_pattern *pattern = NULL;
     struct ra__sequences sequences;
     RA__TRY(ra__sequences_take(&given, &shape, NULL, &sequences));
     ra_status status = ra__pattern_copy(given.pattern, NULL, &pattern); /* NULL becomes full */
-    if (status != RA_OK) pattern = NULL;
-    else status = ra__pattern_check(pattern, &shape, &sequences, given.order);
+    if (status == RA_OK) status = ra__pattern_check(pattern, &shape, &sequences, given.order);
     if (status == RA_OK) {
         bool ordered = given.order && given.order->origin;
         struct seen_by by = { .head = head, .to = shape.k_len, .seen = seen };

@@ -8,6 +8,9 @@
 
 #include "ringattn.h"
 
+/* Of heads and of values. */
+enum { RA__MOST_DIM = 576 };
+
 struct ra__shape {
     ra_dtype dtype;
     int64_t batch, q_len, k_len;

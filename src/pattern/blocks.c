@@ -386,17 +386,22 @@ static void write(const ra_pattern *pattern, struct ra__writer *w)
     if (p->terms & BITMAP) ra__write(w, ";bitmap=%s", p->bitmap.file ? p->bitmap.file : "(memory)");
 }
 
-static ra_status check(const ra_pattern *pattern, const struct ra__shape *shape)
+static ra_status check(const ra_pattern *pattern)
 {
     const struct blocks *p = of(pattern);
     if (pattern->args[0] < 1)
         return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: a block has at least 1 position");
     if (p->terms & SEED && !(p->terms & RANDOM))
         return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: seed= is of use only with random=");
-    if (p->terms & BITMAP) return ra__bitmap_check(&p->bitmap, pattern->args[0], shape);
     if (p->terms) return RA_OK;
     return ra__fail(RA_ERR_ARGUMENT, "pattern blocks: no term is given; write %s",
                     pattern->kind->syntax);
+}
+
+static ra_status check_lengths(const ra_pattern *pattern, const struct ra__shape *shape)
+{
+    const struct blocks *p = of(pattern);
+    return p->terms & BITMAP ? ra__bitmap_check(&p->bitmap, pattern->args[0], shape) : RA_OK;
 }
 
 /* ---- State ----------------------------------------------------------------------------------- */
@@ -465,6 +470,7 @@ const struct ra__pattern_kind ra__pattern_blocks = {
     .add = add,
     .write = write,
     .check = check,
+    .check_lengths = check_lengths,
     .head_classes = head_classes,
     .head_class = head_class,
     .next_boundary = next_boundary,

@@ -129,15 +129,15 @@ uint64_t ra__pattern_hash(const ra_pattern *p)
     return ra__hash(hash, p->bounds, (size_t)p->bound_count * sizeof(int64_t));
 }
 
-/* One for all sequences: what the longest asks for, the others do too. */
+/* For the longest sequence: the others ask for a part of what it asks for. */
 ra_status ra__pattern_prepare(ra_pattern *pattern, struct ra__account *account,
                               const struct ra__shape *shape, const struct ra__sequences *sequences)
 {
-    if (!pattern->kind->prepare) return RA_OK;
     struct ra__shape longest = *shape;
     if (sequences->count > 0) longest.k_len = 0;
     for (int64_t i = 0; i < sequences->count; i++)
         longest.k_len = ra__max(longest.k_len, sequences->at[i].k_count);
+    if (!pattern->kind->prepare || longest.k_len == 0) return RA_OK;
     return pattern->kind->prepare(pattern, account, &longest);
 }
 
@@ -161,7 +161,7 @@ ra_status ra__pattern_check_documents(const ra_pattern *pattern, int64_t q_len, 
                     end, k_len);
 }
 
-/* Nor may queries be at other positions than the keys. */
+/* Refuses `what` where queries are moved against the keys. */
 static ra_status check_no_offset(const char *what, const struct ra__shape *shape)
 {
     if (shape->query_offset == 0) return RA_OK;
@@ -213,7 +213,7 @@ static ra_status check_positions(const ra_pattern *pattern, const struct ra__sha
 static ra_status check_sequence(const ra_pattern *pattern, const struct ra__shape *shape)
 {
     RA__TRY(check_positions(pattern, shape));
-    if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern, shape));
+    if (pattern->kind->check_lengths) RA__TRY(pattern->kind->check_lengths(pattern, shape));
     if (!pattern->bounds) return RA_OK;
     RA__TRY(check_no_offset("documents", shape));
     return ra__pattern_check_documents(pattern, shape->q_len, shape->k_len);
@@ -222,6 +222,7 @@ static ra_status check_sequence(const ra_pattern *pattern, const struct ra__shap
 ra_status ra__pattern_check(const ra_pattern *pattern, const struct ra__shape *shape,
                             const struct ra__sequences *sequences, const ra_order *order)
 {
+    if (pattern->kind->check) RA__TRY(pattern->kind->check(pattern));
     if (sequences->count == 0) RA__TRY(check_sequence(pattern, shape));
     for (int64_t i = 0; i < sequences->count; i++) {
         struct ra__shape one = *shape;

@@ -104,8 +104,10 @@ struct ra__pattern_kind {
     ra_status (*read)(ra_pattern *pattern, struct ra__text args);
     ra_status (*add)(ra_pattern *pattern, struct ra__text word, bool *known);
     void (*write)(const ra_pattern *pattern, struct ra__writer *writer);
-    /* Refuses what is incomplete or does not fit these lengths; NULL: nothing to refuse. */
-    ra_status (*check)(const ra_pattern *pattern, const struct ra__shape *shape);
+    /* Refuse what is incomplete, and what does not fit the lengths of a problem, or of a sequence
+     * of it; NULL: nothing to refuse. */
+    ra_status (*check)(const ra_pattern *pattern);
+    ra_status (*check_lengths)(const ra_pattern *pattern, const struct ra__shape *shape);
     /* No query sees more keys than this; NULL: it may see all. */
     int64_t (*most_keys)(const ra_pattern *pattern);
 

@@ -14,7 +14,7 @@ static ra_status check_side(const char *what, int64_t index, int64_t first, int6
     if (first < *end || count < 0 || first > length || count > length - first)
         return ra__fail(RA_ERR_ARGUMENT,
                         "sequences: sequence %" PRId64 " has %" PRId64 " %s from %" PRId64
-                        " on; they must be among %" PRId64 " to %" PRId64,
+                        " on; they must be after the first %" PRId64 ", and there are %" PRId64,
                         index, count, what, first, *end, length);
     *end = first + count;
     return RA_OK;
@@ -37,7 +37,7 @@ ra_status ra__sequences_take(const ra_problem *problem, const struct ra__shape *
     *out = (struct ra__sequences){ NULL, 0 };
     const int64_t count = problem->sequence_count;
     if (count < 0) return ra__fail(RA_ERR_ARGUMENT, "sequences: %" PRId64 " of them", count);
-    if (!count == !!problem->sequences)
+    if ((count == 0) != !problem->sequences)
         return ra__fail(RA_ERR_ARGUMENT, "sequences: sequence_count is %" PRId64 ", but there %s",
                         count, problem->sequences ? "is an array" : "is no array");
     if (!count) return RA_OK;

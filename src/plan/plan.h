@@ -31,7 +31,7 @@ struct ra__plan_input {
     int all_heads;  /* query heads of the problem */
     const ra_pattern *pattern;
     const ra_order *order; /* NULL: sequential */
-    struct ra__sequences sequences;
+    struct ra__sequences sequences; /* the array belongs to the caller */
     const struct ra__problem_terms *terms;
     const ra_layout *q_layout, *k_layout;
     const struct ra__strategy *strategy;

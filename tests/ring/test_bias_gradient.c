@@ -240,6 +240,93 @@ static void threads_do_not_change_bits(void **state)
     }
 }
 
+/* ---- Other terms, by differences ------------------------------------------------------------- */
+
+enum { FEW = 19, FEW_ROW = HEADS * DIM };
+
+/* Under an order, with dropout, sinks and a gradient through the LSE. */
+struct terms_run {
+    ra_order *order;
+    float q[FEW * FEW_ROW], dout[FEW * FEW_ROW], dlse[FEW * HEADS], sinks[HEADS];
+    float bias[HEADS * FEW * FEW], dbias[HEADS * FEW * FEW];
+    float out[FEW * FEW_ROW], lse[FEW * HEADS], spare[3][FEW * FEW_ROW];
+};
+
+/* What is differentiated: sum(dout out) + sum(dlse lse). */
+static double total_of(struct terms_run *run, bool backward)
+{
+    ra_group *group;
+    ra_plan *plan;
+    ra_plan_options options = ra_plan_options_default();
+    options.backward = options.bias = 1;
+    ra_problem problem = ra_problem_default();
+    problem.order = run->order;
+    problem.q_len = FEW;
+    problem.q_heads = HEADS;
+    problem.dim = DIM;
+    problem.dropout = 0.3;
+    assert_ok(ra_group_create_local(1, NULL, &group));
+    assert_ok(ra_plan_create(group, &problem, &options, &plan));
+    ra_attend_args forward = ra_attend_args_default();
+    forward.q = forward.k = forward.v = ra_const_tensor_packed(run->q);
+    forward.out = ra_tensor_packed(run->out);
+    forward.lse = run->lse;
+    forward.bias = (ra_bias){ .data = run->bias, .head_stride = FEW * FEW };
+    forward.sinks = run->sinks;
+    forward.dropout_seed = 5;
+    assert_ok(ra_attend(plan, &forward));
+    double total = 0.0;
+    for (int i = 0; i < FEW * FEW_ROW; i++) total += (double)run->dout[i] * (double)run->out[i];
+    for (int i = 0; i < FEW * HEADS; i++) total += (double)run->dlse[i] * (double)run->lse[i];
+    ra_gradient_args args = ra_gradient_args_default();
+    args.q = args.k = args.v = forward.q;
+    args.out = ra_tensor_read(forward.out);
+    args.lse = run->lse;
+    args.dout = ra_const_tensor_packed(run->dout);
+    args.dlse = run->dlse;
+    args.dq = ra_tensor_packed(run->spare[0]);
+    args.dk = ra_tensor_packed(run->spare[1]);
+    args.dv = ra_tensor_packed(run->spare[2]);
+    args.bias = forward.bias;
+    args.sinks = run->sinks;
+    args.dropout_seed = 5;
+    args.dbias = run->dbias;
+    if (backward) assert_ok(ra_gradient(plan, &args));
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    return total;
+}
+
+static void other_terms_are_in_it(void **state)
+{
+    (void)state;
+    static struct terms_run run;
+    static float before[HEADS * FEW * FEW], direction[HEADS * FEW * FEW];
+    assert_ok(ra_order_parse("shuffled:3", FEW, &run.order));
+    fill(run.q, TEST_COUNT(run.q), 0.7f);
+    fill(run.dout, TEST_COUNT(run.dout), 0.3f);
+    fill(run.dlse, TEST_COUNT(run.dlse), 0.9f);
+    fill(run.sinks, HEADS, 1.7f);
+    fill(before, TEST_COUNT(before), 2.3f);
+    for (int trial = 0; trial < 6; trial++) {
+        double slope = 0.0, ends[2];
+        fill(direction, TEST_COUNT(direction), 0.11f + 0.7f * (float)trial);
+        for (int end = 0; end < 2; end++) {
+            for (int i = 0; i < TEST_COUNT(before); i++)
+                run.bias[i] = before[i] + (end ? 0.01f : -0.01f) * direction[i];
+            ends[end] = total_of(&run, false);
+        }
+        memcpy(run.bias, before, sizeof before);
+        total_of(&run, true);
+        for (int i = 0; i < TEST_COUNT(before); i++)
+            slope += (double)run.dbias[i] * (double)direction[i];
+        const double want = (ends[1] - ends[0]) / 0.02;
+        if (!(fabs(slope - want) <= 2e-3 * (1.0 + fabs(want))))
+            fail_msg("direction %d: %g, not %g", trial, slope, want);
+    }
+    ra_order_destroy(run.order);
+}
+
 static void without_a_bias_it_is_refused(void **state)
 {
     (void)state;
@@ -249,7 +336,7 @@ static void without_a_bias_it_is_refused(void **state)
     options.backward = options.bias = 1;
     ra_problem problem = ra_problem_default();
     problem.q_len = problem.q_heads = problem.dim = 1;
-    float x[8] = { 0.0f }, dbias = 0.0f;
+    float x[12] = { 0.0f }, dbias = 0.0f;
     const uint8_t byte = 1;
     assert_ok(ra_group_create_local(1, NULL, &group));
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
@@ -263,12 +350,31 @@ static void without_a_bias_it_is_refused(void **state)
     assert_fails(RA_ERR_ARGUMENT, "without a bias that is added", ra_gradient(plan, &args));
     ra_plan_destroy(plan);
     ra_group_destroy(group);
-    assert_ok(ra_group_create_local(1, NULL, &group));
-    assert_ok(ra_plan_create(group, &problem, &options, &plan));
-    args.bias = (ra_bias){ .data = &byte, .mask = 1 };
-    assert_fails(RA_ERR_ARGUMENT, "without a bias that is added", ra_gradient(plan, &args));
-    ra_plan_destroy(plan);
-    ra_group_destroy(group);
+    float bias[4] = { 1.0f, 2.0f, 3.0f, 4.0f };
+    const struct {
+        ra_bias bias;
+        float *dbias;
+        const char *says;
+    } wrong[] = {
+        { { .data = &byte, .mask = 1 }, &dbias, "without a bias that is added" },
+        { { .data = bias }, bias, "dbias: has the memory of bias" },
+        { { .data = bias }, (float *)(void *)((char *)bias + 2), "not aligned" },
+        { { .data = bias, .query_stride = 1 }, &dbias, "overlap" },
+    };
+    problem.q_len = 2;
+    for (int i = 0; i < TEST_COUNT(wrong); i++) {
+        assert_ok(ra_group_create_local(1, NULL, &group));
+        assert_ok(ra_plan_create(group, &problem, &options, &plan));
+        args.bias = wrong[i].bias;
+        args.dbias = wrong[i].dbias;
+        args.dq = ra_tensor_packed(x + 2);
+        args.dk = ra_tensor_packed(x + 4);
+        args.dv = ra_tensor_packed(x + 6);
+        assert_fails(RA_ERR_ARGUMENT, wrong[i].says, ra_gradient(plan, &args));
+        ra_plan_destroy(plan);
+        ra_group_destroy(group);
+    }
+    for (int i = 0; i < 4; i++) assert_true(bias[i] == 1.0f + (float)i); /* nothing was written */
 }
 
 int main(void)
@@ -276,6 +382,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pattern_on_every_ring),
         cmocka_unit_test(threads_do_not_change_bits),
+        cmocka_unit_test(other_terms_are_in_it),
         cmocka_unit_test(without_a_bias_it_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -117,6 +117,39 @@ def general(rank, ranks):
             assert "partition zigzag gives it" in str(error), error
 
 
+def meshes(rank, ranks):
+    """Meshes that are closed and made again are not mixed up, and what fails says so."""
+    q = whole(1, 6, 2, 8, seed=0)
+    first, second = rt.Mesh(), rt.Mesh()
+    want = rt.attention(q, q, q, group=first)
+    first.close()
+    third = rt.Mesh()
+    assert len({first.name, second.name, third.name}) == 3
+    for mesh in (second, third):
+        compare("another mesh", rt.attention(q, q, q, group=mesh), want)
+    try:
+        rt.attention(q, q, q, group=first)
+        raise AssertionError("a closed mesh was used")
+    except ValueError as error:
+        assert "was closed" in str(error), error
+    sinks = whole(2, seed=4).requires_grad_()
+    full = whole(1, 6 * ranks, 2, 8, seed=3)
+    part = full[:, 6 * rank:6 * rank + 6]
+    found = torch.autograd.grad(rt.attention(part, part, part, sinks=sinks, group=second).sum(),
+                                sinks)[0]
+    dist.all_reduce(found)
+    expected = torch.autograd.grad(rt.attention(full, full, full, sinks=sinks).sum(), sinks)[0]
+    compare("dsinks over processes", found, expected)
+    bias = whole(6 * ranks, 6 * ranks, seed=5)
+    rows = bias[6 * rank:6 * rank + 6].clone().requires_grad_()
+    all_rows = bias.clone().requires_grad_()
+    found = torch.autograd.grad(rt.attention(part, part, part, bias=rows, group=second).square().sum(),
+                                rows)[0]
+    out = rt.attention(full, full, full, bias=all_rows)
+    expected = torch.autograd.grad(out.square().sum(), all_rows)[0]
+    compare("dbias over processes", found, expected[6 * rank:6 * rank + 6])
+
+
 def models(rank, ranks):
     """A model of transformers on shards, with the logits and gradients of one process."""
     try:
@@ -153,6 +186,7 @@ def main():
     dense(rank, ranks)
     packed_sequences(rank, ranks)
     general(rank, ranks)
+    meshes(rank, ranks)
     models(rank, ranks)
     dist.barrier()
     dist.destroy_process_group()

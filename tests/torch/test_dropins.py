@@ -127,7 +127,40 @@ def test_flash_attn_with_kvcache(make):
                                window(2, before + 2, True, (-1, -1)))
         near(out[item:item + 1], want)
         near(lse[item].T, want_lse[0])
-    with pytest.raises(ValueError, match="room for 30 tokens, not for 31"):
+    with pytest.raises(ValueError, match=r"room for 30 tokens, not for \[31, 31, 31\]"):
         rt.flash_attn_with_kvcache(q, *caches, k, v, cache_seqlens=29)
     with pytest.raises(NotImplementedError, match="rotary_cos"):
         rt.flash_attn_with_kvcache(q, *caches, rotary_cos=q)
+
+
+def test_caches_that_do_not_belong_together(make):
+    q = make(2, 1, 4, 16).detach()
+    k_cache, v_cache = (torch.ones(2, 8, 2, 16, device=q.device) for _ in range(2))
+    new = torch.ones(2, 1, 2, 16, device=q.device)
+    wrong = [("alike", (q, k_cache.half(), v_cache.half()), {}),
+             ("tokens and heads", (q, k_cache, v_cache[:, :4]), {}),
+             ("tokens and heads", (q, k_cache, v_cache[:, :, :1]), {}),
+             ("batch", (q[:1], k_cache, v_cache), {}),
+             ("both, or none", (q, k_cache, v_cache), {"k": new, "cache_seqlens": 2}),
+             ("v is", (q, k_cache, v_cache), {"k": new, "v": new[:, :, :1], "cache_seqlens": 2}),
+             ("whole numbers", (q, k_cache, v_cache), {"cache_seqlens": torch.tensor([2.5, 1.0])}),
+             ("whole numbers", (q, k_cache, v_cache), {"cache_seqlens": torch.tensor([2])})]
+    for says, args, given in wrong:
+        with pytest.raises(ValueError, match=says):
+            rt.flash_attn_with_kvcache(*args, **given)
+    assert (k_cache == 1).all() and (v_cache == 1).all()
+    rt.flash_attn_with_kvcache(q, k_cache, v_cache, new.clone().requires_grad_(), new,
+                               cache_seqlens=2)
+    assert not k_cache.requires_grad
+
+
+def test_sequences_that_start_later(make):
+    q = make(10, 2, 16)
+    ends = torch.tensor([2, 5, 8], dtype=torch.int32)
+    out = rt.flash_attn_varlen_func(q, q, q, ends, ends, 3, 3)
+    part = rt.flash_attn_func(q[None, 2:5], q[None, 2:5], q[None, 2:5])[0]
+    near(out[2:5], part)
+    assert not out[:2].any() and not out[8:].any()
+    qkv = torch.stack([q, q, q], 1)
+    assert torch.equal(out, rt.flash_attn_varlen_qkvpacked_func(qkv, ends, 3))
+    assert rt.zigzag_ring_flash_attn_func.__name__ == "zigzag_ring_flash_attn_func"

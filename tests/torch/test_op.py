@@ -2,6 +2,7 @@
 """The operator: PyTorch's own checks of it, gradients, compilers, autocast, threads."""
 import threading
 
+import numpy
 import pytest
 import ringattn
 import ringattn.torch as rt
@@ -157,6 +158,31 @@ def test_threads_at_once(make):
     rt.clear()
 
 
+def test_a_module_drops_nothing_in_eval(make):
+    layer = rt.Attention(32, 4, dropout=0.5)
+    x = torch.randn(1, 10, 32)
+    assert not torch.equal(layer(x), layer(x))
+    assert torch.equal(layer.eval()(x), layer(x))
+
+
+def test_a_bitmap_is_read_again(make, tmp_path):
+    q = make(1, 8, 1, 8).detach()
+    path = tmp_path / "map.npy"
+    numpy.save(path, numpy.eye(2, dtype=numpy.uint8))
+    first = rt.attention(q, q, q, f"blocks:4;bitmap={path}")
+    numpy.save(path, numpy.ones((2, 2), numpy.uint8))
+    assert not torch.equal(first, rt.attention(q, q, q, f"blocks:4;bitmap={path}"))
+
+
+def test_numbers_of_any_kind(make):
+    q = make(1, 8, 2, 16).detach()
+    want = rt.attention(q, q, q, scale=0.25, alibi=torch.ones(2))
+    assert torch.equal(want, rt.attention(q, q, q, scale=1 / numpy.sqrt(16),
+                                          alibi=torch.ones(2, dtype=torch.bfloat16)))
+    dropped = [rt.attention(q, q, q, dropout=0.5, seed=seed) for seed in (3, torch.tensor(3))]
+    assert torch.equal(*dropped)
+
+
 def test_what_cannot_be_honoured_is_refused(make):
     q, k, v = (make(1, 8, 2, 16, seed=seed) for seed in range(3))
     with pytest.raises(ValueError, match="torch.bool"):
@@ -171,3 +197,19 @@ def test_what_cannot_be_honoured_is_refused(make):
         rt.attention(q, k, v, bias=torch.zeros(3, 8))
     with pytest.raises(ValueError, match="not initialized"):
         rt.attention(q, k, v, group=True)
+    with pytest.raises(ValueError, match="add up to 5, but there are 8"):
+        rt.attention(q, k, v, lengths=torch.tensor([3, 2]))
+    with pytest.raises(ValueError, match="without lengths"):
+        rt.attention(q, k, v, k_lengths=torch.tensor([8]))
+    with pytest.raises(ValueError, match="not both"):
+        rt.attention(q, k, v, lengths=torch.tensor([8]), sequences=torch.tensor([[0, 8, 0, 8]]))
+    with pytest.raises(ValueError, match=r"\[count, 4\] are expected"):
+        rt.attention(q, k, v, sequences=torch.tensor([[0, 8, 0]]))
+    with pytest.raises(ValueError, match="whole numbers"):
+        rt.attention(q, k, v, sequences=torch.tensor([[0.0, 8.0, 0.0, 8.0]]))
+    with pytest.raises(NotImplementedError, match="gradient of slopes"):
+        rt.attention(q, k, v, alibi=torch.ones(2, requires_grad=True))
+    with pytest.raises(ValueError, match="Mesh"):
+        rt.attention(q, k, v, group=True, threads=3)
+    with pytest.raises(ValueError, match="same seed"):
+        rt.attention(q, k, v, group=True, dropout=0.5)

@@ -6,7 +6,8 @@ that people call today, and rings over process groups of torch.distributed.
     out = ringattn.torch.attention(q, k, v, "causal", group=True, partition="zigzag")     # shards
 """
 from ._flash import (flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpacked_func,
-                     flash_attn_varlen_func, flash_attn_with_kvcache, ring_flash_attn_func,
+                     flash_attn_varlen_func, flash_attn_varlen_kvpacked_func,
+                     flash_attn_varlen_qkvpacked_func, flash_attn_with_kvcache, ring_flash_attn_func,
                      ring_flash_attn_kvpacked_func, ring_flash_attn_qkvpacked_func,
                      ring_flash_attn_varlen_func, ring_flash_attn_varlen_kvpacked_func,
                      ring_flash_attn_varlen_qkvpacked_func, stripe_flash_attn_func,

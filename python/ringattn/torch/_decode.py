@@ -5,7 +5,7 @@ import torch
 from .. import _library as c
 from .._decoder import FEW, Decoder, sequences_of
 from .._setup import Setup
-from ._functions import attention
+from ._functions import attention, check
 from ._op import bytes_of, pool
 from ._tensors import code_of, numbers, readable
 
@@ -20,12 +20,13 @@ def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, al
     """q: [batch, tokens, heads, dim], of the last tokens; caches: [batch, capacity, heads, dim], of
     which sequence i has lengths[i] (NumPy) tokens. (out, lse). On a CPU nothing is planned again as
     the caches grow."""
+    check(q, k_cache, v_cache)
     tokens, capacity = q.shape[1], k_cache.shape[1]
     sequences = sequences_of(tokens, [tokens] * q.shape[0], capacity, lengths)
     if q.device.type != "cpu" or tokens > FEW:
         out, lse = attention(_packed(q), _packed(k_cache), _packed(v_cache), pattern, scale=scale,
                              softcap=softcap, alibi=alibi, sequences=torch.from_numpy(sequences),
-                             return_lse=True)
+                             keep=False, return_lse=True)
         return out.reshape(*q.shape[:3], out.shape[3]), lse.reshape(q.shape[:3])
     slopes = numbers(alibi)
     shapes = (q.shape[0], 1, *q.shape[2:]), k_cache.shape, v_cache.shape[3]

@@ -8,7 +8,7 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from ._decode import decode
-from ._functions import attention, sequences_of
+from ._functions import attention, check
 from ._tensors import numbers
 
 _ALL = 2 ** 40  # positions: the side of a window that has no end
@@ -59,6 +59,13 @@ def flash_attn_kvpacked_func(q, kv, *args, **kwargs):
     return flash_attn_func(q, *kv.unbind(2), *args, **kwargs)
 
 
+def _between(cu_seqlens_q, cu_seqlens_k):
+    """Sequences from where each starts and ends."""
+    columns = [column.to(torch.int64) for ends in (cu_seqlens_q, cu_seqlens_k)
+               for column in (ends[:-1], ends.diff())]
+    return torch.stack(columns, 1)
+
+
 def _varlen(call, q, k, v, **more):
     """[tokens, heads, dim] as a batch of one."""
     found = call(q[None], k[None], v[None], **more)
@@ -78,7 +85,18 @@ def flash_attn_varlen_func(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q=Non
     return _varlen(_call, q, k, v, dropout_p=dropout_p, softmax_scale=softmax_scale, causal=causal,
                    window_size=window_size, softcap=softcap, alibi_slopes=alibi_slopes,
                    deterministic=deterministic, return_attn_probs=return_attn_probs,
-                   sequences=sequences_of(cu_seqlens_q.diff(), cu_seqlens_k.diff()))
+                   sequences=_between(cu_seqlens_q, cu_seqlens_k))
+
+
+def flash_attn_varlen_qkvpacked_func(qkv, cu_seqlens, max_seqlen=None, *args, **kwargs):
+    """qkv: [tokens, 3, heads, dim]; the rest as flash_attn_varlen_func()."""
+    return flash_attn_varlen_func(*qkv.unbind(1), cu_seqlens, cu_seqlens, max_seqlen, max_seqlen,
+                                  *args, **kwargs)
+
+
+def flash_attn_varlen_kvpacked_func(q, kv, *args, **kwargs):
+    """kv: [tokens, 2, heads, dim]; the rest as flash_attn_varlen_func()."""
+    return flash_attn_varlen_func(q, *kv.unbind(1), *args, **kwargs)
 
 
 # ---- Rings ----
@@ -101,12 +119,12 @@ def _ring_functions(partition):
                causal=False, window_size=(-1, -1), alibi_slopes=None, deterministic=False,
                return_attn_probs=False, group=None):
         ranks = torch.distributed.get_world_size(group)
-        whole = cu_seqlens.diff() * ranks
+        whole = cu_seqlens * ranks
         return _varlen(_call, q, k, v, dropout_p=dropout_p, softmax_scale=softmax_scale,
                        causal=causal, window_size=window_size, softcap=0.0,
                        alibi_slopes=alibi_slopes, deterministic=deterministic,
                        return_attn_probs=return_attn_probs, partition=partition,
-                       group=group or True, sequences=sequences_of(whole))
+                       group=group or True, sequences=_between(whole, whole))
 
     def varlen_kvpacked(q, kv, *args, **kwargs):
         return varlen(q, *kv.unbind(1), *args, **kwargs)
@@ -117,15 +135,21 @@ def _ring_functions(partition):
     return func, kvpacked, qkvpacked, varlen, varlen_kvpacked, varlen_qkvpacked
 
 
-(ring_flash_attn_func, ring_flash_attn_kvpacked_func, ring_flash_attn_qkvpacked_func,
- ring_flash_attn_varlen_func, ring_flash_attn_varlen_kvpacked_func,
- ring_flash_attn_varlen_qkvpacked_func) = _ring_functions("contiguous")
-(zigzag_ring_flash_attn_func, zigzag_ring_flash_attn_kvpacked_func,
- zigzag_ring_flash_attn_qkvpacked_func, zigzag_ring_flash_attn_varlen_func,
- zigzag_ring_flash_attn_varlen_kvpacked_func,
- zigzag_ring_flash_attn_varlen_qkvpacked_func) = _ring_functions("zigzag")
-(stripe_flash_attn_func, stripe_flash_attn_kvpacked_func,
- stripe_flash_attn_qkvpacked_func) = _ring_functions("striped")[:3]
+def _named(**functions):
+    """The functions under their names, as help() and tracebacks show them."""
+    for name, function in functions.items():
+        function.__name__ = function.__qualname__ = name
+        function.__doc__ = "Shards of a process group; arguments as those of flash-attn."
+    globals().update(functions)
+
+
+_FORMS = ("func", "kvpacked_func", "qkvpacked_func", "varlen_func", "varlen_kvpacked_func",
+          "varlen_qkvpacked_func")
+for _family, _partition, _count in (("ring_flash_attn_", "contiguous", 6),
+                                    ("zigzag_ring_flash_attn_", "zigzag", 6),
+                                    ("stripe_flash_attn_", "striped", 3)):
+    _named(**{_family + form: function for form, function in
+              list(zip(_FORMS, _ring_functions(_partition)))[:_count]})
 
 
 # ---- Caches ----
@@ -144,29 +168,43 @@ def flash_attn_with_kvcache(q, k_cache, v_cache, k=None, v=None, rotary_cos=None
         if value is not None:
             raise UnsupportedError(f"{name} is not there yet")
     batch, capacity = k_cache.shape[:2]
+    check(q, k_cache, v_cache)
+    if (k is None) != (v is None):
+        raise ArgumentError("k and v are the new tokens: give both, or none")
     if cache_seqlens is None:
         cache_seqlens = capacity if k is None else None
     if cache_seqlens is None:
         raise ArgumentError("cache_seqlens is missing: where in the cache the new tokens go")
-    lengths = numpy.broadcast_to(
-        cache_seqlens if isinstance(cache_seqlens, int) else numbers(cache_seqlens), (batch,))
+    lengths = _lengths(cache_seqlens, batch)
+    ends = lengths if k is None else lengths + k.shape[1]
+    if ends.max() > capacity or lengths.min() < 0:
+        raise ArgumentError(f"the caches have room for {capacity} tokens, not for {ends.tolist()}")
     if k is not None:
-        lengths = _append(k_cache, v_cache, k, v, lengths)
-    if lengths.max() > capacity or lengths.min() < 0:
-        raise ArgumentError(f"the caches have room for {capacity} tokens, not for "
-                            f"{lengths.tolist()}")
+        _append(k_cache, v_cache, k, v, lengths)
+        lengths = ends
     out, lse = decode(q, k_cache, v_cache, lengths, _pattern(causal, window_size),
                       scale=softmax_scale, softcap=softcap, alibi=_slopes(alibi_slopes))
     return (out, lse.transpose(1, 2)) if return_softmax_lse else out
 
 
 def _append(k_cache, v_cache, k, v, lengths):
-    """Writes new tokens after those that are there; returns the new lengths."""
-    ends = lengths + k.shape[1]
-    if ends.max() > k_cache.shape[1] or lengths.min() < 0:
-        raise ArgumentError(f"the caches have room for {k_cache.shape[1]} tokens, not for "
-                            f"{ends.max()}")
-    for item, start in enumerate(lengths.tolist()):
-        k_cache[item, start:start + k.shape[1]] = k[item]
-        v_cache[item, start:start + k.shape[1]] = v[item]
-    return ends
+    """Writes new tokens after those that are there."""
+    for cache, x, name in ((k_cache, k, "k"), (v_cache, v, "v")):
+        want = (cache.shape[0], k.shape[1], *cache.shape[2:])
+        if tuple(x.shape) != want or x.dtype != cache.dtype or x.device != cache.device:
+            raise ArgumentError(f"{name} is {x.dtype} of shape {tuple(x.shape)} on {x.device}; "
+                                f"{cache.dtype} of shape {want} on {cache.device} is expected")
+    with torch.no_grad():
+        for item, start in enumerate(lengths.tolist()):
+            k_cache[item, start:start + k.shape[1]] = k[item]
+            v_cache[item, start:start + k.shape[1]] = v[item]
+
+
+def _lengths(given, batch):
+    """A whole number for each sequence."""
+    if isinstance(given, int):
+        return numpy.full(batch, given)
+    if given.is_floating_point() or tuple(given.shape) != (batch,):
+        raise ArgumentError(f"cache_seqlens is {given.dtype} of shape {tuple(given.shape)}; whole "
+                            f"numbers of shape [{batch}] are expected, or an int")
+    return numbers(given)

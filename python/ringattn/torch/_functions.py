@@ -2,7 +2,7 @@
 """attention() for tensors of PyTorch, and a module."""
 import torch
 
-from .._errors import ArgumentError
+from .._errors import ArgumentError, UnsupportedError
 from ._mesh import mesh_for
 from ._op import attend, text_of
 from ._tensors import code_of
@@ -17,7 +17,8 @@ def _autocast(q, k, v):
     return tuple(x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
 
 
-def _check(q, k, v):
+def check(q, k, v):
+    """Refuses tensors that do not belong together."""
     for x, name in ((q, "q"), (k, "k"), (v, "v")):
         if x.dim() != 4:
             raise ArgumentError(f"{name} has shape {tuple(x.shape)}; [batch, tokens, heads, dim] is "
@@ -30,6 +31,18 @@ def _check(q, k, v):
     if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
         raise ArgumentError(f"q is {q.dtype} on {q.device}, k {k.dtype} on {k.device}, v {v.dtype} "
                             f"on {v.device}: they must be alike")
+
+
+def _check_shards(q, order, ring, threads, pool):
+    """With a group: what belongs to whole tensors, or to its mesh."""
+    if q.device.type not in ("cpu", "meta"):
+        raise UnsupportedError(f"tensors on {q.device} over a process group: CPUs are what works "
+                               "today")
+    if order is not None:
+        raise ArgumentError("an order is for whole tensors, not for shards of a group")
+    if ring != 1 or threads is not None or pool is not None:
+        raise ArgumentError("ring, threads and pool are not for a group: its processes are the ring, "
+                            "and Mesh(group, threads=...) sets their threads")
 
 
 def sequences_of(lengths, k_lengths=None):
@@ -60,15 +73,16 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
     bias, mask: [1 or batch, 1 or heads, 1 or queries, keys]: numbers that are added to scores, or
         False where a key is hidden. A bias may require a gradient, on CPUs.
     alibi, sinks: [heads]; sinks may require a gradient.
-    lengths, k_lengths: of packed sequences, 1-D tensors; sequences: the same as sequences_of().
-    dropout: its weights are chosen by `seed`, a tensor, or else by PyTorch's generator.
+    lengths, k_lengths: of packed sequences, 1-D tensors, over all processes of a group. sequences:
+        the same as sequences_of() gives it.
+    dropout: its weights are chosen by `seed`, a number or a tensor, or else by PyTorch's generator.
     order: another order of the tokens, such as "hilbert"; not on shards.
-    pool, keep: bytes above which plans share buffers (-1: none do); whether a plan is kept for the
-        next call.
+    pool, keep: the threshold of the buffer pool of this plan's ranks (-1: none); whether the plan
+        is kept for the next call.
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32.
     """
     q, k, v = _autocast(q, k, v)
-    _check(q, k, v)
+    check(q, k, v)
     if bias is not None and mask is not None:
         raise ArgumentError("give a bias or a mask, not both: a bias of -inf hides a key")
     if mask is not None and mask.dtype != torch.bool:
@@ -77,17 +91,27 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
     if bias is not None and not bias.is_floating_point():
         raise ArgumentError(f"the bias is {bias.dtype}; floating numbers are expected. What hides "
                             "keys is a mask")
+    if alibi is not None and alibi.requires_grad:
+        raise UnsupportedError("the gradient of slopes is not there; detach() alibi")
+    if lengths is None and k_lengths is not None:
+        raise ArgumentError("k_lengths is given without lengths")
     if lengths is not None:
+        if sequences is not None:
+            raise ArgumentError("give lengths or sequences, not both")
         sequences = sequences_of(lengths, k_lengths)
+    if isinstance(seed, int):
+        seed = torch.tensor(seed)
     if dropout > 0 and seed is None:
-        seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64)
-    options = {"pattern": pattern, "partition": partition, "strategy": strategy, "scale": scale,
-               "softcap": softcap, "dropout": dropout, "memory": memory, "kernel": kernel,
-               "threads": threads, "query_offset": query_offset, "any_order": any_order,
-               "order": order, "pool": pool, "keep": keep}
+        if group is not None:
+            raise ArgumentError("dropout over a group: give every process the same seed=")
+        seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64, device="cpu")
+    options = {"pattern": pattern, "partition": partition, "strategy": strategy,
+               "scale": None if scale is None else float(scale), "softcap": float(softcap),
+               "dropout": float(dropout), "memory": memory, "kernel": kernel, "threads": threads,
+               "query_offset": query_offset, "any_order": any_order, "order": order, "pool": pool,
+               "keep": keep, "packed": lengths is not None}
     if group is not None:
-        if order is not None:
-            raise ArgumentError("an order is for whole tensors, not for shards of a group")
+        _check_shards(q, order, ring, threads, pool)
         options["mesh"] = mesh_for(None if group is True else group).name
     else:
         options["ring"] = ring
@@ -114,4 +138,7 @@ class Attention(torch.nn.Module):
         """x: [batch, tokens, width]."""
         qkv = self.qkv(x).unflatten(-1, (self.heads + 2 * self.kv_heads, self.dim))
         q, k, v = qkv.split([self.heads, self.kv_heads, self.kv_heads], dim=2)
-        return self.out(attention(q, k, v, **self.options).flatten(2))
+        options = dict(self.options)
+        if not self.training:
+            options["dropout"] = 0.0
+        return self.out(attention(q, k, v, **options).flatten(2))

@@ -3,6 +3,7 @@
 import atexit
 import ctypes
 import datetime
+import itertools
 import os
 from ctypes import byref, c_void_p
 
@@ -16,32 +17,35 @@ from .._resource import Owned
 
 _PEER, _TIMEOUT = 7, 6  # of ra_status
 _meshes: dict = {}
+_numbers = itertools.count()
 
 
 class Mesh(Owned):
     """A process group whose processes are the ranks of a ring. Every process makes it; calls with it
     are collective, like those of torch.distributed. `name` is what operators know it by."""
 
-    def __init__(self, group=None, *, threads=None, timeout=60.0):
+    def __init__(self, group=None, *, threads=None, timeout=1800.0):
         super().__init__()
         if not dist.is_initialized():
             raise ArgumentError("torch.distributed is not initialized; call init_process_group() "
                                 "first, as torchrun jobs do")
         self.process_group = dist.group.WORLD if group is None else group
-        if "gloo" not in dist.get_backend(self.process_group):
-            raise UnsupportedError(f"a process group of {dist.get_backend(self.process_group)}: "
-                                   "tensors of CPUs over gloo are what works today")
+        backend = _backend(self.process_group)
+        if backend != "gloo":
+            raise UnsupportedError(f"a process group of {backend}: tensors of CPUs over gloo are "
+                                   "what works today")
         self.ranks = dist.get_world_size(self.process_group)
         self.rank = dist.get_rank(self.process_group)
         self._peers = [dist.get_global_rank(self.process_group, rank) for rank in range(self.ranks)]
         self._tickets: dict[int, list] = {}
         self._next = 0
+        self._interruption = None
         self._callbacks = c.TransportCallbacks(post=c.POST(self._post), wait=c.WAIT(self._wait))
         self.group = c_void_p()
         options = c.GroupOptions(threads=int(threads or self._fair_threads()), timeout=timeout)
         lib.ra_group_create_custom(self.ranks, self.rank, byref(self._callbacks), byref(options),
                                    byref(self.group))
-        self.name = f"mesh-{len(_meshes)}"
+        self.name = f"mesh-{next(_numbers)}"
         _meshes[self.name] = self
 
     def _fair_threads(self):
@@ -70,8 +74,8 @@ class Mesh(Owned):
             works += [dist.isend(_bytes_at(sends[i]), self._peers[sends[i].peer], tag=sends[i].tag,
                                  group=self.process_group)
                       for i in range(send_count) if sends[i].bytes]
-        except Exception as error:  # no exception may pass through C
-            return lib.ra_transport_error(_PEER, _sentence(error))
+        except BaseException as error:  # none may pass through C
+            return self._failed(error)
         self._next += 1
         self._tickets[self._next] = works
         ticket[0] = self._next
@@ -84,14 +88,35 @@ class Mesh(Owned):
                     work.wait(datetime.timedelta(seconds=timeout))
                 else:
                     work.wait()
-        except Exception as error:
-            late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
-            return lib.ra_transport_error(_TIMEOUT if late else _PEER, _sentence(error))
+        except BaseException as error:
+            return self._failed(error)
         return 0
+
+    def _failed(self, error):
+        """Tells the library. What is no failure of a message, such as Ctrl-C, is raised again when
+        the call has ended."""
+        if not isinstance(error, Exception):
+            self._interruption = error
+        late = "timed out" in str(error).lower() or "timeout" in str(error).lower()
+        return lib.ra_transport_error(_TIMEOUT if late else _PEER, _sentence(error))
+
+    def interruption(self):
+        """What was raised during the last call, once."""
+        raised, self._interruption = self._interruption, None
+        return raised
 
 
 def _sentence(error):
-    return f"torch.distributed: {str(error).splitlines()[0]}".encode()
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"torch.distributed: {first}".encode()
+
+
+def _backend(group):
+    """What carries tensors of CPUs."""
+    try:
+        return group._get_backend(torch.device("cpu")).name().lower()
+    except (AttributeError, RuntimeError):
+        return dist.get_backend(group)
 
 
 def _bytes_at(message):

@@ -17,7 +17,7 @@ from .._setup import Setup
 from ._mesh import mesh_of
 from ._tensors import TensorRing, code_of, floats, numbers
 
-_KEPT = 32  # rings that wait for their next run
+_KEPT = 8  # rings that wait for their next run, each with its threads
 
 
 class _Pool:
@@ -45,10 +45,13 @@ class _Pool:
         with self._lock:
             self._idle.setdefault(key, []).append(ring)
             self._idle.move_to_end(key)
-            if len(self._idle) > _KEPT:
-                gone = self._idle.popitem(last=False)[1]
-        for old in gone or ():
-            old.close()
+            if sum(map(len, self._idle.values())) > _KEPT:
+                oldest = next(iter(self._idle))
+                gone = self._idle[oldest].pop(0)
+                if not self._idle[oldest]:
+                    del self._idle[oldest]
+        if gone is not None:
+            gone.close()
 
     def clear(self):
         with self._lock:
@@ -100,10 +103,14 @@ class _Problem:
         given = _options_of(options)
         self.mesh = mesh_of(given.pop("mesh", None))
         self._keep, pool = given.pop("keep", True), given.pop("pool", None)
+        self._keep &= "bitmap=" not in given["pattern"]  # a file may change
+        whole = given.pop("packed", False)
         self.bias = _bias(bias, q, k, self.mesh)
         self.sinks = floats(sinks, q, (q.shape[2],), "sinks")
         self.seed = 0 if seed is None else int(seed)
         alibi, sequences = numbers(alibi), numbers(sequences)
+        if whole:
+            self._check_lengths(sequences, q, k)
         self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, bytes_of(alibi),
                     bytes_of(sequences), bias is not None, backward)
 
@@ -117,6 +124,15 @@ class _Problem:
             return TensorRing(setup, q.device, self.mesh, pool)
 
         self._make = make
+
+    def _check_lengths(self, sequences, q, k):
+        """Do the lengths add up to all tokens?"""
+        ranks = 1 if self.mesh is None else self.mesh.ranks
+        for x, what, column in ((q, "lengths", 1), (k, "k_lengths", 3)):
+            together = int(sequences[:, column].sum())
+            if together != ranks * x.shape[1]:
+                raise ArgumentError(f"{what} add up to {together}, but there are "
+                                    f"{ranks * x.shape[1]} tokens over all ranks")
 
     def __enter__(self):
         self.ring = _pool.take(self.key, self._make)
@@ -185,7 +201,7 @@ def _(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, option
 
 def _save(ctx, inputs, output):
     *tensors, ctx.options = inputs
-    ctx.dbias = tensors[3] is not None and tensors[3].requires_grad
+    ctx.dbias = tensors[3] is not None and ctx.needs_input_grad[3]
     ctx.save_for_backward(*tensors, *output)
 
 
@@ -194,7 +210,7 @@ def _backward(ctx, dout, dlse):
     dq, dk, dv, dsinks, dbias = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi,
                                          sequences, seed, ctx.options, ctx.dbias)
     return (dq, dk, dv, dbias.to(bias.dtype) if ctx.dbias else None,
-            None if sinks is None else dsinks.to(sinks.dtype), None, None, None, None)
+            None if sinks is None else dsinks.to(sinks), None, None, None, None)
 
 
 attend.register_autograd(_backward, setup_context=_save)

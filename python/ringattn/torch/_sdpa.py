@@ -2,6 +2,8 @@
 """scaled_dot_product_attention() of torch.nn.functional."""
 import math
 
+import torch
+
 from .._errors import ArgumentError
 from ._functions import attention
 
@@ -18,17 +20,15 @@ def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.
     if not enable_gqa and query.shape[-3] != key.shape[-3]:
         raise ArgumentError(f"query has {query.shape[-3]} heads and key {key.shape[-3]}; set "
                             "enable_gqa=True for that")
-    lead = query.shape[:-3]
-    q, k, v = (x.reshape(math.prod(lead), *x.shape[-3:]).transpose(1, 2)
-               for x in (query, key, value))
+    lead = torch.broadcast_shapes(query.shape[:-3], key.shape[:-3], value.shape[:-3])
+    q, k, v = (x.expand(*lead, *x.shape[-3:]).reshape(math.prod(lead), *x.shape[-3:])
+               .transpose(1, 2) for x in (query, key, value))
     given = {}
     if attn_mask is not None:
-        shape = (*attn_mask.shape[:-3], *attn_mask.shape[-3:]) if attn_mask.dim() >= 3 else \
-            attn_mask.shape
         flat = attn_mask
         if len(lead) != 1 and attn_mask.dim() > 3:
-            flat = attn_mask.expand(*lead, *shape[-3:]).reshape(-1, *shape[-3:])
-        given = {"mask" if attn_mask.dtype.is_floating_point is False else "bias": flat}
+            flat = attn_mask.expand(*lead, *attn_mask.shape[-3:]).flatten(0, len(lead) - 1)
+        given = {"bias" if attn_mask.is_floating_point() else "mask": flat}
     out = attention(q, k, v, "causal" if is_causal else "full", scale=scale, dropout=dropout_p,
                     query_offset=q.shape[1] - k.shape[1] if is_causal else 0, **given)
     return out.transpose(1, 2).reshape(*lead, query.shape[-3], query.shape[-2], value.shape[-1])

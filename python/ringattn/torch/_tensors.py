@@ -4,12 +4,13 @@ import numpy
 import torch
 
 from .. import _library as c
-from .._errors import ArgumentError
+from .._errors import ArgumentError, RingattnError
 from .._library import lib
 from .._plan import local_groups
 from .._ring import Ring
 from .._setup import Setup
 
+_LEGACY = 1  # cudaStreamLegacy: the default stream, whose own number, 0, means "none" to the library
 CODES = {torch.float32: c.F32, torch.bfloat16: c.BF16, torch.float16: c.F16}
 
 
@@ -50,6 +51,8 @@ class TensorRing(Ring):
 
     def __init__(self, setup: Setup, device: torch.device, mesh=None, pool=None):
         self.device, self.mesh = device, mesh
+        if device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
         if mesh is None:
             index, self._bounds = zip(*(setup.shards(of_keys=side) for side in (False, True)))
             self._index = [None if i is None else torch.from_numpy(i).to(device) for i in index]
@@ -66,6 +69,15 @@ class TensorRing(Ring):
 
     # ---- Runs ----
 
+    def _run(self, function, arguments):
+        try:
+            super()._run(function, arguments)
+        except RingattnError:
+            raised = self.mesh.interruption() if self.mesh else None
+            if raised:
+                raise raised from None
+            raise
+
     def _check(self, q, k):
         """Shards must be as long as the partition makes them."""
         have, want = (q.shape[1], k.shape[1]), tuple(side[-1] for side in self._bounds)
@@ -77,6 +89,7 @@ class TensorRing(Ring):
     def attend(self, q, k, v, bias=None, sinks=None, seed=0):
         self._check(q, k)
         q, k, v = self._taken(q, 0), self._taken(k, 1), self._taken(v, 1)
+        bias = None if bias is None else self._taken(bias, 0, 2)
         out = q.new_empty((*q.shape[:3], v.shape[3]))
         lse = [self._floats(rank, q) for rank in range(len(self._plans))]
         keep, calls = [], []
@@ -95,6 +108,7 @@ class TensorRing(Ring):
         self._check(q, k)
         q, out, dout = (self._taken(x, 0) for x in (q, out, dout))
         k, v = self._taken(k, 1), self._taken(v, 1)
+        bias = None if bias is None else self._taken(bias, 0, 2)
         lse, dlse = (None if x is None else self._taken(x, 0) for x in (lse, dlse))
         dq, dk, dv = (torch.empty_like(x, memory_format=torch.contiguous_format)
                       for x in (q, k, v))
@@ -124,7 +138,7 @@ class TensorRing(Ring):
     def _queue(self):
         if self.device.type == "cpu":
             return None
-        return torch.cuda.current_stream(self.device).cuda_stream
+        return torch.cuda.current_stream(self.device).cuda_stream or _LEGACY
 
     def _rows(self, rank, side):
         return slice(self._bounds[side][rank], self._bounds[side][rank + 1])
@@ -133,8 +147,8 @@ class TensorRing(Ring):
         rows = self._rows(rank, 0)
         return q.new_empty((q.shape[0], rows.stop - rows.start, q.shape[2]), dtype=torch.float32)
 
-    def _taken(self, x, side):
-        return x if self._index[side] is None else x.index_select(1, self._index[side])
+    def _taken(self, x, side, axis=1):
+        return x if self._index[side] is None else x.index_select(axis, self._index[side])
 
     def _restored(self, x, side, axis=1):
         if self._index[side] is None:
@@ -145,19 +159,11 @@ class TensorRing(Ring):
         """bias: [1 or batch, 1 or heads, queries, keys], f32 or bytes, packed."""
         if bias is None:
             return c.Bias()
-        if self._index[0] is not None:
-            bias = self._permuted_bias(bias)
         strides = bias.stride()
         start = self._rows(rank, 0).start * strides[2] * bias.element_size()
         return c.Bias(bias.data_ptr() + start, int(bias.dtype == torch.uint8), 0,
                       strides[0] if bias.shape[0] > 1 else 0,
                       strides[1] if bias.shape[1] > 1 else 0, strides[2])
-
-    def _permuted_bias(self, bias):
-        """Rows in the order of the ring; kept until the next one comes."""
-        if getattr(self, "_last_bias", (None,))[0] is not bias:
-            self._last_bias = (bias, bias.index_select(2, self._index[0]))
-        return self._last_bias[1]
 
 
 def _set(args, **tensors):
@@ -174,5 +180,5 @@ def numbers(x):
     """A small tensor of whole numbers, or of slopes, as an array of NumPy."""
     if x is None:
         return None
-    kind = numpy.float32 if x.is_floating_point() else numpy.int64
-    return numpy.ascontiguousarray(x.detach().to("cpu").numpy().astype(kind))
+    kind = torch.float32 if x.is_floating_point() else torch.int64
+    return numpy.ascontiguousarray(x.detach().to("cpu", kind).numpy())

@@ -12,12 +12,12 @@
 #include "backend/cpu/kernel/lse.h"
 #include "backend/cpu/kernel/score.h"
 
-enum { TOKENS = 16, KEYS = 16, MOST_DIM = 576 };
+enum { TOKENS = 16, KEYS = 16 };
 
 /* What a thread works with, in f32. */
 struct scratch {
-    float q[MOST_DIM], dout[MOST_DIM];
-    float k[KEYS][MOST_DIM], v[KEYS][MOST_DIM];
+    float q[RA__MOST_DIM], dout[RA__MOST_DIM];
+    float k[KEYS][RA__MOST_DIM], v[KEYS][RA__MOST_DIM];
 };
 
 static void load(const struct ra__shape *shape, const struct ra__matrix *from, int64_t index, int n,
@@ -72,7 +72,7 @@ static void add_query(const struct ra__job_inputs *in, int64_t i, const struct l
         const struct ra__score score = ra__score(view, i, 0, keys->run, j,
                                                  dot(s->q, s->k[j - keys->from], shape->dim));
         if (score.hidden) continue;
-        const float p = exp2f(score.x - lse * (float)RA__LOG2_E);
+        const float p = exp2f(score.x - (float)(lse * RA__LOG2_E));
         const float dp = score.kept * dot(s->dout, s->v[j - keys->from], shape->value_dim);
         to[ra__origin(view->terms, keys->run->pos + j * keys->run->pos_step)] += p * (dp - delta);
     }
@@ -91,6 +91,7 @@ static void add_job(const struct ra__running *run, struct ra__job *job, struct s
         int64_t first;
         const int64_t count = ra__job_keys(job, &keys, &first);
         for (int64_t from = first; from < first + count; from += KEYS) {
+            if (!ra__workers_continue(run->cpu->workers, job->thread)) return;
             const struct loaded some = { &keys, from, ra__min(KEYS, first + count - from) };
             load_keys(&in.view, &some, s);
             for (int64_t i = 0; i < job->count; i++)
@@ -145,7 +146,6 @@ static void bias_item(void *context, int64_t item, int thread)
             struct ra__job job = { .row = &program->rows[r], .repeat = repeat, .thread = thread };
             add_row(run, &job, lo, hi, &scratch);
         }
-        if (!ra__workers_continue(run->cpu->workers, thread)) return;
     }
 }
 

@@ -98,7 +98,10 @@ static ra_status cpu_issue(void *device, void *prepared, const struct ra__launch
     case RA__OP_SINKS: return ra__cpu_sinks(&run);
     case RA__OP_MERGE: return ra__cpu_merge(&run);
     case RA__OP_ATTEND: return ra__cpu_attend(&run);
-    case RA__OP_GRADIENT: RA__TRY(ra__cpu_gradient(&run)); return ra__cpu_bias(&run);
+    case RA__OP_GRADIENT: {
+        const ra_status status = ra__cpu_gradient(&run);
+        return status == RA_OK ? ra__cpu_bias(&run) : status;
+    }
     default: break;
     }
     return ra__fail(RA_ERR_UNSUPPORTED, "cpu: a step %s", ra__step_name(launch->step));

@@ -35,3 +35,6 @@ refused "pattern" run --pattern window:
 refused "pattern" run --pattern window:-3
 refused "pattern" run --pattern "causal;sometimes"
 refused "prefix" run --pattern prefix:4 --tokens 16 --kv-tokens 8
+# The ring that fits is found for the problem as it is, with its own numbers of queries and keys.
+ok plan --sequences 1/40,2/30 --heads 2 --dim 8 --fit 1M --flops 1e9
+says "ring         1 for 3 tokens"
