@@ -162,10 +162,15 @@ int ra__pattern_classes(const ra_pattern *pattern, int q_heads)
     return pattern->kind->head_classes ? pattern->kind->head_classes(pattern, q_heads) : 1;
 }
 
-/* The queries of one sequence. Without keys there is nothing to ask the kind for. */
-static ra_status see_sequence(struct ra__row_writer *writer, ra_run q)
+/* Queries of one sequence, by their indices. Without keys there is nothing to ask the kind for. */
+static ra_status see_sequence(const struct ra__rows *rows, struct ra__pattern_input *input,
+                              struct ra__row_writer *writer, const ra_sequence *at, ra_run q)
 {
-    if (writer->input->k_len > 0) return see_intervals(writer, q);
+    input->k_len = at->k_count;
+    writer->base = at->k_first;
+    writer->position = at->k_count - at->q_count + rows->shape->query_offset - at->q_first;
+    q.start += writer->position;
+    if (at->k_count > 0) return see_intervals(writer, q);
     writer->added.count = writer->ordinal = 0;
     return ra__row_writer_put(writer, q);
 }
@@ -174,17 +179,19 @@ static ra_status see_sequence(struct ra__row_writer *writer, ra_run q)
 static ra_status see_class(const struct ra__rows *rows, struct ra__pattern_input *input,
                            struct ra__row_writer *writer, ra_run queries)
 {
+    const struct ra__shape *shape = rows->shape;
+    if (rows->sequences->count == 0) {
+        const ra_sequence all = { 0, shape->q_len, 0, shape->k_len };
+        return see_sequence(rows, input, writer, &all, queries);
+    }
     for (int64_t done = 0; done < queries.count;) {
-        ra_run q = { queries.start + done * queries.step, queries.step, queries.count - done };
-        const ra_sequence at = ra__sequence_of(rows->sequences, rows->shape, q.start);
+        const ra_run rest = { queries.start + done * queries.step, queries.step,
+                              queries.count - done };
+        const ra_sequence at = ra__sequence_of(rows->sequences, shape, rest.start);
         int64_t skipped;
-        q = ra__run_clip(q, at.q_first, at.q_first + at.q_count, &skipped);
+        const ra_run q = ra__run_clip(rest, at.q_first, at.q_first + at.q_count, &skipped);
+        RA__TRY(see_sequence(rows, input, writer, &at, q));
         done += q.count;
-        input->k_len = at.k_count;
-        writer->base = at.k_first;
-        writer->position = at.k_count - at.q_count + rows->shape->query_offset - at.q_first;
-        q.start += writer->position;
-        RA__TRY(see_sequence(writer, q));
     }
     return RA_OK;
 }
@@ -203,7 +210,7 @@ ra_status ra__pattern_rows(const struct ra__rows *rows, ra_run queries, struct r
     list_open(&writer.clipped);
     int classes = ra__pattern_classes(rows->pattern, rows->q_heads);
     ra_status status = RA_OK;
-    for (int i = 0; i < classes && status == RA_OK; i++) {
+    for (int i = 0; i < classes && status == RA_OK && queries.count > 0; i++) {
         input.head_class = i;
         if (kind->head_class) input.heads = kind->head_class(rows->pattern, rows->q_heads, i);
         if (input.heads.count > 0) status = see_class(rows, &input, &writer, queries);

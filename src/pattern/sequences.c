@@ -59,7 +59,6 @@ void ra__sequences_clear(struct ra__sequences *sequences)
 ra_sequence ra__sequence_of(const struct ra__sequences *s, const struct ra__shape *shape,
                             int64_t query)
 {
-    if (s->count == 0) return (ra_sequence){ 0, shape->q_len, 0, shape->k_len };
     int64_t low = 0, high = s->count; /* how many start at or before the query */
     while (low < high) {
         const int64_t middle = low + (high - low) / 2;

@@ -24,7 +24,8 @@ ra_status ra__sequences_take(const ra_problem *problem, const struct ra__shape *
                              struct ra__account *account, struct ra__sequences *out);
 void ra__sequences_clear(struct ra__sequences *sequences);
 
-/* The sequence of a query. Queries between two belong to one that has no keys. */
+/* The sequence of a query, where there are any. Queries between two belong to one that has no
+ * keys. */
 ra_sequence ra__sequence_of(const struct ra__sequences *sequences, const struct ra__shape *shape,
                             int64_t query);
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator: PyTorch's own checks of it, gradients, compilers, autocast, threads."""
+import os
 import threading
 
 import numpy
@@ -156,6 +157,24 @@ def test_threads_at_once(make):
         thread.join()
     assert not wrong
     rt.clear()
+
+
+def test_plans_share_their_threads(make):
+    q = make(1, 40, 2, 16).detach()
+    rt.clear()
+    rt.attention(q, q, q, threads=3)
+    before = threads_of_this_process()
+    for n in range(1, 30):
+        rt.attention(q[:, :n], q[:, :n], q[:, :n], threads=3)
+    assert threads_of_this_process() == before
+    with pytest.raises(ValueError, match="pattern"):
+        rt.attention(q, q, q, "casual", threads=3)
+    rt.attention(q, q, q, threads=3)
+    assert threads_of_this_process() == before
+
+
+def threads_of_this_process():
+    return len(os.listdir("/proc/self/task"))
 
 
 def test_a_module_drops_nothing_in_eval(make):

@@ -15,14 +15,14 @@ from torch import Tensor
 from .._errors import ArgumentError
 from .._setup import Setup
 from ._mesh import mesh_of
-from ._tensors import TensorRing, code_of, floats, numbers
+from ._tensors import Crew, TensorRing, code_of, floats, numbers
 
-_KEPT = 8  # rings that wait for their next run, each with its threads
+_KEPT = 8  # crews and decoders that wait for their next run, each with its threads
 
 
 class _Pool:
-    """Rings, and decoders, that do not run now. One is taken out for a run: forward and backward, and
-    threads, never wait for one another."""
+    """Crews, and decoders, that do not run now. One is taken out for a run: threads never wait for
+    one another, and there are as many as there are runs at once."""
 
     def __init__(self):
         self._lock = threading.Lock()
@@ -30,20 +30,20 @@ class _Pool:
 
     def take(self, key, make):
         with self._lock:
-            rings = self._idle.get(key)
-            if rings:
-                ring = rings.pop()
-                if not rings:
+            idle = self._idle.get(key)
+            if idle:
+                found = idle.pop()
+                if not idle:
                     del self._idle[key]
-                return ring
+                return found
         return make()
 
-    def give(self, key, ring):
-        if ring.closed:
+    def give(self, key, crew):
+        if crew.closed:
             return
         gone = None
         with self._lock:
-            self._idle.setdefault(key, []).append(ring)
+            self._idle.setdefault(key, []).append(crew)
             self._idle.move_to_end(key)
             if sum(map(len, self._idle.values())) > _KEPT:
                 oldest = next(iter(self._idle))
@@ -56,9 +56,9 @@ class _Pool:
     def clear(self):
         with self._lock:
             idle, self._idle = self._idle, collections.OrderedDict()
-        for rings in idle.values():
-            for ring in rings:
-                ring.close()
+        for crews in idle.values():
+            for crew in crews:
+                crew.close()
 
 
 _pool = _Pool()
@@ -114,14 +114,18 @@ class _Problem:
         self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, bytes_of(alibi),
                     bytes_of(sequences), bias is not None, backward)
 
-        def make():
+        threads, ranks = given.get("threads"), given.get("ring", 1)
+        self._kind = (q.device, ranks, threads, pool, self.mesh and self.mesh.name)
+        self._make_crew = lambda: Crew(q.device, ranks, int(threads or 0), pool, self.mesh)
+
+        def make(groups):
             shapes = (q.shape, k.shape)
             if self.mesh is not None:
                 shapes = self.mesh.whole_shapes(q.shape, k.shape)
                 given["ring"] = self.mesh.ranks
             setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
                           bias=bias is not None, backward=backward, **given)
-            return TensorRing(setup, q.device, self.mesh, pool)
+            return TensorRing(setup, q.device, groups, self.mesh)
 
         self._make = make
 
@@ -135,14 +139,20 @@ class _Problem:
                                     f"{ranks * x.shape[1]} tokens over all ranks")
 
     def __enter__(self):
-        self.ring = _pool.take(self.key, self._make)
+        self._crew = _pool.take(self._kind, self._make_crew)
+        try:
+            self.ring = self._crew.ring(self.key, self._make)
+        except BaseException:
+            _pool.give(self._kind, self._crew)
+            raise
         return self
 
     def __exit__(self, *_):
-        if self._keep:
-            _pool.give(self.key, self.ring)
-        else:
-            self.ring.close()
+        if self.ring.closed:  # by a failure, which has ended its group
+            self._crew.close()
+        elif not self._keep:
+            self._crew.drop(self.key)
+        _pool.give(self._kind, self._crew)
 
 
 def _bias(bias, q, k, mesh):

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tensors of PyTorch as tensors of the library, and a plan that runs on them."""
+import collections
+
 import numpy
 import torch
 
@@ -7,10 +9,12 @@ from .. import _library as c
 from .._errors import ArgumentError, RingattnError
 from .._library import lib
 from .._plan import local_groups
+from .._resource import Owned
 from .._ring import Ring
 from .._setup import Setup
 
 _LEGACY = 1  # cudaStreamLegacy: the default stream, whose own number, 0, means "none" to the library
+_KEPT = 16  # rings of a crew
 CODES = {torch.float32: c.F32, torch.bfloat16: c.BF16, torch.float16: c.F16}
 
 
@@ -49,20 +53,14 @@ class TensorRing(Ring):
     rank of its process group, and tensors are shards.
     """
 
-    def __init__(self, setup: Setup, device: torch.device, mesh=None, pool=None):
+    def __init__(self, setup: Setup, device: torch.device, groups, mesh=None):
+        """groups: of the ranks of this process, which others use, too, at other times."""
         self.device, self.mesh = device, mesh
-        if device.type not in ("cpu", "cuda"):
-            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
+        super().__init__(setup, groups, own_groups=False)
         if mesh is None:
             index, self._bounds = zip(*(setup.shards(of_keys=side) for side in (False, True)))
             self._index = [None if i is None else torch.from_numpy(i).to(device) for i in index]
-            name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
-            groups = local_groups(setup.ring, threads=setup.threads, device=c.text(name),
-                                  on_device=int(device.type != "cpu"),
-                                  pool_threshold=0 if pool is None else pool % 2 ** 64)
-            super().__init__(setup, groups)
         else:
-            super().__init__(setup, [mesh.group], own_groups=False)
             plan = self._plans[0].value
             self._bounds = [[0, lib.ra_plan_q_count(plan)], [0, lib.ra_plan_k_count(plan)]]
             self._index = [None, None]
@@ -164,6 +162,52 @@ class TensorRing(Ring):
         return c.Bias(bias.data_ptr() + start, int(bias.dtype == torch.uint8), 0,
                       strides[0] if bias.shape[0] > 1 else 0,
                       strides[1] if bias.shape[1] > 1 else 0, strides[2])
+
+
+class Crew(Owned):
+    """Ranks of this process with their threads, and the rings that were made on them. One run at a
+    time."""
+
+    def __init__(self, device: torch.device, ranks, threads, pool=None, mesh=None):
+        super().__init__()
+        if device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
+        self.mesh, self.closed = mesh, False
+        self._rings: collections.OrderedDict = collections.OrderedDict()
+        name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
+        self.groups = [mesh.group] if mesh else list(local_groups(
+            ranks, threads=threads, device=c.text(name), on_device=int(device.type != "cpu"),
+            pool_threshold=0 if pool is None else pool % 2 ** 64))
+
+    def ring(self, key, make) -> TensorRing:
+        """The ring of a problem, made before or now: make(groups)."""
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = make(self.groups)
+            if len(self._rings) > _KEPT:
+                self._rings.popitem(last=False)[1].close()
+        self._rings.move_to_end(key)
+        return ring
+
+    def drop(self, key):
+        ring = self._rings.pop(key, None)
+        if ring is not None:
+            ring.close()
+
+    def close(self):
+        """Frees plans and threads; those of a mesh are its own."""
+        if self.closed or not self.is_ours():
+            return
+        self.closed = True
+        for ring in self._rings.values():
+            ring.close()
+        self._rings.clear()
+        for group in () if self.mesh else self.groups:
+            lib.ra_group_destroy(group)
+
+    def __del__(self):
+        if hasattr(self, "groups"):
+            self.close()
 
 
 def _set(args, **tensors):
