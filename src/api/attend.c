@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
-#include <string.h>
-
 #include "api/handles.h"
 
 /* Makes this thread the only one on the plan's group. */
@@ -203,25 +201,9 @@ static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *arg
     return ra__output_from(s, dv, &args->dv, &io->dv);
 }
 
-/* Rows of queries, heads and batch items, which are written, must not overlap; but heads or batch
- * items may all share one plane. */
-static ra_status check_dbias_apart(const ra_plan *plan, const ra_bias *bias)
-{
-    const struct ra__shape *s = &plan->programs.caller.shape;
-    const int64_t rows = ra_plan_q_count(plan);
-    const int64_t plane = (rows > 0 ? rows - 1 : 0) * bias->query_stride + s->k_len;
-    const int64_t item = bias->head_stride ? (s->q_heads - 1) * bias->head_stride + plane : plane;
-    if ((rows > 1 && bias->query_stride < s->k_len) ||
-        (bias->head_stride && s->q_heads > 1 && bias->head_stride < plane) ||
-        (bias->batch_stride && s->batch > 1 && bias->batch_stride < item))
-        return ra__fail(RA_ERR_ARGUMENT,
-                        "gradient: rows of the bias overlap, so those of dbias would, too; give "
-                        "strides of [batch, head, query, key] in that order");
-    return RA_OK;
-}
-
 static ra_status take_dbias(const ra_plan *plan, const ra_gradient_args *args, struct ra__io *io)
 {
+    const struct ra__shape *s = &plan->programs.caller.shape;
     const ra_bias *bias = &io->bias;
     if (!args->dbias) return RA_OK;
     if (!bias->data || bias->mask)
@@ -231,23 +213,13 @@ static ra_status take_dbias(const ra_plan *plan, const ra_gradient_args *args, s
                         "gradient: dbias is computed on CPUs, with tensors in memory");
     if ((uintptr_t)args->dbias % sizeof(float))
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dbias is not aligned to f32");
-    RA__TRY(check_dbias_apart(plan, bias));
+    /* Heads, or batch items, that share a plane of the bias share its sums. */
+    struct ra__axis axes[] = { { "batch", bias->batch_stride ? s->batch : 1, bias->batch_stride },
+                               { "head", bias->head_stride ? s->q_heads : 1, bias->head_stride },
+                               { "query", ra_plan_q_count(plan), bias->query_stride } };
+    RA__TRY(ra__check_overlap("dbias", axes, s->k_len));
     io->dbias = args->dbias;
     return RA_OK;
-}
-
-/* Steps add to the gradient of the bias, key by key: it starts at 0. */
-static void clear_dbias(const ra_plan *plan, const struct ra__io *io)
-{
-    const struct ra__shape *s = &plan->programs.caller.shape;
-    const ra_bias *bias = &io->bias;
-    if (!io->dbias) return;
-    for (int64_t batch = 0; batch < (bias->batch_stride ? s->batch : 1); batch++)
-        for (int64_t head = 0; head < (bias->head_stride ? s->q_heads : 1); head++)
-            for (int64_t query = 0; query < ra_plan_q_count(plan); query++)
-                memset(io->dbias + batch * bias->batch_stride + head * bias->head_stride +
-                           query * bias->query_stride,
-                       0, (size_t)s->k_len * sizeof(float));
 }
 
 static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args *given,
@@ -291,6 +263,5 @@ ra_status ra_gradient(ra_plan *plan, const ra_gradient_args *args)
     RA__TRY(enter(plan, "gradient"));
     ra_status status = take_gradient_args(plan, args, &stream, &io);
     if (status != RA_OK) return leave(plan, false, status);
-    clear_dbias(plan, &io);
     return leave(plan, true, ra__exec_run(&plan->exec, RA__BACKWARD, &io));
 }

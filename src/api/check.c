@@ -160,20 +160,14 @@ ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape 
     return RA_OK;
 }
 
-/* One of batch, position and head: how many there are, and how many numbers are between two. */
-struct axis {
-    const char *name;
-    int64_t count, stride;
-};
-
 static int by_stride(const void *a, const void *b)
 {
-    int64_t x = ((const struct axis *)a)->stride, y = ((const struct axis *)b)->stride;
+    int64_t x = ((const struct ra__axis *)a)->stride, y = ((const struct ra__axis *)b)->stride;
     return (x > y) - (x < y);
 }
 
 /* From the smallest stride to the largest, each must step over all that is below it. */
-static ra_status check_overlap(const char *name, struct axis axes[3], int64_t dim)
+ra_status ra__check_overlap(const char *name, struct ra__axis axes[3], int64_t dim)
 {
     int64_t span = dim; /* numbers from the first to the last of all that is below */
     for (int i = 0; i < 3; i++)
@@ -197,10 +191,10 @@ ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape
     ra_const_tensor given = ra_tensor_read(*tensor);
     ra_tensor t;
     RA__TRY(ra__input_from(shape, which, &given, &t));
-    struct axis axes[3] = { { "batch", shape->batch, t.batch_stride },
-                            { "position", which.rows, t.position_stride },
-                            { "head", which.heads, t.head_stride } };
-    if (which.rows > 0) RA__TRY(check_overlap(which.name, axes, which.dim));
+    struct ra__axis axes[3] = { { "batch", shape->batch, t.batch_stride },
+                                { "position", which.rows, t.position_stride },
+                                { "head", which.heads, t.head_stride } };
+    if (which.rows > 0) RA__TRY(ra__check_overlap(which.name, axes, which.dim));
     *out = t;
     return RA_OK;
 }

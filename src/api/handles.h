@@ -85,6 +85,13 @@ struct ra__tensor_shape {
  * afterwards, though *out is not const; the items of an output must not overlap. */
 ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape which,
                          const ra_const_tensor *tensor, ra_tensor *out);
+/* One axis of an output: how many items it has, and how many numbers are between two. */
+struct ra__axis {
+    const char *name;
+    int64_t count, stride;
+};
+/* Refuses an output whose items, of `dim` numbers each, overlap. Sorts the axes. */
+ra_status ra__check_overlap(const char *name, struct ra__axis axes[3], int64_t dim);
 ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape which,
                           const ra_tensor *tensor, ra_tensor *out);
 

@@ -20,24 +20,12 @@ ra_status ra_layout_create(const char *partition, int64_t length, int ranks,
     return ra__layout_create(partition, length, ranks, pattern, out);
 }
 
-static ra_status check_bounds(const int64_t *bounds, int64_t count)
-{
-    if (count < 2 || bounds[0] != 0)
-        return ra__fail(RA_ERR_ARGUMENT, "layout: %" PRId64 " bounds%s", count,
-                        count < 2 ? "; there are at least 2" : ", but the first is not 0");
-    for (int64_t i = 1; i < count; i++)
-        if (bounds[i] < bounds[i - 1])
-            return ra__fail(RA_ERR_ARGUMENT, "layout: bound %" PRId64 " is below the one before it",
-                            i);
-    return RA_OK;
-}
-
 ra_status ra_layout_create_parts(const char *partition, const int64_t *bounds, int64_t count,
                                  int ranks, ra_layout **out)
 {
     if (!bounds || !out) return ra__fail(RA_ERR_ARGUMENT, "layout: NULL argument");
     RA__TRY(check_ranks(ranks));
-    RA__TRY(check_bounds(bounds, count));
+    RA__TRY(ra__check_bounds("layout", bounds, count));
     return ra__layout_create_parts(partition, bounds, count, ranks, out);
 }
 

@@ -33,9 +33,9 @@ static ra_status copy_layout(const char *whose, const ra_layout *layout, int64_t
     return ra__layout_copy(layout, out);
 }
 
-/* By the rule, in each sequence or over all positions. */
-static ra_status deal_out(const ra_plan *plan, const char *partition, bool keys, int64_t length,
-                          int ranks, ra_layout **out)
+/* Over the ranks by the rule, in each sequence or over all positions. */
+static ra_status divide(const ra_plan *plan, const char *partition, bool keys, int64_t length,
+                        int ranks, ra_layout **out)
 {
     const struct ra__sequences *sequences = &plan->sequences;
     if (sequences->count == 0)
@@ -62,14 +62,14 @@ static ra_status make_layouts(ra_plan *plan, const struct ra__shape *shape,
         return ra__fail(RA_ERR_ARGUMENT, "plan: both a partition and a layout are given");
     RA__TRY(options->layout
                 ? copy_layout("queries", options->layout, shape->q_len, ranks, &plan->q_layout)
-                : deal_out(plan, options->partition, false, shape->q_len, ranks, &plan->q_layout));
+                : divide(plan, options->partition, false, shape->q_len, ranks, &plan->q_layout));
     if (same) {
         plan->k_layout = plan->q_layout;
         return RA_OK;
     }
     return options->layout
                ? copy_layout("keys", options->kv_layout, shape->k_len, ranks, &plan->k_layout)
-               : deal_out(plan, options->partition, true, shape->k_len, ranks, &plan->k_layout);
+               : divide(plan, options->partition, true, shape->k_len, ranks, &plan->k_layout);
 }
 
 /* The plan's copies of the caller's data are charged to it. */

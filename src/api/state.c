@@ -181,8 +181,8 @@ ra_status ra_state_set_sequences(ra_state *state, const ra_sequence *sequences)
     struct ra__sequences *own = &state->sequences;
     if (own->count == 0)
         return ra__fail(RA_ERR_ARGUMENT, "state: its problem was given without sequences");
-    const struct ra__sequences given = { (ra_sequence *)sequences, own->count };
-    RA__TRY(ra__sequences_check(&given, &state->shape));
+    const struct ra__sequences given = { (ra_sequence *)sequences, own->count }; /* only read */
+    RA__TRY(ra__sequences_check(sequences, own->count, &state->shape));
     RA__TRY(ra__pattern_check(state->pattern, &state->shape, &given, NULL));
     RA__TRY(ra__enter("state", &state->busy));
     memcpy(own->at, sequences, (size_t)own->count * sizeof *own->at);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* call.c - one call: where the buffers of its program are, and its score terms. */
+#include <string.h>
+
 #include "core/philox.h"
 #include "exec/exec.h"
 #include "exec/location.h"
@@ -28,6 +30,19 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     at[RA__DQ] = ra__tensor_at(&io->dq, dtype);
     at[RA__DK] = ra__tensor_at(&io->dk, dtype);
     at[RA__DV] = ra__tensor_at(&io->dv, dtype);
+}
+
+/* Steps add to the gradient of the bias, key by key: it starts at 0. */
+static void clear_dbias(const struct ra__side *caller, const struct ra__io *io)
+{
+    const struct ra__shape *s = &caller->shape;
+    const ra_bias *bias = &io->bias;
+    for (int64_t batch = 0; batch < (bias->batch_stride ? s->batch : 1); batch++)
+        for (int64_t head = 0; head < (bias->head_stride ? s->q_heads : 1); head++)
+            for (int64_t query = 0; query < caller->queries; query++)
+                memset(io->dbias + batch * bias->batch_stride + head * bias->head_stride +
+                           query * bias->query_stride,
+                       0, (size_t)s->k_len * sizeof(float));
 }
 
 /* Rows by callbacks instead of memory; NULL where there is no such callback. */
@@ -88,7 +103,8 @@ void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const str
     set_copies(exec);
     exec->call.stream = io->stream;
     exec->call.bias = io->bias;
-    exec->call.dbias = direction == RA__BACKWARD ? io->dbias : NULL;
+    exec->call.dbias = io->dbias;
+    if (io->dbias) clear_dbias(&exec->plan->forward.caller, io);
     exec->call.terms = (struct ra__terms){
         .softcap = terms->softcap,
         .alibi = terms->alibi,

@@ -21,11 +21,6 @@ struct contrast {
 
 static void show_number(const struct contrast *c)
 {
-    ra__write(c->words, " (%" PRIu64 " here, %" PRIu64 " there)", c->mine, c->theirs);
-}
-
-static void show_offset(const struct contrast *c)
-{
     ra__write(c->words, " (%" PRId64 " here, %" PRId64 " there)", (int64_t)c->mine,
               (int64_t)c->theirs);
 }

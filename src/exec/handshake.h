@@ -17,7 +17,7 @@
     X(batch, "batch", number)                                                                      \
     X(q_len, "number of queries", number)                                                          \
     X(k_len, "number of keys", number)                                                             \
-    X(query_offset, "query offset", offset)                                                        \
+    X(query_offset, "query offset", number)                                                        \
     X(sequences, "list of sequences", digest)                                                      \
     X(q_heads, "query heads", number)                                                              \
     X(kv_heads, "KV heads", number)                                                                \

@@ -61,16 +61,21 @@ void ra_pattern_destroy(ra_pattern *pattern)
     ra__free(pattern);
 }
 
-ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int64_t count)
+ra_status ra__check_bounds(const char *what, const int64_t *bounds, int64_t count)
 {
     if (count < 2 || bounds[0] != 0)
-        return ra__fail(RA_ERR_ARGUMENT, "documents: the bounds start at 0 and end at n");
+        return ra__fail(RA_ERR_ARGUMENT, "%s: the bounds start at 0 and end at n", what);
     for (int64_t i = 1; i < count; i++)
         if (bounds[i] < bounds[i - 1])
             return ra__fail(RA_ERR_ARGUMENT,
-                            "documents: bound %" PRId64 " comes after %" PRId64
-                            "; bounds must not fall",
-                            bounds[i], bounds[i - 1]);
+                            "%s: bound %" PRId64 " comes after %" PRId64 "; bounds must not fall",
+                            what, bounds[i], bounds[i - 1]);
+    return RA_OK;
+}
+
+ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int64_t count)
+{
+    RA__TRY(ra__check_bounds("documents", bounds, count));
     int64_t *copy = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, (size_t)count, sizeof *copy);
     if (!copy) return ra__fail(RA_ERR_MEMORY, "documents: %" PRId64 " bounds", count);
     memcpy(copy, bounds, (size_t)count * sizeof *copy);

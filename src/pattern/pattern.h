@@ -150,6 +150,8 @@ ra_status ra__pattern_create(const struct ra__pattern_kind *kind, ra_pattern **o
 /* NULL copies to full. What the copy allocates is charged to `account`, which may be NULL. */
 ra_status ra__pattern_copy(const ra_pattern *pattern, struct ra__account *account,
                            ra_pattern **out);
+/* Refuses bounds that do not ascend from 0; `what` they are bounds of begins the sentence. */
+ra_status ra__check_bounds(const char *what, const int64_t *bounds, int64_t count);
 ra_status ra__pattern_set_bounds(ra_pattern *pattern, const int64_t *bounds, int64_t count);
 ra_status ra__pattern_parse(const char *text, ra_pattern **out);
 ra_status ra__pattern_add(ra_pattern *pattern, struct ra__text word); /* after a semicolon */

@@ -3,9 +3,9 @@
 #include "pattern/sequences.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #include "core/hash.h"
+#include "pattern/pattern.h"
 
 /* One side of a sequence, after what came before it. */
 static ra_status check_side(const char *what, int64_t index, int64_t first, int64_t count,
@@ -20,13 +20,12 @@ static ra_status check_side(const char *what, int64_t index, int64_t first, int6
     return RA_OK;
 }
 
-ra_status ra__sequences_check(const struct ra__sequences *s, const struct ra__shape *shape)
+ra_status ra__sequences_check(const ra_sequence *at, int64_t count, const struct ra__shape *shape)
 {
     int64_t q_end = 0, k_end = 0;
-    for (int64_t i = 0; i < s->count; i++) {
-        const ra_sequence *at = &s->at[i];
-        RA__TRY(check_side("queries", i, at->q_first, at->q_count, &q_end, shape->q_len));
-        RA__TRY(check_side("keys", i, at->k_first, at->k_count, &k_end, shape->k_len));
+    for (int64_t i = 0; i < count; i++) {
+        RA__TRY(check_side("queries", i, at[i].q_first, at[i].q_count, &q_end, shape->q_len));
+        RA__TRY(check_side("keys", i, at[i].k_first, at[i].k_count, &k_end, shape->k_len));
     }
     return RA_OK;
 }
@@ -40,14 +39,11 @@ ra_status ra__sequences_take(const ra_problem *problem, const struct ra__shape *
     if ((count == 0) != !problem->sequences)
         return ra__fail(RA_ERR_ARGUMENT, "sequences: sequence_count is %" PRId64 ", but there %s",
                         count, problem->sequences ? "is an array" : "is no array");
-    if (!count) return RA_OK;
-    const struct ra__sequences given = { (ra_sequence *)problem->sequences, count };
-    RA__TRY(ra__sequences_check(&given, shape));
-    out->at = ra__alloc_array(account, RA__FOR_BOOKKEEPING, (size_t)count, sizeof *out->at);
-    if (!out->at) return ra__fail(RA_ERR_MEMORY, "sequences: %" PRId64 " of them", count);
-    memcpy(out->at, problem->sequences, (size_t)count * sizeof *out->at);
-    out->count = count;
-    return RA_OK;
+    RA__TRY(ra__sequences_check(problem->sequences, count, shape));
+    ra_status status = RA_OK;
+    out->at = ra__duplicate(account, problem->sequences, (size_t)count * sizeof *out->at, &status);
+    out->count = status == RA_OK ? count : 0;
+    return status;
 }
 
 void ra__sequences_clear(struct ra__sequences *sequences)

@@ -17,7 +17,7 @@ struct ra__sequences {
 };
 
 /* Do they ascend, inside the queries and keys of the problem? */
-ra_status ra__sequences_check(const struct ra__sequences *sequences, const struct ra__shape *shape);
+ra_status ra__sequences_check(const ra_sequence *at, int64_t count, const struct ra__shape *shape);
 
 /* Checks what the caller gave, and copies it. */
 ra_status ra__sequences_take(const ra_problem *problem, const struct ra__shape *shape,

@@ -166,7 +166,7 @@ ra_status ra__layout_create_parts(const char *partition, const int64_t *bounds, 
     RA__TRY(parse_partition(partition, &rule, &per_document));
     if (per_document)
         return ra__fail(RA_ERR_ARGUMENT,
-                        "partition %s: parts are dealt out one by one already; leave out ;perdoc",
+                        "partition %s: each part is divided on its own already; leave out ;perdoc",
                         partition);
     return create_by_rule(rule, bounds, count, ranks, out);
 }

@@ -20,12 +20,6 @@ struct scratch {
     float k[KEYS][RA__MOST_DIM], v[KEYS][RA__MOST_DIM];
 };
 
-static void load(const struct ra__shape *shape, const struct ra__matrix *from, int64_t index, int n,
-                 float *to)
-{
-    for (int d = 0; d < n; d++) to[d] = ra__load(shape->dtype, from->data, index + d);
-}
-
 /* In eight sums, which a compiler keeps in registers. */
 static float dot(const float *a, const float *b, int n)
 {
@@ -48,8 +42,10 @@ static void load_keys(const struct ra__view *view, const struct loaded *keys, st
 {
     for (int64_t j = 0; j < keys->count; j++) {
         const int64_t token = keys->run->token + (keys->from + j) * keys->run->token_step;
-        load(view->shape, &view->k, token * view->k.row_stride, view->shape->dim, s->k[j]);
-        load(view->shape, &view->v, token * view->v.row_stride, view->shape->value_dim, s->v[j]);
+        ra__matrix_load(view->shape, &view->k, token * view->k.row_stride, view->shape->dim,
+                        s->k[j]);
+        ra__matrix_load(view->shape, &view->v, token * view->v.row_stride, view->shape->value_dim,
+                        s->v[j]);
     }
 }
 
@@ -66,8 +62,8 @@ static void add_query(const struct ra__job_inputs *in, int64_t i, const struct l
     lo = ra__max(lo, keys->from);
     hi = ra__min(hi, keys->from + keys->count);
     if (lo >= hi || ra__lse_weightless(lse)) return;
-    load(shape, &view->q, i * view->q.row_stride, shape->dim, s->q);
-    load(shape, &in->dout, i * in->dout.row_stride, shape->value_dim, s->dout);
+    ra__matrix_load(shape, &view->q, i * view->q.row_stride, shape->dim, s->q);
+    ra__matrix_load(shape, &in->dout, i * in->dout.row_stride, shape->value_dim, s->dout);
     for (int64_t j = lo; j < hi; j++) {
         const struct ra__score score = ra__score(view, i, 0, keys->run, j,
                                                  dot(s->q, s->k[j - keys->from], shape->dim));

@@ -39,6 +39,7 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "core/dtype.h"
 #include "core/shape.h"
 #include "core/terms.h"
 
@@ -47,6 +48,13 @@ struct ra__matrix {
     void *data; /* read only if it is an input */
     int64_t row_stride, head_stride;
 };
+
+/* `n` numbers of it, from element `index` on. */
+static inline void ra__matrix_load(const struct ra__shape *shape, const struct ra__matrix *from,
+                                   int64_t index, int n, float *to)
+{
+    for (int d = 0; d < n; d++) to[d] = ra__load(shape->dtype, from->data, index + d);
+}
 
 /* One f32 per query and head: LSE, m, l, delta. */
 struct ra__column {

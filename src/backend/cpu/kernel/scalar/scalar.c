@@ -45,12 +45,6 @@ static struct row row_make(const struct ra__shape *shape, void *memory)
     return row;
 }
 
-static void load(const struct ra__shape *shape, const struct ra__matrix *from, int64_t index, int n,
-                 float *to)
-{
-    for (int d = 0; d < n; d++) to[d] = ra__load(shape->dtype, from->data, index + d);
-}
-
 static float dot(const float *a, const float *b, int n)
 {
     float sum = 0.0f;
@@ -67,7 +61,7 @@ static void add_scaled(float *to, float factor, const float *from, int n)
 static void load_query(const struct ra__view *view, int64_t i, int h, float *to)
 {
     const struct ra__matrix *q = &view->q;
-    load(view->shape, q, i * q->row_stride + h * q->head_stride, view->shape->dim, to);
+    ra__matrix_load(view->shape, q, i * q->row_stride + h * q->head_stride, view->shape->dim, to);
 }
 
 /* The j-th key of a run, or its value. */
@@ -75,14 +69,14 @@ static void load_key(const struct ra__view *view, const struct ra__key_run *run,
                      float *to)
 {
     int64_t index = (run->token + j * run->token_step) * view->k.row_stride;
-    load(view->shape, &view->k, index, view->shape->dim, to);
+    ra__matrix_load(view->shape, &view->k, index, view->shape->dim, to);
 }
 
 static void load_value(const struct ra__view *view, const struct ra__key_run *run, int64_t j,
                        float *to)
 {
     int64_t index = (run->token + j * run->token_step) * view->v.row_stride;
-    load(view->shape, &view->v, index, view->shape->value_dim, to);
+    ra__matrix_load(view->shape, &view->v, index, view->shape->value_dim, to);
 }
 
 /* The score of the j-th key of a run, which is loaded for it. */
@@ -227,8 +221,8 @@ static void backward_row(struct ra__backward_job *job, struct row *row, int64_t 
     row->delta = job->delta.data[i * job->delta.row_stride + h];
     row->dq = job->dq + i * job->dq_row_stride + h * shape->dim;
     load_query(view, i, h, row->q);
-    load(shape, &job->dout, i * job->dout.row_stride + h * job->dout.head_stride, shape->value_dim,
-         row->dout);
+    ra__matrix_load(shape, &job->dout, i * job->dout.row_stride + h * job->dout.head_stride,
+                    shape->value_dim, row->dout);
     for (int n = 0; n < view->run_count; n++) {
         int64_t lo, hi;
         ra__band_clip(&view->runs[n], view->q_pos + i * view->q_pos_step, &lo, &hi);
