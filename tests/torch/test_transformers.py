@@ -21,25 +21,25 @@ def decoder(kind, **more):
     return config
 
 
-def pair(config, base):
+def pair(config, base, device="cpu"):
     """The same model with both implementations. sdpa has no softcap: eager is beside it."""
     models = []
     other = "eager" if getattr(config, "attn_logit_softcapping", None) else "sdpa"
     for name in (other, "ringattn"):
         torch.manual_seed(0)
-        models.append(base.from_config(config, attn_implementation=name).eval())
+        models.append(base.from_config(config, attn_implementation=name).eval().to(device))
     models[1].load_state_dict(models[0].state_dict())
     return models
 
 
-def tokens(*shape):
-    return torch.randint(3, 97, shape, generator=torch.Generator().manual_seed(1))
+def tokens(*shape, device="cpu"):
+    return torch.randint(3, 97, shape, generator=torch.Generator().manual_seed(1)).to(device)
 
 
 @pytest.mark.parametrize("kind", ["mistral", "llama", "gemma2"])
-def test_logits_and_gradients(kind):
-    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM)
-    ids = tokens(2, 40)
+def test_logits_and_gradients(kind, device):
+    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM, device)
+    ids = tokens(2, 40, device=device)
     found = []
     for model in (theirs, mine):
         result = model(ids, labels=ids)
@@ -52,11 +52,11 @@ def test_logits_and_gradients(kind):
 
 @pytest.mark.parametrize("kind", ["mistral", "llama", "gemma2"])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-def test_greedy_continuation(kind, cache):
-    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM)
+def test_greedy_continuation(kind, cache, device):
+    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM, device)
     given = {"max_new_tokens": 25, "do_sample": False, "cache_implementation": cache,
              "pad_token_id": 0}
-    ids = tokens(2, 17)
+    ids = tokens(2, 17, device=device)
     assert torch.equal(theirs.generate(ids, **given), mine.generate(ids, **given))
     padding = torch.ones_like(ids)  # the first sequence is shorter
     padding[0, :6] = 0
@@ -65,19 +65,20 @@ def test_greedy_continuation(kind, cache):
 
 
 @pytest.mark.parametrize("kind", ["mistral", "llama"])
-def test_packed_documents(kind):
-    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM)
-    positions = torch.cat([torch.arange(n) for n in (25, 4, 11)])[None]
-    want, got = (model(tokens(1, 40), position_ids=positions).logits for model in (theirs, mine))
+def test_packed_documents(kind, device):
+    theirs, mine = pair(decoder(kind), transformers.AutoModelForCausalLM, device)
+    positions = torch.cat([torch.arange(n) for n in (25, 4, 11)])[None].to(device)
+    ids = tokens(1, 40, device=device)
+    want, got = (model(ids, position_ids=positions).logits for model in (theirs, mine))
     torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
-    other = mine(tokens(1, 40)).logits
+    other = mine(ids).logits
     assert (other - got).abs().max() > 1e-3  # documents do not see one another
 
 
-def test_an_encoder():
+def test_an_encoder(device):
     config = transformers.BertConfig(**SIZES)
-    theirs, mine = pair(config, transformers.AutoModel)
-    ids = tokens(3, 30)
+    theirs, mine = pair(config, transformers.AutoModel, device)
+    ids = tokens(3, 30, device=device)
     padding = torch.ones_like(ids)
     padding[1, 20:] = 0
     for given in ({}, {"attention_mask": padding}):

@@ -188,6 +188,15 @@ static void drop_kernel(struct ra__cuda_plan *plan)
         plan->scheduler->destroy(plan->programs[i].own);
 }
 
+/* cudaMemcpy() may return before the bytes are there, and our streams do not wait for its own. */
+static ra_status copy_block(struct ra__cuda_plan *plan, const void *from, size_t bytes)
+{
+    cudaStream_t stream = plan->device->queues[RA__CUDA_COMPUTE].stream;
+    RA__CUDA_TRY(cudaMemcpyAsync(plan->block, from, bytes, cudaMemcpyHostToDevice, stream));
+    RA__CUDA_TRY(cudaStreamSynchronize(stream));
+    return RA_OK;
+}
+
 /* The block is filled on the host, then copied. */
 static ra_status upload(const struct ra__setup *setup, const struct ra__cuda_facts *facts,
                         struct ra__cuda_plan *plan, size_t bytes)
@@ -195,9 +204,7 @@ static ra_status upload(const struct ra__setup *setup, const struct ra__cuda_fac
     struct place place = { ra__cuda_host->alloc(bytes), plan->block, 0 };
     if (!place.host) return ra__cuda_fail(RA_ERR_MEMORY, "plan: %zu bytes", bytes);
     ra_status status = fill_block(setup, facts, plan, &place);
-    if (status == RA_OK)
-        status = ra__cuda_check(
-            (int)cudaMemcpy(plan->block, place.host, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    if (status == RA_OK) status = copy_block(plan, place.host, bytes);
     ra__cuda_host->free(place.host);
     return status;
 }

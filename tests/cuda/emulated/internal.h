@@ -92,7 +92,10 @@ void forget_copies(int count);
 /* Puts work on a stream, to run late; on the legacy default stream it runs before this returns. */
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work,
                     std::unique_lock<std::mutex> &held);
-/* The same, for work that also runs when the device has failed. */
+/* Work of the legacy default stream that is not done when its call returns. */
+void enqueue_late(std::function<void()> work, std::unique_lock<std::mutex> &held);
+bool is_legacy(cudaStream_t stream);
+/* As enqueue(), for work that also runs when the device has failed. */
 cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work,
                             std::unique_lock<std::mutex> &held);
 /* Until all that is on the stream, or on all streams of all devices, is done. */

@@ -155,6 +155,10 @@ static cudaError_t start_copy(copy c, enum cudaMemcpyKind kind, cudaStream_t str
         c.src = staged->data();
         c.src_pitch = c.width;
     }
+    if (staged && dst == DEVICE && is_legacy(stream)) {
+        enqueue_late([c, staged] { copy_rows(c); }, api.held);
+        return cudaSuccess;
+    }
     const cudaError_t error = enqueue(
         stream, [c, staged] { copy_rows(c); }, api.held);
     if (error || dst != PAGEABLE) return error;

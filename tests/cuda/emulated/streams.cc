@@ -4,7 +4,8 @@
  * What is not ordered by a stream or an event thus soon runs in the wrong order.
  *
  * The legacy default stream runs its work at once, after that of all blocking streams; it does not
- * wait for streams made with cudaStreamNonBlocking, as on a device. */
+ * wait for streams made with cudaStreamNonBlocking, as on a device. But a copy from pageable memory
+ * returns when that is read, and ends late. */
 #include <time.h>
 
 #include <algorithm>
@@ -56,7 +57,7 @@ static size_t stream_count, event_count; /* not destroyed; live on after the vec
 size_t streams_alive() { return stream_count; }
 size_t events_alive() { return event_count; }
 
-static bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLegacy; }
+bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLegacy; }
 
 static shared_stream find_stream(cudaStream_t stream)
 {
@@ -256,6 +257,18 @@ static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_hel
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, lock_held &held)
 {
     return enqueue_operation(stream, operation{ WORK, std::move(work), nullptr }, held);
+}
+
+/* On a stream of its own, which later work of the legacy stream waits for. */
+void enqueue_late(std::function<void()> work, lock_held &held)
+{
+    finish_blocking(held);
+    shared_stream s = std::make_shared<CUstream_st>();
+    s->device = current_device();
+    s->flags = 0;
+    s->destroyed = true;
+    streams.push_back(s);
+    add(s, operation{ WORK, std::move(work), nullptr }, held);
 }
 
 cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work, lock_held &held)
