@@ -64,6 +64,7 @@ class Ring(Resource):
         self._groups = list(groups)
         self._own_groups = own_groups
         self._why = "this plan is closed"
+        self._is_long = setup.flops() >= _LONG
         try:
             for group in self._groups:
                 self._plans.append(Handle(
@@ -125,10 +126,6 @@ class Ring(Resource):
 
     # ---- Runs ----
 
-    def _is_long(self):
-        s = self._setup
-        return 4.0 * s.batch * s.q_len * s.k_len * s.q_heads * s.dim >= _LONG
-
     def _run(self, function, arguments):
         """Calls the function for each rank's plan and arguments."""
         with self._turn:
@@ -151,7 +148,7 @@ class Ring(Resource):
 
     def _run_one(self, function, plan, args):
         """A long run asks now and then whether Python was interrupted."""
-        if not self._is_long():
+        if not self._is_long:
             function(plan, byref(args))
             return
         with _Interrupts() as interrupts:
@@ -163,6 +160,8 @@ class Ring(Resource):
                     raise
                 self._fail(error)
                 raise interrupts.raised from None
+            finally:
+                args.progress = c.PROGRESS()
 
     def _run_ranks(self, function, arguments):
         """Each rank on a thread. What they use is kept until all have ended, whatever happens."""

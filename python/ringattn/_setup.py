@@ -86,6 +86,10 @@ class Setup:
             any_order=bool(any_order))
         self.threads, self.device = int(threads or 0), device
 
+    def flops(self) -> float:
+        """Of a forward run in which all is seen."""
+        return 4.0 * self.batch * self.q_len * self.k_len * self.q_heads * self.dim
+
     def _layout(self, of_keys, out):
         length = self.k_len if of_keys else self.q_len
         if self.sequences is None:

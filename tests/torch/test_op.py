@@ -203,7 +203,7 @@ def test_numbers_of_any_kind(make):
     assert torch.equal(*dropped)
 
 
-def test_what_cannot_be_honoured_is_refused(make):
+def test_what_cannot_be_honoured_is_refused(make, device):
     q, k, v = (make(1, 8, 2, 16, seed=seed) for seed in range(3))
     with pytest.raises(ValueError, match="torch.bool"):
         rt.attention(q, k, v, mask=torch.ones(8, 8))
@@ -215,8 +215,6 @@ def test_what_cannot_be_honoured_is_refused(make):
         rt.attention(q, k, v, "casual")
     with pytest.raises(ValueError, match=r"has shape \(3, 8\)"):
         rt.attention(q, k, v, bias=torch.zeros(3, 8))
-    with pytest.raises(ValueError, match="not initialized"):
-        rt.attention(q, k, v, group=True)
     with pytest.raises(ValueError, match="add up to 5, but there are 8"):
         rt.attention(q, k, v, lengths=torch.tensor([3, 2]))
     with pytest.raises(ValueError, match="without lengths"):
@@ -229,7 +227,16 @@ def test_what_cannot_be_honoured_is_refused(make):
         rt.attention(q, k, v, sequences=torch.tensor([[0.0, 8.0, 0.0, 8.0]]))
     with pytest.raises(NotImplementedError, match="gradient of slopes"):
         rt.attention(q, k, v, alibi=torch.ones(2, requires_grad=True))
-    with pytest.raises(ValueError, match="Mesh"):
-        rt.attention(q, k, v, group=True, threads=3)
     with pytest.raises(ValueError, match="same seed"):
         rt.attention(q, k, v, group=True, dropout=0.5)
+    if device == "cuda":
+        with pytest.raises(NotImplementedError, match="over a process group"):
+            rt.attention(q, k, v, group=True)
+        with pytest.raises(NotImplementedError, match="dbias"):
+            bias = torch.zeros(8, 8, device=device, requires_grad=True)
+            rt.attention(q, k, v, bias=bias).sum().backward()
+        return
+    with pytest.raises(ValueError, match="not initialized"):
+        rt.attention(q, k, v, group=True)
+    with pytest.raises(ValueError, match="Mesh"):
+        rt.attention(q, k, v, group=True, threads=3)

@@ -18,7 +18,7 @@ from ._flash import (flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpa
                      zigzag_ring_flash_attn_varlen_qkvpacked_func)
 from ._functions import Attention, attention, sequences_of
 from ._mesh import Mesh
-from ._op import clear
+from ._pool import clear
 from ._sdpa import scaled_dot_product_attention
 
 __all__ = [name for name in dir() if not name.startswith("_")]

@@ -6,7 +6,7 @@ from .. import _library as c
 from .._decoder import FEW, Decoder, sequences_of
 from .._setup import Setup
 from ._functions import attention, check
-from ._op import bytes_of, pool
+from ._pool import pool
 from ._tensors import code_of, numbers, readable
 
 
@@ -30,7 +30,7 @@ def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, al
         return out.reshape(*q.shape[:3], out.shape[3]), lse.reshape(q.shape[:3])
     slopes = numbers(alibi)
     shapes = (q.shape[0], 1, *q.shape[2:]), k_cache.shape, v_cache.shape[3]
-    key = ("decode", *shapes, q.dtype, pattern, scale, softcap, bytes_of(slopes))
+    key = ("decode", *shapes, q.dtype, pattern, scale, softcap, None if slopes is None else slopes.tobytes())
 
     def make():
         setup = Setup(*shapes, code_of(q, "q"), pattern, scale=scale, softcap=softcap, alibi=slopes)

@@ -4,8 +4,12 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from ._mesh import mesh_for
-from ._op import attend, text_of
+from ._op import call, text_for
 from ._tensors import code_of
+
+_OPTIONS = ("pattern", "partition", "strategy", "scale", "softcap", "dropout", "memory", "kernel",
+            "threads", "query_offset", "any_order", "order", "pool", "keep", "packed", "ring",
+            "mesh")
 
 
 def _autocast(q, k, v):
@@ -19,12 +23,14 @@ def _autocast(q, k, v):
 
 def check(q, k, v):
     """Refuses tensors that do not belong together."""
-    for x, name in ((q, "q"), (k, "k"), (v, "v")):
-        if x.dim() != 4:
-            raise ArgumentError(f"{name} has shape {tuple(x.shape)}; [batch, tokens, heads, dim] is "
+    shapes = q.shape, k.shape, v.shape
+    for x, shape, name in zip((q, k, v), shapes, "qkv"):
+        if len(shape) != 4:
+            raise ArgumentError(f"{name} has shape {tuple(shape)}; [batch, tokens, heads, dim] is "
                                 "expected")
         code_of(x, name)
-    if k.shape[:3] != v.shape[:3] or q.shape[3] != k.shape[3] or q.shape[0] != k.shape[0]:
+    (batch, _, _, dim), of_keys, of_values = shapes
+    if of_keys[:3] != of_values[:3] or of_keys[3] != dim or of_keys[0] != batch:
         raise ArgumentError(f"q is {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: batch "
                             "must be the same, dim that of q and k, tokens and heads those of k "
                             "and v")
@@ -105,18 +111,15 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         if group is not None:
             raise ArgumentError("dropout over a group: give every process the same seed=")
         seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64, device="cpu")
-    options = {"pattern": pattern, "partition": partition, "strategy": strategy,
-               "scale": None if scale is None else float(scale), "softcap": float(softcap),
-               "dropout": float(dropout), "memory": memory, "kernel": kernel, "threads": threads,
-               "query_offset": query_offset, "any_order": any_order, "order": order, "pool": pool,
-               "keep": keep, "packed": lengths is not None}
+    mesh = None
     if group is not None:
         _check_shards(q, order, ring, threads, pool)
-        options["mesh"] = mesh_for(None if group is True else group).name
-    else:
-        options["ring"] = ring
-    out, lse = attend(q, k, v, mask if bias is None else bias, sinks, alibi, sequences, seed,
-                      text_of(options))
+        mesh = mesh_for(None if group is True else group).name
+    options = text_for(_OPTIONS, (
+        pattern, partition, strategy, None if scale is None else float(scale), float(softcap),
+        float(dropout), memory, kernel, threads, query_offset, any_order, order, pool, keep,
+        lengths is not None, ring, mesh))
+    out, lse = call(q, k, v, mask if bias is None else bias, sinks, alibi, sequences, seed, options)
     return (out, lse) if return_lse else out
 
 

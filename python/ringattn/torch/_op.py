@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators ringattn::attend and ringattn::gradient, with autograd and shapes for tracing.
+"""The operators ringattn::attend and ringattn::gradient, with autograd and shapes for tracing; and
+call(), which leaves out the dispatcher of PyTorch where nothing but time is lost by that.
 
 What a problem is besides its tensors comes as a text, so that a compiler sees a constant; what may
 change from call to call without a new graph comes as tensors: sequences, slopes, the seed.
 """
 import ast
-import collections
-import os
-import threading
+import functools
 
 import torch
 from torch import Tensor
@@ -15,71 +14,12 @@ from torch import Tensor
 from .._errors import ArgumentError
 from .._setup import Setup
 from ._mesh import mesh_of
-from ._tensors import Crew, TensorRing, code_of, floats, numbers
+from ._pool import Crew, pool
+from ._ring import TensorRing
+from ._tensors import code_of, floats, numbers
 
-_KEPT = 8  # crews and decoders that wait for their next run, each with its threads
-
-
-class _Pool:
-    """Crews, and decoders, that do not run now. One is taken out for a run: threads never wait for
-    one another, and there are as many as there are runs at once."""
-
-    def __init__(self):
-        self._lock = threading.Lock()
-        self._idle: collections.OrderedDict = collections.OrderedDict()
-
-    def take(self, key, make):
-        with self._lock:
-            idle = self._idle.get(key)
-            if idle:
-                found = idle.pop()
-                if not idle:
-                    del self._idle[key]
-                return found
-        return make()
-
-    def give(self, key, crew):
-        if crew.closed:
-            return
-        gone = None
-        with self._lock:
-            self._idle.setdefault(key, []).append(crew)
-            self._idle.move_to_end(key)
-            if sum(map(len, self._idle.values())) > _KEPT:
-                oldest = next(iter(self._idle))
-                gone = self._idle[oldest].pop(0)
-                if not self._idle[oldest]:
-                    del self._idle[oldest]
-        if gone is not None:
-            gone.close()
-
-    def clear(self):
-        with self._lock:
-            idle, self._idle = self._idle, collections.OrderedDict()
-        for crews in idle.values():
-            for crew in crews:
-                crew.close()
-
-
-_pool = _Pool()
-
-
-def _forget():
-    """In a child of fork(): the rings are the parent's."""
-    global _pool
-    _pool = _Pool()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
-def pool() -> _Pool:
-    return _pool
-
-
-def clear() -> None:
-    """Frees the plans that are kept for the next calls."""
-    _pool.clear()
+# A graph of CUDA would keep the addresses of a plan, which may be gone when it is replayed.
+_TAGS = tuple(getattr(torch.Tag, name) for name in ("cudagraph_unsafe",) if hasattr(torch.Tag, name))
 
 
 def text_of(options: dict) -> str:
@@ -87,63 +27,76 @@ def text_of(options: dict) -> str:
     return "\n".join([f"{name}={value!r}" for name, value in options.items()])
 
 
-def _options_of(text):
-    pairs = (line.split("=", 1) for line in text.splitlines())
-    return {name: ast.literal_eval(value) for name, value in pairs}
+@functools.lru_cache(maxsize=512)
+def _kept_text(names, values):
+    return text_of(dict(zip(names, values)))
 
 
-def bytes_of(array):
+def text_for(names, values) -> str:
+    """The same, from the memory of texts where that is quicker."""
+    if torch.compiler.is_compiling():
+        return text_of(dict(zip(names, values)))
+    return _kept_text(names, values)
+
+
+class _Options:
+    """A text of options, read: what belongs to the ranks, and what to the problem."""
+
+    def __init__(self, text):
+        pairs = (line.split("=", 1) for line in text.splitlines())
+        given = {name: ast.literal_eval(value) for name, value in pairs}
+        self.mesh, self.pool = given.pop("mesh", None), given.pop("pool", None)
+        self.keep = given.pop("keep", True) and "bitmap=" not in given["pattern"]  # may change
+        self.packed = given.pop("packed", False)
+        self.ranks, self.threads = given.get("ring", 1), given.get("threads")
+        self.problem = given
+
+
+_options_of = functools.lru_cache(maxsize=512)(_Options)
+
+
+def _bytes(array):
     return None if array is None else array.tobytes()
 
 
 class _Problem:
     """From the arguments of an operator: the ring to run on, and its terms."""
 
+    __slots__ = ("_key", "_kind", "_make", "_make_crew", "_keep", "_crew", "bias", "sinks", "seed",
+                 "ring")
+
     def __init__(self, q, k, v, bias, sinks, alibi, sequences, seed, options, backward):
         given = _options_of(options)
-        self.mesh = mesh_of(given.pop("mesh", None))
-        self._keep, pool = given.pop("keep", True), given.pop("pool", None)
-        self._keep &= "bitmap=" not in given["pattern"]  # a file may change
-        whole = given.pop("packed", False)
-        self.bias = _bias(bias, q, k, self.mesh)
-        self.sinks = floats(sinks, q, (q.shape[2],), "sinks")
+        mesh = None if given.mesh is None else mesh_of(given.mesh)
+        self._keep = given.keep
+        self.bias = None if bias is None else _bias(bias, q, k, mesh)
+        self.sinks = None if sinks is None else floats(sinks, q, (q.shape[2],), "sinks")
         self.seed = 0 if seed is None else int(seed)
         alibi, sequences = numbers(alibi), numbers(sequences)
-        if whole:
-            self._check_lengths(sequences, q, k)
-        self.key = (q.shape, k.shape, v.shape[3], q.dtype, q.device, options, bytes_of(alibi),
-                    bytes_of(sequences), bias is not None, backward)
-
-        threads, ranks = given.get("threads"), given.get("ring", 1)
-        self._kind = (q.device, ranks, threads, pool, self.mesh and self.mesh.name)
-        self._make_crew = lambda: Crew(q.device, ranks, int(threads or 0), pool, self.mesh)
+        if given.packed:
+            _check_lengths(sequences, q, k, mesh)
+        self._key = (q.shape, k.shape, v.shape[3], q.dtype, options, _bytes(alibi),
+                     _bytes(sequences), bias is not None, backward)
+        self._kind = (q.device, given.ranks, given.threads, given.pool, given.mesh)
+        self._make_crew = lambda: Crew(q.device, given.ranks, int(given.threads or 0), given.pool,
+                                       mesh)
 
         def make(groups):
-            shapes = (q.shape, k.shape)
-            if self.mesh is not None:
-                shapes = self.mesh.whole_shapes(q.shape, k.shape)
-                given["ring"] = self.mesh.ranks
+            shapes, more = (q.shape, k.shape), {}
+            if mesh is not None:
+                shapes, more = mesh.whole_shapes(q.shape, k.shape), {"ring": mesh.ranks}
             setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
-                          bias=bias is not None, backward=backward, **given)
-            return TensorRing(setup, q.device, groups, self.mesh)
+                          bias=bias is not None, backward=backward, **{**given.problem, **more})
+            return TensorRing(setup, q.device, groups, mesh)
 
         self._make = make
 
-    def _check_lengths(self, sequences, q, k):
-        """Do the lengths add up to all tokens?"""
-        ranks = 1 if self.mesh is None else self.mesh.ranks
-        for x, what, column in ((q, "lengths", 1), (k, "k_lengths", 3)):
-            together = int(sequences[:, column].sum())
-            if together != ranks * x.shape[1]:
-                raise ArgumentError(f"{what} add up to {together}, but there are "
-                                    f"{ranks * x.shape[1]} tokens over all ranks")
-
     def __enter__(self):
-        self._crew = _pool.take(self._kind, self._make_crew)
+        self._crew = pool().take(self._kind, self._make_crew)
         try:
-            self.ring = self._crew.ring(self.key, self._make)
+            self.ring = self._crew.ring(self._key, self._make)
         except BaseException:
-            _pool.give(self._kind, self._crew)
+            pool().give(self._kind, self._crew)
             raise
         return self
 
@@ -151,8 +104,18 @@ class _Problem:
         if self.ring.closed:  # by a failure, which has ended its group
             self._crew.close()
         elif not self._keep:
-            self._crew.drop(self.key)
-        _pool.give(self._kind, self._crew)
+            self._crew.drop(self._key)
+        pool().give(self._kind, self._crew)
+
+
+def _check_lengths(sequences, q, k, mesh):
+    """Do the lengths add up to all tokens?"""
+    ranks = 1 if mesh is None else mesh.ranks
+    for x, what, column in ((q, "lengths", 1), (k, "k_lengths", 3)):
+        together = int(sequences[:, column].sum())
+        if together != ranks * x.shape[1]:
+            raise ArgumentError(f"{what} add up to {together}, but there are "
+                                f"{ranks * x.shape[1]} tokens over all ranks")
 
 
 def _bias(bias, q, k, mesh):
@@ -175,12 +138,27 @@ def _in_shape(dbias, bias):
     return (dbias if rows == dbias.shape[2] else dbias.sum(2, keepdim=True)).reshape(bias.shape)
 
 
-@torch.library.custom_op("ringattn::attend", mutates_args=())
+# ---- Runs ----
+
+def _attend(q, k, v, bias, sinks, alibi, sequences, seed, options):
+    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, False) as p:
+        return p.ring.attend(q, k, v, p.bias, p.sinks, p.seed)
+
+
+def _gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options, dbias):
+    """dq, dk, dv, and dsinks and dbias or None."""
+    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, True) as p:
+        found = p.ring.gradient(dout, dlse, q, k, v, out, lse, p.bias, p.sinks, p.seed, dbias)
+    return (*found[:4], _in_shape(found[4], bias) if dbias else None)
+
+
+# ---- Operators ----
+
+@torch.library.custom_op("ringattn::attend", mutates_args=(), tags=_TAGS)
 def attend(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, sinks: Tensor | None,
            alibi: Tensor | None, sequences: Tensor | None, seed: Tensor | None,
            options: str) -> tuple[Tensor, Tensor]:
-    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, False) as p:
-        return p.ring.attend(q, k, v, p.bias, p.sinks, p.seed)
+    return _attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
 
 
 @attend.register_fake
@@ -189,16 +167,14 @@ def _(q, k, v, bias, sinks, alibi, sequences, seed, options):
             q.new_empty(q.shape[:3], dtype=torch.float32))
 
 
-@torch.library.custom_op("ringattn::gradient", mutates_args=())
+@torch.library.custom_op("ringattn::gradient", mutates_args=(), tags=_TAGS)
 def gradient(dout: Tensor, dlse: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor,
              bias: Tensor | None, sinks: Tensor | None, alibi: Tensor | None,
              sequences: Tensor | None, seed: Tensor | None, options: str,
              dbias: bool) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, True) as p:
-        found = p.ring.gradient(dout, dlse, q, k, v, out, lse, p.bias, p.sinks, p.seed, dbias)
-    none = [q.new_empty(0, dtype=torch.float32) for _ in range(2)]
-    dsinks = none[0] if found[3] is None else found[3]
-    return (*found[:3], dsinks, none[1] if not dbias else _in_shape(found[4], bias))
+    found = _gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options,
+                      dbias)
+    return tuple(q.new_empty(0, dtype=torch.float32) if x is None else x for x in found)
 
 
 @gradient.register_fake
@@ -215,12 +191,73 @@ def _save(ctx, inputs, output):
     ctx.save_for_backward(*tensors, *output)
 
 
-def _backward(ctx, dout, dlse):
-    q, k, v, bias, sinks, alibi, sequences, seed, out, lse = ctx.saved_tensors
-    dq, dk, dv, dsinks, dbias = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi,
-                                         sequences, seed, ctx.options, ctx.dbias)
-    return (dq, dk, dv, dbias.to(bias.dtype) if ctx.dbias else None,
+def _typed(dq, dk, dv, dsinks, dbias, bias, sinks):
+    """Gradients of all arguments of attend, in their dtypes."""
+    return (dq, dk, dv, None if dbias is None else dbias.to(bias.dtype),
             None if sinks is None else dsinks.to(sinks), None, None, None, None)
 
 
+def _backward(ctx, dout, dlse):
+    q, k, v, bias, sinks, alibi, sequences, seed, out, lse = ctx.saved_tensors
+    *found, dbias = gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed,
+                             ctx.options, ctx.dbias)
+    return _typed(*found, dbias if ctx.dbias else None, bias, sinks)
+
+
 attend.register_autograd(_backward, setup_context=_save)
+
+
+# ---- Calls ----
+
+class _Attend(torch.autograd.Function):
+    """attend with its gradient, without the dispatcher."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, bias, sinks, alibi, sequences, seed, options):
+        output = _attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
+        _save(ctx, (q, k, v, bias, sinks, alibi, sequences, seed, options), output)
+        ctx.set_materialize_grads(False)
+        return output
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, dout, dlse):
+        q, k, v, bias, sinks, alibi, sequences, seed, out, lse = ctx.saved_tensors
+        dout = torch.zeros_like(out) if dout is None else dout
+        if not _plain(dout, q, k):
+            return _backward(ctx, dout, torch.zeros_like(lse) if dlse is None else dlse)
+        return _typed(*_gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed,
+                                 ctx.options, ctx.dbias), bias, sinks)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+try:  # modes, tracers, transforms such as vmap; names that a later PyTorch may not have
+    _WATCHERS = (torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state,
+                 torch._C._functorch.peek_interpreter_stack)
+except AttributeError:
+    _WATCHERS = (lambda: True,)
+
+
+def _plain(*tensors):
+    """Are these tensors with data, and does nobody watch what is called, as compilers, tracers, modes
+    and profilers do?"""
+    if torch.compiler.is_compiling() or torch.autograd.profiler._is_profiler_enabled:
+        return False
+    for watcher in _WATCHERS:
+        if watcher():
+            return False
+    for x in tensors:
+        if type(x) not in _PLAIN or x.is_meta:
+            return False
+    return True
+
+
+def call(q, k, v, bias, sinks, alibi, sequences, seed, options):
+    """The operator, or, in much less time, what it does."""
+    if not _plain(q, k, v):
+        return attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad or
+                                    (bias is not None and bias.requires_grad) or
+                                    (sinks is not None and sinks.requires_grad)):
+        return _Attend.apply(q, k, v, bias, sinks, alibi, sequences, seed, options)
+    return _attend(q, k, v, bias, sinks, alibi, sequences, seed, options)

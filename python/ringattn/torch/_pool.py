@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept for the next calls: ranks with their threads, and the plans that were made on them."""
+import collections
+import os
+import threading
+
+import torch
+
+from .. import _library as c
+from .._errors import ArgumentError
+from .._library import lib
+from .._plan import local_groups
+from .._resource import Owned
+from ._ring import TensorRing
+
+_RINGS = 16  # of a crew
+_IDLE = 8  # crews and decoders that wait for their next run, each with its threads
+
+
+class Crew(Owned):
+    """Ranks of this process with their threads, and the rings that were made on them. One run at a
+    time."""
+
+    def __init__(self, device: torch.device, ranks, threads, pool=None, mesh=None):
+        super().__init__()
+        if device.type not in ("cpu", "cuda"):
+            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
+        self.mesh, self.closed = mesh, False
+        self._rings: collections.OrderedDict = collections.OrderedDict()
+        name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
+        self.groups = [mesh.group] if mesh else list(local_groups(
+            ranks, threads=threads, device=c.text(name), on_device=int(device.type != "cpu"),
+            pool_threshold=0 if pool is None else pool % 2 ** 64))
+
+    def ring(self, key, make) -> TensorRing:
+        """The ring of a problem, made before or now: make(groups)."""
+        ring = self._rings.get(key)
+        if ring is None:
+            ring = self._rings[key] = make(self.groups)
+            if len(self._rings) > _RINGS:
+                self._rings.popitem(last=False)[1].close()
+        self._rings.move_to_end(key)
+        return ring
+
+    def drop(self, key):
+        ring = self._rings.pop(key, None)
+        if ring is not None:
+            ring.close()
+
+    def close(self):
+        """Frees plans and threads; those of a mesh are its own."""
+        if self.closed or not self.is_ours():
+            return
+        self.closed = True
+        for ring in self._rings.values():
+            ring.close()
+        self._rings.clear()
+        for group in () if self.mesh else self.groups:
+            lib.ra_group_destroy(group)
+
+    def __del__(self):
+        if hasattr(self, "groups"):
+            self.close()
+
+
+class Pool:
+    """Crews, and decoders, that do not run now. One is taken out for a run: threads never wait for
+    one another, and there are as many as there are runs at once."""
+
+    def __init__(self):
+        self._lock = threading.Lock()
+        self._idle: collections.OrderedDict = collections.OrderedDict()
+        self._count = 0
+
+    def take(self, key, make):
+        with self._lock:
+            idle = self._idle.get(key)
+            if idle:
+                self._count -= 1
+                return idle.pop()
+        return make()
+
+    def give(self, key, crew):
+        if crew.closed:
+            return
+        gone = None
+        with self._lock:
+            self._idle.setdefault(key, []).append(crew)
+            self._idle.move_to_end(key)
+            self._count += 1
+            if self._count > _IDLE:
+                gone = self._oldest()
+        if gone is not None:
+            gone.close()
+
+    def _oldest(self):
+        for key, idle in list(self._idle.items()):
+            if idle:
+                self._count -= 1
+                return idle.pop(0)
+            del self._idle[key]
+
+    def clear(self):
+        with self._lock:
+            idle, self._idle, self._count = self._idle, collections.OrderedDict(), 0
+        for crews in idle.values():
+            for crew in crews:
+                crew.close()
+
+
+_pool = Pool()
+
+
+def _forget():
+    """In a child of fork(): the rings are the parent's."""
+    global _pool
+    _pool = Pool()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def pool() -> Pool:
+    return _pool
+
+
+def clear() -> None:
+    """Frees the plans that are kept for the next calls."""
+    _pool.clear()
