@@ -16,7 +16,7 @@ import numpy
 import ringattn
 from ringattn import _library as c
 from ringattn._arrays import address, readable
-from ringattn._decoder import sequences_of
+from ringattn._decoder import cache_sequences
 
 
 def tensors(args):
@@ -54,7 +54,7 @@ def bare(args, q, k, v):
     out, lse = numpy.empty(q[0].shape, q.dtype), numpy.empty(args.heads, numpy.float32)
     to, (kt, vt) = c.Tensor(address(out), 0, 0, 0), cache._tensors
     queries = [readable(x)[1] for x in q]
-    sequences = [sequences_of(1, [1], args.tokens, [t + 1]) for t in range(args.tokens)]
+    sequences = [cache_sequences(1, [1], args.tokens, [t + 1]) for t in range(args.tokens)]
     lib = c.lib
     start = time.perf_counter()
     for t in range(args.tokens):

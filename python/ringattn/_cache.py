@@ -4,7 +4,7 @@ import numpy
 
 from . import _library as c
 from ._arrays import address, as_array, floats, readable
-from ._decoder import FEW, Decoder, sequences_of
+from ._decoder import FEW, Decoder, cache_sequences, flat
 from ._errors import ArgumentError
 from ._plan import Plan
 from ._resource import Resource
@@ -34,9 +34,10 @@ class Cache(Resource):
         self._k = numpy.zeros((batch, capacity, kv_heads, dim), s.dtype)
         self._v = numpy.zeros((batch, capacity, kv_heads, s.value_dim), s.dtype)
         # The library has the batch as packed sequences of one tensor, with gaps between them.
-        self._tensors = [readable(_packed(x))[1] for x in (self._k, self._v)]
+        self._tensors = [readable(flat(x))[1] for x in (self._k, self._v)]
         self._lengths = numpy.zeros(batch, numpy.int64)
         self._decoder = Decoder(s, capacity, kernel)
+        self._one = _OneToken(self)
 
     def _destroy(self):
         if self._decoder:
@@ -91,8 +92,11 @@ class Cache(Resource):
         with self._turn:
             before = self._lengths
             try:
-                self._append(k, v, counts)
-                out, lse = self._attend(q, counts, sinks)
+                if counts is None and sinks is None and self._one.takes(q, k, v):
+                    out, lse = self._one.step(q, k, v)
+                else:
+                    self._append(k, v, counts)
+                    out, lse = self._attend(q, counts, sinks)
             except BaseException:
                 self._lengths = before
                 raise
@@ -118,6 +122,11 @@ class Cache(Resource):
             raise ArgumentError(f"counts is {_shown(counts)}, but there are {tokens} tokens")
         return counts
 
+    def _check_room(self, ends):
+        if ends.max() > self.capacity:
+            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for "
+                                f"{ends.max()}")
+
     def _append(self, k, v, counts):
         k, v = as_array(k, "k"), as_array(v, "v")
         tokens = k.shape[1] if k.ndim == 4 else 0
@@ -129,9 +138,7 @@ class Cache(Resource):
                                     f"{mine.shape[3]}] is expected, as many tokens of k as of v")
         counts = self._counts(counts, tokens)
         ends = self._lengths + counts
-        if ends.max() > self.capacity:
-            raise ArgumentError(f"the cache has room for {self.capacity} tokens, not for "
-                                f"{ends.max()}")
+        self._check_room(ends)
         for item, (start, end, count) in enumerate(zip(self._lengths, ends, counts)):
             self._k[item, start:end] = k[item, :count]
             self._v[item, start:end] = v[item, :count]
@@ -149,10 +156,10 @@ class Cache(Resource):
                                 f"[{s.batch}, tokens, {s.q_heads}, {s.dim}] is expected")
         sinks = floats(sinks, "sinks", (s.q_heads,))
         tokens = q.shape[1]
-        sequences = sequences_of(tokens, self._counts(counts, tokens), self.capacity, self._lengths)
+        sequences = cache_sequences(tokens, self._counts(counts, tokens), self.capacity, self._lengths)
         if tokens > FEW:
             return self._attend_prompt(q, sequences, sinks)
-        q, q_tensor = readable(_packed(q))
+        q, q_tensor = readable(flat(q))
         out = numpy.empty((s.batch, tokens, s.q_heads, s.value_dim), s.dtype)
         lse = numpy.empty(out.shape[:3], numpy.float32)
         self._decoder.attend(tokens, sequences, q_tensor, *self._tensors,
@@ -161,16 +168,43 @@ class Cache(Resource):
 
     def _attend_prompt(self, q, sequences, sinks):
         s = self._setup
-        with Plan(_packed(q).shape, _packed(self._k).shape, s.value_dim, s.dtype,
+        with Plan(flat(q).shape, flat(self._k).shape, s.value_dim, s.dtype,
                   sequences=sequences, **self._options) as plan:
-            out, lse = plan.attend(_packed(q), _packed(self._k), _packed(self._v), sinks=sinks,
+            out, lse = plan.attend(flat(q), flat(self._k), flat(self._v), sinks=sinks,
                                    return_lse=True)
         return out.reshape(*q.shape[:3], s.value_dim), lse.reshape(q.shape[:3])
 
 
-def _packed(array):
-    """[batch, tokens, ...] as [1, batch x tokens, ...]; a view where strides allow."""
-    return array.reshape(1, array.shape[0] * array.shape[1], *array.shape[2:])
+class _OneToken:
+    """The short way of `Cache.step`: one new token of each sequence, packed arrays. What does not
+    change from token to token is made once."""
+
+    def __init__(self, cache):
+        s, self._cache = cache._setup, cache
+        self._shapes = ((s.batch, 1, s.q_heads, s.dim), (s.batch, 1, *cache._k.shape[2:]),
+                        (s.batch, 1, *cache._v.shape[2:]))
+        self._sequences = cache_sequences(1, [1] * s.batch, cache.capacity, cache._lengths)
+        self._items = numpy.arange(s.batch)
+        self._q, self._out = c.Tensor(), c.Tensor()  # strides of 0: packed
+
+    def takes(self, *tensors):
+        for x, shape in zip(tensors, self._shapes):
+            if type(x) is not numpy.ndarray or x.shape != shape or \
+                    x.dtype != self._cache._setup.dtype or not x.flags.c_contiguous:
+                return False
+        return True
+
+    def step(self, q, k, v):
+        cache, s = self._cache, self._cache._setup
+        places, ends = (self._items, cache._lengths), cache._lengths + 1
+        cache._check_room(ends)
+        cache._k[places], cache._v[places] = k[:, 0], v[:, 0]
+        cache._lengths = self._sequences[:, 3] = ends
+        out = numpy.empty((s.batch, 1, s.q_heads, s.value_dim), s.dtype)
+        lse = numpy.empty(out.shape[:3], numpy.float32)
+        self._q.data, self._out.data = address(q), address(out)
+        cache._decoder.attend(1, self._sequences, self._q, *cache._tensors, self._out, address(lse))
+        return out, lse
 
 
 def _shown(numbers):

@@ -16,12 +16,18 @@ from ._setup import Setup
 FEW = 16  # queries of a sequence at a time; more are a prompt, for a plan
 
 
-def sequences_of(tokens, counts, capacity, lengths) -> numpy.ndarray:
+def cache_sequences(tokens, counts, capacity, lengths) -> numpy.ndarray:
     """Of tensors [batch x tokens] of queries and [batch x capacity] of keys, what belongs to each
     item: the first counts[i] of its queries, the first lengths[i] of its keys."""
     items = numpy.arange(len(lengths))
     columns = (items * tokens, counts, items * capacity, lengths)
     return numpy.ascontiguousarray(numpy.stack(columns, axis=1), dtype=numpy.int64)
+
+
+def flat(x):
+    """Arrays or tensors [batch, tokens, ...] as [1, batch x tokens, ...]; a view where strides
+    allow."""
+    return x.reshape(1, x.shape[0] * x.shape[1], *x.shape[2:])
 
 
 class Decoder(Resource):
@@ -69,7 +75,7 @@ class Decoder(Resource):
     def _state(self, tokens):
         """A new state. What is wrong with a pattern shows in sequences that are full."""
         s = self._setup
-        full = sequences_of(tokens, [min(tokens, self._capacity)] * s.batch, self._capacity,
+        full = cache_sequences(tokens, [min(tokens, self._capacity)] * s.batch, self._capacity,
                             [self._capacity] * s.batch)
         problem = c.Problem.from_buffer_copy(s.problem)
         problem.batch, problem.q_len = 1, s.batch * tokens

@@ -40,7 +40,7 @@ struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t ma
     int64_t rows = shape->q_len * (shape->q_heads / shape->kv_heads);
     int64_t ranges = ra__min(shape->k_len / (many ? MANY_KEYS : LEAST_KEYS), RA__MOST_RANGES);
     if (many) ranges = ra__min(ranges, ra__ceil_div(MANY_JOBS, many));
-    if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len };
+    if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len, false };
     int64_t keys = ra__ceil_div(ra__ceil_div(shape->k_len, ranges), BLOCK) * BLOCK;
-    return (struct ra__key_split){ (int)ra__ceil_div(shape->k_len, keys), keys };
+    return (struct ra__key_split){ (int)ra__ceil_div(shape->k_len, keys), keys, false };
 }

@@ -276,6 +276,7 @@ enum { RA__MOST_RANGES = 64 };
 struct ra__key_split {
     int ranges;   /* 1: keys are not split */
     int64_t keys; /* positions of a range */
+    bool of_row;  /* positions are counted from the row's first key, not from 0 */
 };
 struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t many);
 

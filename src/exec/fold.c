@@ -22,6 +22,7 @@ static void free_workspace(struct ra__folder *folder)
 void ra__folder_close(struct ra__folder *folder)
 {
     free_workspace(folder);
+    ra__free(folder->split_state);
     ra__free(folder->program.rows);
     ra__free(folder->program.keys);
     ra__free(folder->program.advances);
@@ -49,7 +50,21 @@ struct writing {
     struct ra__folder *folder;
     const struct ra__fold *fold;
     bool counting;
+    int64_t queries, positions; /* the most of a row: queries, and from its first key to its last */
 };
+
+static void note_row(struct writing *writing, const struct ra__row *row, int first_key)
+{
+    const struct ra__program *p = &writing->folder->program;
+    int64_t low = p->keys[first_key].pos, high = low;
+    for (int i = first_key; i < p->key_count; i++) {
+        const struct ra__key_run *run = &p->keys[i];
+        low = ra__min(low, run->pos);
+        high = ra__max(high, run->pos + (run->count - 1) * run->pos_step);
+    }
+    writing->queries = ra__max(writing->queries, row->q.count);
+    writing->positions = ra__max(writing->positions, high - low + 1);
+}
 
 /* One row of the pattern, with those of its keys that are folded now. */
 static ra_status write_row(void *context, const struct ra__row *row)
@@ -73,7 +88,8 @@ static ra_status write_row(void *context, const struct ra__row *row)
         p->key_count++;
     }
     if (p->key_count == first) return RA_OK;
-    if (!writing->counting)
+    if (!writing->counting) {
+        note_row(writing, row, first);
         p->rows[p->row_count] = (struct ra__plan_row){ .q_token = row->query,
                                                        .q_token_step = row->q.step,
                                                        .q_count = row->q.count,
@@ -83,6 +99,7 @@ static ra_status write_row(void *context, const struct ra__row *row)
                                                        .first_key = first,
                                                        .key_count = p->key_count - first,
                                                        .repeat = 1 };
+    }
     p->row_count++;
     return RA_OK;
 }
@@ -97,10 +114,57 @@ static ra_status walk_rows(struct writing *writing)
     return ra__pattern_rows(&rows, queries, (struct ra__row_sink){ write_row, writing });
 }
 
+/* How many ranges keys of so many positions are split into, for rows of few queries. They must not
+ * depend on the threads there are: each range is a sum of its own. */
+static int64_t ranges_of(const struct ra__fold *fold, int64_t positions)
+{
+    enum {
+        ENOUGH_JOBS = 64, /* four for each of 16 threads */
+        LEAST_KEYS = 256  /* of a range: blocks of kernels */
+    };
+    const struct ra__shape *s = fold->shape;
+    const int64_t jobs = ra__max(fold->sequences->count, 1) * s->batch * s->kv_heads;
+    return ra__max(ra__min(positions / LEAST_KEYS, ra__ceil_div(ENOUGH_JOBS, jobs)), 1);
+}
+
+/* Room for the states of all ranges there may be, however much a cache grows. */
+static ra_status make_split_room(struct ra__folder *folder, const struct ra__fold *fold)
+{
+    const struct ra__shape *s = fold->shape;
+    const int64_t ranges = ranges_of(fold, INT64_MAX);
+    const size_t numbers = (size_t)(ranges * s->batch * s->q_len * s->q_heads) *
+                           (size_t)(s->value_dim + 2);
+    if (ranges == 1 || numbers <= folder->split_room) return RA_OK;
+    ra__free(folder->split_state);
+    folder->split_room = 0;
+    folder->split_state = ra__alloc_array(NULL, RA__FOR_STATE, numbers, sizeof(float));
+    if (!folder->split_state) return ra__fail(RA_ERR_MEMORY, "state: %zu numbers", numbers);
+    folder->split_room = numbers;
+    return RA_OK;
+}
+
+static ra_status split_keys(struct ra__folder *folder, const struct writing *writing)
+{
+    enum { MOST_ROWS = 16, BLOCK = 256 }; /* as ra__key_split_for() has them */
+    const struct ra__shape *s = writing->fold->shape;
+    struct ra__program *p = &folder->program;
+    p->split = (struct ra__key_split){ .ranges = 1 };
+    if (writing->queries * (s->q_heads / s->kv_heads) > MOST_ROWS) return RA_OK;
+    RA__TRY(make_split_room(folder, writing->fold));
+    const int64_t ranges = ranges_of(writing->fold, writing->positions);
+    const int64_t keys = ra__ceil_div(ra__ceil_div(writing->positions, ranges), BLOCK) * BLOCK;
+    if (ranges > 1) {
+        p->split.ranges = (int)ra__ceil_div(writing->positions, keys);
+        p->split.keys = keys;
+        p->split.of_row = true;
+    }
+    return RA_OK;
+}
+
 static ra_status write_program(struct ra__folder *folder, const struct ra__fold *fold)
 {
     struct ra__program *p = &folder->program;
-    struct writing writing = { folder, fold, true };
+    struct writing writing = { folder, fold, true, 0, 0 };
     int advance_room = folder->key_room;
     RA__TRY(walk_rows(&writing));
     RA__TRY(make_room((void **)&p->rows, &folder->row_room, p->row_count, sizeof *p->rows));
@@ -117,13 +181,13 @@ static ra_status write_program(struct ra__folder *folder, const struct ra__fold 
                                    .out = RA__OUT,
                                    .lse = RA__LSE };
     p->caller = p->work = side;
-    p->split = (struct ra__key_split){ 1, fold->shape->k_len };
-    return RA_OK;
+    return p->row_count > 0 ? split_keys(folder, &writing) : RA_OK;
 }
 
 /* ---- Running it ------------------------------------------------------------------------------ */
 
-static void set_call(const struct ra__fold *fold, struct ra__call *call)
+static void set_call(const struct ra__folder *folder, const struct ra__fold *fold,
+                     struct ra__call *call)
 {
     const struct ra__shape *s = fold->shape;
     *call = (struct ra__call){ .has_terms = fold->terms != NULL };
@@ -134,6 +198,7 @@ static void set_call(const struct ra__fold *fold, struct ra__call *call)
     call->at[RA__STATE_M] = ra__packed_at(fold->m, s->q_len, s->q_heads, 1);
     call->at[RA__STATE_L] = ra__packed_at(fold->l, s->q_len, s->q_heads, 1);
     call->at[RA__STATE_ACC] = ra__packed_at(fold->acc, s->q_len, s->q_heads, s->value_dim);
+    call->at[RA__SPLIT_STATE].data = folder->split_state;
 }
 
 /* Memory of the arena that is kept: a block as large as the largest fold needed, and workspace. */
@@ -163,19 +228,22 @@ static ra_status poll_group(void *context)
     return rank ? rank->transport->poll(rank->link) : RA_OK;
 }
 
-static ra_status run_step(struct ra__folder *folder, const struct ra__fold *fold, void *device,
-                          void *prepared)
+static ra_status run_steps(struct ra__folder *folder, const struct ra__fold *fold, void *device,
+                           void *prepared)
 {
     struct ra__call call;
     struct ra__event done;
     const struct ra__heartbeat heartbeat = { poll_group, (void *)folder->rank };
-    set_call(fold, &call);
-    const struct ra__launch launch = { .direction = RA__FORWARD,
-                                       .step = folder->program.steps,
-                                       .call = &call,
-                                       .heartbeat = &heartbeat };
-    RA__TRY(folder->backend->issue(device, prepared, &launch, &done));
-    return folder->backend->wait(device, &done, &heartbeat);
+    set_call(folder, fold, &call);
+    for (int i = 0; i < folder->program.step_count; i++) {
+        const struct ra__launch launch = { .direction = RA__FORWARD,
+                                           .step = &folder->program.steps[i],
+                                           .call = &call,
+                                           .heartbeat = &heartbeat };
+        RA__TRY(folder->backend->issue(device, prepared, &launch, &done));
+        RA__TRY(folder->backend->wait(device, &done, &heartbeat));
+    }
+    return RA_OK;
 }
 
 ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
@@ -183,9 +251,12 @@ ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
     RA__TRY(write_program(folder, fold));
     struct ra__program *p = &folder->program;
     if (p->row_count == 0) return RA_OK;
-    struct ra__step step = { .op = RA__OP_ATTEND, .from = RA__OWN_KV, .row_count = p->row_count };
-    p->steps = &step;
-    p->step_count = 1;
+    struct ra__step steps[] = {
+        { .op = RA__OP_ATTEND, .from = RA__OWN_KV, .row_count = p->row_count },
+        { .op = RA__OP_MERGE, .from = RA__OWN_KV, .row_count = p->row_count },
+    };
+    p->steps = steps;
+    p->step_count = p->split.ranges > 1 ? 2 : 1;
     void *device = folder->rank ? folder->rank->device : folder->device, *prepared = NULL;
     const int threads = folder->backend->threads(device);
     const struct ra__setup setup = { .forward = p, .kernel = folder->kernel, .threads = threads };
@@ -196,7 +267,7 @@ ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
                                .room = folder->block_room,
                                .workspace = folder->workspace };
     RA__TRY(folder->backend->prepare(&setup, &arena, &prepared));
-    ra_status status = run_step(folder, fold, device, prepared);
+    ra_status status = run_steps(folder, fold, device, prepared);
     if (folder->rank && status == RA_OK) ra__rank_idle(folder->rank);
     p->steps = NULL;
     return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fold.h - folding a range of keys into a state that the caller holds: a program of one step. */
+/* fold.h - folding a range of keys into a state that the caller holds: a program of one step, or of
+ * two where few jobs would have long keys, and these are split. */
 #ifndef RA__EXEC_FOLD_H
 #define RA__EXEC_FOLD_H
 
@@ -18,6 +19,8 @@ struct ra__folder {
     size_t block_room;
     void *workspace;
     size_t workspace_room;
+    void *split_state; /* of the ranges of split keys, f32 */
+    size_t split_room; /* numbers */
 };
 
 /* One fold: tensors with strides filled in, k and v starting at first_key. */

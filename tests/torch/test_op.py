@@ -77,6 +77,36 @@ def test_compile_without_graph_breaks(device, backend):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_the_operator_is_there_for_who_watches(make):
+    q, k, v = (make(1, 20, 2, 16, seed=seed) for seed in range(3))
+    dout = make(1, 20, 2, 16, seed=4).detach()
+
+    def run():
+        out = rt.attention(q, k, v, "causal")
+        return out, *torch.autograd.grad(out, (q, k, v), dout)
+
+    alone = run()
+    with torch.profiler.profile() as profile:
+        watched = run()
+    for mine, theirs in zip(watched, alone):
+        assert torch.equal(mine, theirs)
+    names = {event.key for event in profile.key_averages()}
+    assert {"ringattn::attend", "ringattn::gradient"} <= names
+    graph = torch.autograd.grad(rt.attention(q, k, v), q, dout.requires_grad_(), create_graph=True)
+    with pytest.raises(RuntimeError, match="twice"):
+        graph[0].sum().backward()
+
+
+def test_only_lse_has_a_gradient(make):
+    q, k, v = (make(1, 20, 2, 16, seed=seed) for seed in range(3))
+    _, lse = rt.attention(q, k, v, return_lse=True)
+    got = torch.autograd.grad(lse.sum(), (q, k, v))
+    want = torch.autograd.grad(exact(q, k, v)[1].sum(), (q, k, v), allow_unused=True)
+    near(got[0], want[0], factor=4)
+    near(got[1], want[1], factor=4)
+    assert not got[2].any()
+
+
 def test_shapes_without_data():
     with torch.device("meta"):
         q, k = torch.empty(2, 9, 4, 8), torch.empty(2, 7, 2, 8)

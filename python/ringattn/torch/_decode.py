@@ -3,16 +3,11 @@
 import torch
 
 from .. import _library as c
-from .._decoder import FEW, Decoder, sequences_of
+from .._decoder import FEW, Decoder, cache_sequences, flat
 from .._setup import Setup
 from ._functions import attention, check
 from ._pool import pool
 from ._tensors import code_of, numbers, readable
-
-
-def _packed(x):
-    """[batch, tokens, ...] as [1, batch x tokens, ...]; a view where strides allow."""
-    return x.reshape(1, -1, *x.shape[2:])
 
 
 @torch.no_grad()
@@ -22,9 +17,9 @@ def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, al
     the caches grow."""
     check(q, k_cache, v_cache)
     tokens, capacity = q.shape[1], k_cache.shape[1]
-    sequences = sequences_of(tokens, [tokens] * q.shape[0], capacity, lengths)
+    sequences = cache_sequences(tokens, [tokens] * q.shape[0], capacity, lengths)
     if q.device.type != "cpu" or tokens > FEW:
-        out, lse = attention(_packed(q), _packed(k_cache), _packed(v_cache), pattern, scale=scale,
+        out, lse = attention(flat(q), flat(k_cache), flat(v_cache), pattern, scale=scale,
                              softcap=softcap, alibi=alibi, sequences=torch.from_numpy(sequences),
                              keep=False, return_lse=True)
         return out.reshape(*q.shape[:3], out.shape[3]), lse.reshape(q.shape[:3])
@@ -38,7 +33,7 @@ def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, al
 
     out = q.new_empty((*q.shape[:3], v_cache.shape[3]))
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
-    kept = [readable(_packed(x)) for x in (q, k_cache, v_cache)]
+    kept = [readable(flat(x)) for x in (q, k_cache, v_cache)]
     decoder = pool().take(key, make)
     try:
         decoder.attend(tokens, sequences, *(tensor for _, tensor in kept),

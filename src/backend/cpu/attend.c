@@ -18,11 +18,21 @@ static const struct ra__scheduled *find_scheduled(const struct ra__running *run,
     return &schedule[low];
 }
 
-/* The keys of a run in a range of positions; count 0 where there are none. */
-static struct ra__key_run keys_in_range(const struct ra__key_split *split, int range,
+/* Where the first range of a row's keys starts. */
+static int64_t first_position(const struct ra__key_split *split, const struct ra__key_run *runs,
+                              int count)
+{
+    if (!split->of_row || count == 0) return 0;
+    int64_t first = runs[0].pos;
+    for (int i = 1; i < count; i++) first = ra__min(first, runs[i].pos);
+    return first;
+}
+
+/* The keys of a run in the positions from `first` on; count 0 where there are none. */
+static struct ra__key_run keys_in_range(const struct ra__key_split *split, int64_t first,
                                         const struct ra__key_run *run)
 {
-    int64_t skipped, first = range * split->keys;
+    int64_t skipped;
     ra_run whole = { run->pos, run->pos_step, run->count };
     ra_run part = ra__run_clip(whole, first, first + split->keys, &skipped);
     return (struct ra__key_run){ run->token + skipped * run->token_step,
@@ -47,9 +57,11 @@ static void set_keys(const struct ra__running *run, struct ra__job *job)
     job->run_count = row->key_count;
     if (job->runs == base) return;
     job->run_count = 0;
+    const int64_t first = first_position(&program->split, base, row->key_count) +
+                          job->range * program->split.keys;
     for (int i = 0; i < row->key_count; i++) {
         struct ra__key_run keys = ra__key_run_at(&base[i], &advances[i], job->repeat);
-        if (split) keys = keys_in_range(&program->split, job->range, &keys);
+        if (split) keys = keys_in_range(&program->split, first, &keys);
         if (keys.count > 0) own[job->run_count++] = keys;
     }
 }

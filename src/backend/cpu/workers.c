@@ -58,7 +58,7 @@ struct wait {
 static bool spin(const struct wait *wait)
 {
     enum { LOOKS = 64 };
-    const double moment = 50e-6; /* seconds: a few times what it takes to wake a thread up */
+    const double moment = 200e-6; /* seconds: what a caller may do between two steps of decoding */
     if (wait->over(wait)) return true;
     if (!wait->workers->spin) return false;
     for (double end = ra__now() + moment; ra__now() < end; sched_yield())
