@@ -222,6 +222,19 @@ static ra_status keep_memory(struct ra__folder *folder, const struct ra__arena *
     return RA_OK;
 }
 
+/* Counted as if keys were split, where a cache that grows may bring that: it then takes no more. */
+static ra_status count_memory(struct ra__folder *folder, const struct ra__setup *setup,
+                              struct ra__arena *counted)
+{
+    struct ra__program *p = &folder->program;
+    const int ranges = p->split.ranges;
+    void *prepared = NULL;
+    if (folder->split_state) p->split.ranges = ra__max(ranges, 2);
+    const ra_status status = folder->backend->prepare(setup, counted, &prepared);
+    p->split.ranges = ranges;
+    return status;
+}
+
 static ra_status poll_group(void *context)
 {
     const struct ra__rank *rank = context;
@@ -261,7 +274,7 @@ ra_status ra__fold_run(struct ra__folder *folder, const struct ra__fold *fold)
     const int threads = folder->backend->threads(device);
     const struct ra__setup setup = { .forward = p, .kernel = folder->kernel, .threads = threads };
     struct ra__arena counted = { .counting = true };
-    RA__TRY(folder->backend->prepare(&setup, &counted, &prepared));
+    RA__TRY(count_memory(folder, &setup, &counted));
     RA__TRY(keep_memory(folder, &counted));
     struct ra__arena arena = { .block = folder->block,
                                .room = folder->block_room,

@@ -121,39 +121,70 @@ static void each_is_a_problem_of_its_own(void **state)
         }
 }
 
+enum { ITEMS = 3 };
+
 /* A decoding cache [item, capacity], whose items have lengths of their own that grow. */
+struct growth {
+    int64_t capacity, start[ITEMS], more;
+};
+
+/* One step with a state that has sequences. */
+static void decode_step(ra_state *cache, const struct packed *p, float *out, float *lse)
+{
+    const ra_const_tensor q = ra_const_tensor_packed(p->q), k = ra_const_tensor_packed(p->k),
+                          v = ra_const_tensor_packed(p->v);
+    const ra_tensor to = ra_tensor_packed(out);
+    assert_ok(ra_state_set_sequences(cache, p->sequences));
+    assert_ok(ra_state_init(cache));
+    assert_ok(ra_state_fold(cache, &q, &k, &v, 0, p->k_len));
+    assert_ok(ra_state_finish(cache, &to, lse));
+}
+
+static void grow_cache(const char *pattern, const struct growth *growth, ra_group *group)
+{
+    ra_sequence sequences[ITEMS];
+    struct packed p = {
+        .sequences = sequences, .count = ITEMS, .q_len = ITEMS, .k_len = ITEMS * growth->capacity
+    };
+    float out[ITEMS * Q_ROW], lse[ITEMS * HEADS];
+    for (int64_t item = 0; item < ITEMS; item++)
+        sequences[item] = (ra_sequence){ item, 1, item * growth->capacity, growth->start[item] };
+    packed_open(&p, pattern);
+    ra_problem problem = small_problem(p.pattern, p.q_len, p.k_len);
+    problem.sequences = sequences;
+    problem.sequence_count = ITEMS;
+    ra_state *caches[2]; /* with the threads of a group, and with one */
+    for (int i = 0; i < 2; i++) assert_ok(ra_state_create(&problem, NULL, &caches[i]));
+    assert_ok(ra_state_use_group(caches[0], group));
+    const bool more_runs = strchr(pattern, ':') != NULL; /* with more keys, in longer lists */
+    size_t held = 0;
+    for (int token = 0; token < 7; token++) {
+        decode_step(caches[0], &p, p.out, p.lse);
+        packed_expect_parts(&p);
+        decode_step(caches[1], &p, out, lse);
+        assert_memory_equal(out, p.out, sizeof out);
+        assert_memory_equal(lse, p.lse, sizeof lse);
+        if (token == 0 || more_runs) held = ra_allocated_bytes();
+        assert_int_equal(ra_allocated_bytes(), held);
+        for (int item = 0; item < ITEMS; item++) sequences[item].k_count += growth->more;
+    }
+    for (int i = 0; i < 2; i++) ra_state_destroy(caches[i]);
+    packed_close(&p);
+}
+
+/* Keys of the long one are split. Neither threads nor growing change a bit, or take memory. */
 static void a_cache_has_a_length_for_each_item(void **state)
 {
     (void)state;
-    enum { ITEMS = 3, CAPACITY = 24 };
-    static const int64_t start[ITEMS] = { 1, 17, 5 };
-    for (int i = 0; i < TEST_COUNT(patterns); i++) {
-        ra_sequence sequences[ITEMS];
-        struct packed p = {
-            .sequences = sequences, .count = ITEMS, .q_len = ITEMS, .k_len = ITEMS * CAPACITY
-        };
-        for (int64_t item = 0; item < ITEMS; item++)
-            sequences[item] = (ra_sequence){ item, 1, item * CAPACITY, start[item] };
-        packed_open(&p, patterns[i]);
-        ra_problem problem = small_problem(p.pattern, p.q_len, p.k_len);
-        problem.sequences = sequences;
-        problem.sequence_count = ITEMS;
-        ra_state *cache;
-        assert_ok(ra_state_create(&problem, NULL, &cache));
-        const ra_const_tensor q = ra_const_tensor_packed(p.q), k = ra_const_tensor_packed(p.k),
-                              v = ra_const_tensor_packed(p.v);
-        const ra_tensor out = ra_tensor_packed(p.out);
-        for (int token = 0; token < 7; token++) {
-            assert_ok(ra_state_set_sequences(cache, sequences));
-            assert_ok(ra_state_init(cache));
-            assert_ok(ra_state_fold(cache, &q, &k, &v, 0, p.k_len));
-            assert_ok(ra_state_finish(cache, &out, p.lse));
-            packed_expect_parts(&p);
-            for (int item = 0; item < ITEMS; item++) sequences[item].k_count++;
-        }
-        ra_state_destroy(cache);
-        packed_close(&p);
-    }
+    static const struct growth growths[] = { { 24, { 1, 17, 5 }, 1 },
+                                             { 2000, { 1, 300, 40 }, 270 } };
+    const ra_group_options options = { .size = sizeof options, .threads = 3 };
+    ra_group *group;
+    assert_ok(ra_group_create_local(1, &options, &group));
+    for (int i = 0; i < TEST_COUNT(patterns); i++)
+        for (int g = 0; g < TEST_COUNT(growths); g++)
+            grow_cache(patterns[i], &growths[g], group);
+    ra_group_destroy(group);
 }
 
 /* Queries somewhere in the middle give what they give among all queries. */

@@ -5,9 +5,9 @@ import torch
 from .. import _library as c
 from .._decoder import FEW, Decoder, cache_sequences, flat
 from .._setup import Setup
-from ._functions import attention, check
+from ._functions import attention
 from ._pool import pool
-from ._tensors import code_of, numbers, readable
+from ._tensors import check, code_of, numbers, readable
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, al
     out = q.new_empty((*q.shape[:3], v_cache.shape[3]))
     lse = q.new_empty(q.shape[:3], dtype=torch.float32)
     kept = [readable(flat(x)) for x in (q, k_cache, v_cache)]
-    decoder = pool().take(key, make)
+    decoder = pool().take(key) or make()
     try:
         decoder.attend(tokens, sequences, *(tensor for _, tensor in kept),
                        c.Tensor(out.data_ptr(), 0, 0, 0), lse.data_ptr())

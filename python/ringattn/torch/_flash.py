@@ -8,8 +8,8 @@ import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from ._decode import decode
-from ._functions import attention, check
-from ._tensors import numbers
+from ._functions import attention
+from ._tensors import check, numbers
 
 _ALL = 2 ** 40  # positions: the side of a window that has no end
 

@@ -5,7 +5,6 @@ import torch
 from .._errors import ArgumentError, UnsupportedError
 from ._mesh import mesh_for
 from ._op import call, text_for
-from ._tensors import code_of
 
 _OPTIONS = ("pattern", "partition", "strategy", "scale", "softcap", "dropout", "memory", "kernel",
             "threads", "query_offset", "any_order", "order", "pool", "keep", "packed", "ring",
@@ -19,24 +18,6 @@ def _autocast(q, k, v):
         return q, k, v
     dtype = torch.get_autocast_dtype(kind)
     return tuple(x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
-
-
-def check(q, k, v):
-    """Refuses tensors that do not belong together."""
-    shapes = q.shape, k.shape, v.shape
-    for x, shape, name in zip((q, k, v), shapes, "qkv"):
-        if len(shape) != 4:
-            raise ArgumentError(f"{name} has shape {tuple(shape)}; [batch, tokens, heads, dim] is "
-                                "expected")
-        code_of(x, name)
-    (batch, _, _, dim), of_keys, of_values = shapes
-    if of_keys[:3] != of_values[:3] or of_keys[3] != dim or of_keys[0] != batch:
-        raise ArgumentError(f"q is {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: batch "
-                            "must be the same, dim that of q and k, tokens and heads those of k "
-                            "and v")
-    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
-        raise ArgumentError(f"q is {q.dtype} on {q.device}, k {k.dtype} on {k.device}, v {v.dtype} "
-                            f"on {v.device}: they must be alike")
 
 
 def _check_shards(q, order, ring, threads, pool):
@@ -88,7 +69,6 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32.
     """
     q, k, v = _autocast(q, k, v)
-    check(q, k, v)
     if bias is not None and mask is not None:
         raise ArgumentError("give a bias or a mask, not both: a bias of -inf hides a key")
     if mask is not None and mask.dtype != torch.bool:

@@ -32,20 +32,28 @@ class Crew(Owned):
             ranks, threads=threads, device=c.text(name), on_device=int(device.type != "cpu"),
             pool_threshold=0 if pool is None else pool % 2 ** 64))
 
+    def known(self, key) -> TensorRing | None:
+        """The ring of a problem that was made before."""
+        ring = self._rings.get(key)
+        if ring is not None:
+            self._rings.move_to_end(key)
+        return ring
+
     def ring(self, key, make) -> TensorRing:
         """The ring of a problem, made before or now: make(groups)."""
-        ring = self._rings.get(key)
+        ring = self.known(key)
         if ring is None:
             ring = self._rings[key] = make(self.groups)
             if len(self._rings) > _RINGS:
                 self._rings.popitem(last=False)[1].close()
-        self._rings.move_to_end(key)
         return ring
 
-    def drop(self, key):
-        ring = self._rings.pop(key, None)
-        if ring is not None:
-            ring.close()
+    def release(self, key, ring, keep=True):
+        """After a run. One that failed has ended the group of these ranks."""
+        if ring.closed:
+            self.close()
+        elif not keep:
+            self._rings.pop(key).close()
 
     def close(self):
         """Frees plans and threads; those of a mesh are its own."""
@@ -72,21 +80,26 @@ class Pool:
         self._idle: collections.OrderedDict = collections.OrderedDict()
         self._count = 0
 
-    def take(self, key, make):
+    def take(self, key):
+        """One that was made for the key; None: there is none now."""
         with self._lock:
             idle = self._idle.get(key)
-            if idle:
-                self._count -= 1
-                return idle.pop()
-        return make()
+            if not idle:
+                return None
+            self._count -= 1
+            return idle.pop()
 
     def give(self, key, crew):
         if crew.closed:
             return
         gone = None
         with self._lock:
-            self._idle.setdefault(key, []).append(crew)
-            self._idle.move_to_end(key)
+            idle = self._idle.get(key)
+            if idle is None:
+                idle = self._idle[key] = []
+            idle.append(crew)
+            if len(self._idle) > 1:
+                self._idle.move_to_end(key)
             self._count += 1
             if self._count > _IDLE:
                 gone = self._oldest()

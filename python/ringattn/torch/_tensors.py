@@ -16,6 +16,24 @@ def code_of(x, name):
     return code
 
 
+def check(q, k, v):
+    """Refuses tensors that do not belong together."""
+    shapes = q.shape, k.shape, v.shape
+    for x, shape, name in zip((q, k, v), shapes, "qkv"):
+        if len(shape) != 4:
+            raise ArgumentError(f"{name} has shape {tuple(shape)}; [batch, tokens, heads, dim] is "
+                                "expected")
+        code_of(x, name)
+    (batch, _, _, dim), of_keys, of_values = shapes
+    if of_keys[:3] != of_values[:3] or of_keys[3] != dim or of_keys[0] != batch:
+        raise ArgumentError(f"q is {tuple(q.shape)}, k {tuple(k.shape)}, v {tuple(v.shape)}: batch "
+                            "must be the same, dim that of q and k, tokens and heads those of k "
+                            "and v")
+    if not q.dtype == k.dtype == v.dtype or not q.device == k.device == v.device:
+        raise ArgumentError(f"q is {q.dtype} on {q.device}, k {k.dtype} on {k.device}, v {v.dtype} "
+                            f"on {v.device}: they must be alike")
+
+
 def place(view, x):
     """Points a tensor of the library at x, or at a copy that the library can read; returns what must
     stay alive."""
