@@ -260,24 +260,20 @@ class _Attend(torch.autograd.Function):
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 try:  # modes, tracers, transforms such as vmap; names that a later PyTorch may not have
-    _WATCHERS = (torch._C._len_torch_dispatch_stack, torch._C._get_tracing_state,
-                 torch._C._functorch.peek_interpreter_stack)
+    _WATCHERS = (torch.compiler.is_compiling, torch._C._len_torch_dispatch_stack,
+                 torch._C._get_tracing_state, torch._C._functorch.peek_interpreter_stack)
 except AttributeError:
     _WATCHERS = (lambda: True,)
 
 
-def _plain(*tensors):
+def _plain(q, k, v):
     """Are these tensors with data, and does nobody watch what is called, as compilers, tracers, modes
     and profilers do?"""
-    if torch.compiler.is_compiling() or torch.autograd.profiler._is_profiler_enabled:
-        return False
     for watcher in _WATCHERS:
         if watcher():
             return False
-    for x in tensors:
-        if type(x) not in _PLAIN or x.is_meta:
-            return False
-    return True
+    return not (torch.autograd.profiler._is_profiler_enabled or type(q) not in _PLAIN or
+                type(k) not in _PLAIN or type(v) not in _PLAIN or q.is_meta)
 
 
 def call(q, k, v, bias, sinks, alibi, sequences, seed, options):

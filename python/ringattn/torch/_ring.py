@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans that run on tensors of PyTorch."""
+from ctypes import byref
+
 import torch
 
 from .. import _library as c
@@ -58,12 +60,13 @@ class TensorRing(Ring):
             self._index = [None, None]
         self._tokens = tuple(bounds[-1] for bounds in self._bounds)
         self._queue = _current_queue(device)
-        self._alone = mesh is None and setup.ring == 1 and self._index == [None, None]
-        self._lse_shape = (setup.batch, setup.q_len, setup.q_heads)
-        self._out_shape = (*self._lse_shape, setup.value_dim)
         self._forward = [_Arguments(c.AttendArgs(), ("q", "k", "v", "out")) for _ in self._plans]
         self._backward = [_Arguments(c.GradientArgs(), ("q", "k", "v", "out", "dout", "dq", "dk",
                                                         "dv")) for _ in self._plans]
+        self._alone = mesh is None and setup.ring == 1 and self._index == [None, None]
+        self._reference = byref(self._forward[0].args)
+        self._lse_shape = (setup.batch, setup.q_len, setup.q_heads)
+        self._out_shape = (*self._lse_shape, setup.value_dim)
 
     # ---- Runs ----
 
@@ -109,7 +112,14 @@ class TensorRing(Ring):
         args = self._forward[0].args
         args.lse, args.sinks, args.dropout_seed = lse.data_ptr(), pointer(sinks), seed
         args.queue = self._queue()
-        self._run(lib.ra_attend, (args,))
+        if self._is_long:
+            self._run(lib.ra_attend, (args,))
+        else:
+            try:
+                lib.ra_attend(self._plans[0].value, self._reference)
+            except RingattnError as error:
+                self._fail(error)
+                raise
         del keep
         return out, lse
 
