@@ -317,6 +317,12 @@ static void add_heads(struct grid_lists *lists)
             grid_add(lists, "grouped heads", "causal n=50 h=%s d=24 b=%d %s ring=%d%s kernel=%s",
                      heads[i], 1 + i % 3, grid_dtypes[t], 1 + (i + t) % 4,
                      t == 2 ? " backward" : "", grid_next_kernel(lists));
+    static const char *const many[] = { "full n=1 nk=300 h=32/1 d=16 threads=3",
+                                        "causal n=3 nk=300 h=64/1 d=16 threads=3 backward",
+                                        "full n=1 nk=66000 h=32/8 d=8 threads=2",
+                                        "causal n=1 nk=300 h=32/1 d=24 b=3 threads=4 ring=2" };
+    for (int i = 0; i < COUNT(many); i++)
+        grid_add(lists, "grouped heads", "%s kernel=%s", many[i], grid_next_kernel(lists));
     grid_add(lists, "grouped heads", "causal n=31 h=8/2 d=16 ring=8 striped backward");
     grid_add(lists, "grouped heads", "full n=31 h=8/2 d=16 ring=8 zigzag backward");
     grid_add(lists, "grouped heads", "causal n=90 h=4 d=192 dv=128 ring=2 backward");

@@ -152,6 +152,27 @@ static void one_query_of_many_kv_heads(void **state)
     expect_forget();
 }
 
+/* More query heads of one query than a job is made smaller for: with several threads, which would
+ * have less to do each. In one KV head, or in several that are read together. */
+static void one_query_of_many_heads(void **state)
+{
+    (void)state;
+    static const char *const shapes[] = { "n=1 nk=700 h=32/1 d=8 threads=3",
+                                          "n=2 nk=300 h=64/1 d=8 b=2 threads=3",
+                                          "n=1 nk=66000 h=24/8 d=8 threads=2" };
+    const char *dtype;
+    ra_part kernel;
+    for (int k = 0; walk_kernel(k, &kernel, &dtype); k++)
+        for (int i = 0; i < TEST_COUNT(shapes); i++) {
+            struct fixture fixture;
+            fixture_open(&fixture, "full %s %s kernel=%s", shapes[i], dtype, kernel.name);
+            fixture_run(&fixture);
+            expect_lab(&fixture);
+            fixture_close(&fixture);
+        }
+    expect_forget();
+}
+
 /* So many keys that they are split. Against the oracle; rings, partitions, strategies, dtypes and
  * terms in rotation. */
 static void many_keys_are_split(void **state)
@@ -346,6 +367,7 @@ int main(void)
         cmocka_unit_test(plans_decode_what_one_pass_computes),
         cmocka_unit_test(plans_decode_backward),
         cmocka_unit_test(one_query_of_many_kv_heads),
+        cmocka_unit_test(one_query_of_many_heads),
         cmocka_unit_test(many_keys_are_split),
         cmocka_unit_test(stretches_do_not_know_threads_or_ranks),
         cmocka_unit_test(states_decode_what_one_pass_computes),

@@ -46,12 +46,14 @@ static int64_t work_of_job(const struct ra__chunks *chunks, const struct ra__pla
     return ra__min(chunks->queries, row->q_count) * each;
 }
 
-/* Halves the jobs of a row until none is more than `most`; returns how much the largest is then. */
+/* Halves the jobs of a row until none is more than `most`, or has one query; returns how much the
+ * largest is then. */
 static int64_t limit_row(struct ra__cpu_program *p, int row, int64_t each, int64_t most)
 {
     const struct ra__plan_row *of = &p->program->rows[row];
     struct ra__chunks chunks = ra__chunks_of(p, of);
-    while (work_of_job(&chunks, of, each) > most && chunks.queries * chunks.heads > FEWEST_ROWS)
+    while (work_of_job(&chunks, of, each) > most && ra__min(chunks.queries, of->q_count) > 1 &&
+           chunks.queries * chunks.heads > FEWEST_ROWS)
         chunks.queries = (ra__min(chunks.queries, of->q_count) + 1) / 2;
     p->row_sizes[row].queries = (int)chunks.queries;
     return work_of_job(&chunks, of, each);
