@@ -267,7 +267,7 @@ def main():
     parser.add_argument("--pattern", default="causal", help='as everywhere in ringattn ("causal")')
     parser.add_argument("--partition", default="zigzag", help="of the tokens (zigzag)")
     parser.add_argument("--tokens", type=int, default=2048, help="of a sequence (2048)")
-    parser.add_argument("--steps", type=int, default=60, help="of training (60)")
+    parser.add_argument("--steps", type=int, default=100, help="of training (100)")
     parser.add_argument("--rate", type=float, default=2e-3, help="of learning (0.002)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--text", help="a file to train on (the documentation of this project)")

@@ -118,6 +118,34 @@ static void perdoc_applies_the_rule_inside_each_document(void **state)
     ra_pattern_destroy(pattern);
 }
 
+/* Parts of their own are divided as documents are; bounds that are none are refused. */
+static void parts_are_divided_like_documents(void **state)
+{
+    (void)state;
+    static const int64_t bounds[] = { 0, 0, 7, 8, 8, 30, 61, 61 }, late[] = { 1, 5 },
+                         down[] = { 0, 5, 4 };
+    ra_pattern *pattern;
+    ra_layout *parts, *documents;
+    int owners[2][MOST_N];
+    assert_ok(ra_pattern_full(&pattern));
+    assert_ok(ra_pattern_set_documents(pattern, bounds, TEST_COUNT(bounds)));
+    assert_ok(ra_layout_create_parts("zigzag", bounds, TEST_COUNT(bounds), 4, &parts));
+    assert_ok(ra_layout_create("zigzag;perdoc", 61, 4, pattern, &documents));
+    read_owners(parts, 61, 4, owners[0]);
+    read_owners(documents, 61, 4, owners[1]);
+    assert_memory_equal(owners[0], owners[1], 61 * sizeof(int));
+    ra_layout_destroy(parts);
+    ra_layout_destroy(documents);
+    ra_pattern_destroy(pattern);
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_layout_create_parts("zigzag", NULL, 2, 4, &parts));
+    assert_fails(RA_ERR_ARGUMENT, "NULL", ra_layout_create_parts("zigzag", bounds, 2, 4, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "", ra_layout_create_parts("zigzag", bounds, 1, 4, &parts));
+    assert_fails(RA_ERR_ARGUMENT, "", ra_layout_create_parts("zigzag", late, 2, 4, &parts));
+    assert_fails(RA_ERR_ARGUMENT, "", ra_layout_create_parts("zigzag", down, 3, 4, &parts));
+    assert_fails(RA_ERR_ARGUMENT, "", ra_layout_create_parts("zigzag", bounds, 2, 0, &parts));
+    assert_fails(RA_ERR_ARGUMENT, "", ra_layout_create_parts("zig", bounds, 2, 4, &parts));
+}
+
 static void no_name_means_contiguous(void **state)
 {
     (void)state;
@@ -372,6 +400,7 @@ int main(void)
         cmocka_unit_test(rules_follow_the_formulas),
         cmocka_unit_test(long_sequences_are_cut_right),
         cmocka_unit_test(perdoc_applies_the_rule_inside_each_document),
+        cmocka_unit_test(parts_are_divided_like_documents),
         cmocka_unit_test(no_name_means_contiguous),
         cmocka_unit_test(runs_are_written_up_to_capacity),
         cmocka_unit_test(custom_runs_may_interleave_in_any_order),
