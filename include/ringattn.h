@@ -21,13 +21,11 @@
  * RA_ERR_ARGUMENT; memory and threads of the group then stay until its last plan is destroyed. The
  * library keeps no pointer of the caller after a call returns.
  *
- * THREADS  One thread at a time per handle; a group handle and its plans count as one. A second
- * thread gets RA_ERR_BUSY. Different handles may be used at the same time, also handles of one
- * group. Any thread may call ra_group_abort() at any time.
+ * THREADS  One at a time per handle, a group handle and its plans counting as one: a second gets
+ * RA_ERR_BUSY. Others may use other handles, also of the same group, and ra_group_abort() always.
  *
- * FORK  A child of fork() may make handles and use them, if no other thread was in a call of the
- * library at the fork. Handles made before it belong to the parent: the child must not use them,
- * and must not destroy them. MPI has rules of its own: with "mpi", do not fork.
+ * FORK  A child of fork() may make handles of its own, if no other thread was in a call of the
+ * library; those of the parent it must neither use nor destroy. With "mpi", do not fork.
  *
  * ERRORS  A function that can fail returns ra_status and writes its result only on success.
  * ra_last_error() then returns one sentence, per thread. The library never prints, exits or aborts.
@@ -56,7 +54,6 @@
 extern "C" {
 #endif
 
-/* Defines NAME_default(). */
 #define RA_DEFAULT_(name)                                                                          \
     static inline name name##_default(void)                                                        \
     {                                                                                              \
@@ -344,35 +341,6 @@ RA_API ra_status ra_group_create(const char *transport, int ranks, const ra_grou
 RA_API ra_status ra_group_join(const char *transport, const void *where,
                                const ra_group_options *options, ra_group **out);
 
-/* A message of a custom transport. */
-typedef struct ra_message {
-    int peer; /* the other rank */
-    int tag;  /* the n-th send of a tag to a rank matches its n-th receive of that tag */
-    void *data;
-    size_t bytes; /* the same on both sides */
-} ra_message;
-
-/* Bytes between ranks, sent by the caller. `post` starts sends and receives and returns at once.
- * Their buffers stay in use until `wait` has returned for the ticket, before the next post. If
- * either fails, the run ends; give the reason with ra_transport_error(). */
-typedef struct ra_transport_callbacks {
-    size_t size; /* by ra_transport_callbacks_default() */
-    void *context;
-    ra_status (*post)(void *context, const ra_message *sends, int send_count,
-                      const ra_message *recvs, int recv_count, void **ticket);
-    ra_status (*wait)(void *context, void *ticket, double timeout);
-    ra_status (*poll)(void *context); /* often, during work: heartbeat, progress; may be NULL */
-    void (*abort)(void *context, const char *reason); /* tell the peers; any thread; may be NULL */
-    void (*close)(void *context);                     /* by ra_group_destroy(); may be NULL */
-} ra_transport_callbacks;
-RA_DEFAULT_(ra_transport_callbacks)
-
-/* Sets ra_last_error() from inside a callback and returns `status`. */
-RA_API ra_status ra_transport_error(ra_status status, const char *text);
-/* Rank `rank` of `ranks`, whose messages the caller sends. It has no checksums. */
-RA_API ra_status ra_group_create_custom(int ranks, int rank,
-                                        const ra_transport_callbacks *callbacks,
-                                        const ra_group_options *options, ra_group **out);
 RA_API int ra_group_rank(const ra_group *group);
 RA_API int ra_group_ranks(const ra_group *group);
 RA_API int ra_group_threads(const ra_group *group);
@@ -628,4 +596,5 @@ RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
 #ifdef __cplusplus
 }
 #endif
+#include "ringattn_transport.h"
 #endif

@@ -8,7 +8,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 
 # A declaration starts with RA_API and has its name on that line. ringattn_mpi.h has none.
-cat "$root/include/ringattn.h" "$root/include/ringattn_stream.h" >"$dir/headers"
+cat "$root/include/ringattn.h" "$root/include/ringattn_transport.h" "$root/include/ringattn_stream.h" >"$dir/headers"
 sed -n 's/^RA_API [^(]*[ *]\(ra_[a-z0-9_]*\)(.*/\1/p' "$dir/headers" | sort >"$dir/declared"
 number() { sed -n "s/^#define RA_VERSION_$1 //p" "$root/include/ringattn.h"; }
 version=RINGATTN_$(number MAJOR).$(number MINOR)
