@@ -21,8 +21,8 @@
  * RA_ERR_ARGUMENT; memory and threads of the group then stay until its last plan is destroyed. The
  * library keeps no pointer of the caller after a call returns.
  *
- * THREADS  One at a time per handle, a group handle and its plans counting as one: a second gets
- * RA_ERR_BUSY. Others may use other handles, also of the same group, and ra_group_abort() always.
+ * THREADS  One thread at a time per handle; a group and its plans count as one. A second gets
+ * RA_ERR_BUSY. Different handles may be used at once; any thread may call ra_group_abort().
  *
  * FORK  A child of fork() may make handles of its own, if no other thread was in a call of the
  * library; those of the parent it must neither use nor destroy. With "mpi", do not fork.

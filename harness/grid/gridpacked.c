@@ -52,8 +52,8 @@ static void add_sequences(struct grid_lists *lists)
                                          "window:100,20 seqs=400,1/300,256/256 alibi dropout=0.1" };
     for (int k = 0; k < lists->kernels.count; k++)
         for (int i = 0; i < COUNT(large); i++)
-            grid_add(lists, "packed sequences", "%s h=4/2 d=%d bf16 ring=%d%s kernel=%s", large[i],
-                     i % 2 ? 64 : 128, 1 + k % 2, " backward", lists->kernels.name[k]);
+            grid_add(lists, "packed sequences", "%s h=4/2 d=%d bf16 ring=%d backward kernel=%s",
+                     large[i], i % 2 ? 64 : 128, 1 + k % 2, lists->kernels.name[k]);
     /* The keys of a sequence without queries are seen by nobody. */
     grid_add(lists, "packed sequences", "full seqs=128/80,0/176 h=2 d=64 bf16 backward kernel=%s",
              grid_next_kernel(lists));

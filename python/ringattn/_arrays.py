@@ -43,6 +43,12 @@ def address(array) -> int | None:
     return None if array is None else array.__array_interface__["data"][0]
 
 
+def is_packed(x, shape, dtype) -> bool:
+    """An array of NumPy that the library can read as it is, with strides of 0."""
+    return (type(x) is numpy.ndarray and x.shape == shape and x.dtype == dtype and
+            x.flags.c_contiguous and x.flags.aligned)
+
+
 def tensor_of(array) -> Tensor | None:
     """A view of [batch, tokens, heads, dim]; None where the library cannot read these strides."""
     size = array.itemsize

@@ -3,7 +3,7 @@
 import numpy
 
 from . import _library as c
-from ._arrays import address, as_array, floats, readable
+from ._arrays import address, as_array, floats, is_packed, readable
 from ._decoder import FEW, Decoder, cache_sequences, flat
 from ._errors import ArgumentError
 from ._plan import Plan
@@ -93,7 +93,7 @@ class Cache(Resource):
             before = self._lengths
             try:
                 if counts is None and sinks is None and self._one.takes(q, k, v):
-                    out, lse = self._one.step(q, k, v)
+                    out, lse = self._one.step(self, q, k, v)
                 else:
                     self._append(k, v, counts)
                     out, lse = self._attend(q, counts, sinks)
@@ -156,7 +156,8 @@ class Cache(Resource):
                                 f"[{s.batch}, tokens, {s.q_heads}, {s.dim}] is expected")
         sinks = floats(sinks, "sinks", (s.q_heads,))
         tokens = q.shape[1]
-        sequences = cache_sequences(tokens, self._counts(counts, tokens), self.capacity, self._lengths)
+        sequences = cache_sequences(tokens, self._counts(counts, tokens), self.capacity,
+                                    self._lengths)
         if tokens > FEW:
             return self._attend_prompt(q, sequences, sinks)
         q, q_tensor = readable(flat(q))
@@ -180,22 +181,21 @@ class _OneToken:
     change from token to token is made once."""
 
     def __init__(self, cache):
-        s, self._cache = cache._setup, cache
+        s = cache._setup
         self._shapes = ((s.batch, 1, s.q_heads, s.dim), (s.batch, 1, *cache._k.shape[2:]),
                         (s.batch, 1, *cache._v.shape[2:]))
         self._sequences = cache_sequences(1, [1] * s.batch, cache.capacity, cache._lengths)
-        self._items = numpy.arange(s.batch)
+        self._items, self._dtype = numpy.arange(s.batch), s.dtype
         self._q, self._out = c.Tensor(), c.Tensor()  # strides of 0: packed
 
     def takes(self, *tensors):
         for x, shape in zip(tensors, self._shapes):
-            if type(x) is not numpy.ndarray or x.shape != shape or \
-                    x.dtype != self._cache._setup.dtype or not x.flags.c_contiguous:
+            if not is_packed(x, shape, self._dtype):
                 return False
         return True
 
-    def step(self, q, k, v):
-        cache, s = self._cache, self._cache._setup
+    def step(self, cache, q, k, v):
+        s = cache._setup
         places, ends = (self._items, cache._lengths), cache._lengths + 1
         cache._check_room(ends)
         cache._k[places], cache._v[places] = k[:, 0], v[:, 0]

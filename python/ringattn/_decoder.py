@@ -76,7 +76,7 @@ class Decoder(Resource):
         """A new state. What is wrong with a pattern shows in sequences that are full."""
         s = self._setup
         full = cache_sequences(tokens, [min(tokens, self._capacity)] * s.batch, self._capacity,
-                            [self._capacity] * s.batch)
+                               [self._capacity] * s.batch)
         problem = c.Problem.from_buffer_copy(s.problem)
         problem.batch, problem.q_len = 1, s.batch * tokens
         problem.k_len = s.batch * self._capacity or c.NO_KEYS

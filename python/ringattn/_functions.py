@@ -131,8 +131,8 @@ def attention_backward(dout, q, k, v, out, lse, pattern="full", *, dlse=None, ri
                        query_offset=0, lengths=None, k_lengths=None,
                        dbias=False) -> Gradients | GradientsAndBias:
     """Gradients of attention(): (dq, dk, dv, dsinks), and with dbias=True that of the bias, in its
-    shape, which takes longer. Arguments as there; out and lse as it
-    returned them. dlse: the gradient of lse, where something was computed from it."""
+    shape, which takes longer. Arguments as there; out and lse as it returned them. dlse: the
+    gradient of lse, where something was computed from it."""
     q, k, v, short, plan = _prepare(locals(), backward=True)
     given = [None if x is None else as_array(x, name)
              for x, name in ((dout, "dout"), (out, "out"), (lse, "lse"), (dlse, "dlse"))]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy
 
 from . import _library as c
-from ._arrays import address, as_array, floats, readable
+from ._arrays import address, as_array, floats, is_packed, readable
 from ._errors import ArgumentError
 from ._library import lib
 from ._ring import Ring
@@ -48,7 +48,8 @@ class Plan(Ring):
 
     q_shape, k_shape: [batch, tokens, heads, dim]. Options: ring, partition, strategy, order, scale,
     softcap, alibi, dropout, memory, kernel, threads, device, backward, bias, any_order,
-    query_offset, lengths, k_lengths, as docs/PYTHON.md says. A run that fails closes the plan: the group of its ranks is aborted.
+    query_offset, lengths, k_lengths, as docs/PYTHON.md says. A run that fails closes the plan: the
+    group of its ranks is aborted.
     """
 
     def __init__(self, q_shape, k_shape=None, value_dim=None, dtype="float32", pattern="full",
@@ -95,9 +96,7 @@ class Plan(Ring):
         if self._setup.ring > 1 or self._q_index is not None:
             return None
         for x, shape in zip((q, k, v), self._in_shapes):
-            if type(x) is not numpy.ndarray or x.shape != shape or x.dtype != self._setup.dtype:
-                return None
-            if not (x.flags.c_contiguous and x.flags.aligned):
+            if not is_packed(x, shape, self._setup.dtype):
                 return None
         lse = numpy.empty(self._out_shape[:3], numpy.float32)
         args = c.AttendArgs(lse=address(lse))

@@ -28,19 +28,23 @@ const char *ra__step_name(const struct ra__step *step)
     return step->op == RA__OP_GATHER ? gathers[step->gather] : names[step->op];
 }
 
+struct ra__key_split ra__key_split_into(int64_t positions, int64_t ranges)
+{
+    enum { BLOCK = 256 }; /* of keys, or two */
+    if (ranges < 2) return (struct ra__key_split){ 1, positions, false };
+    const int64_t keys = ra__ceil_div(ra__ceil_div(positions, ranges), BLOCK) * BLOCK;
+    return (struct ra__key_split){ (int)ra__ceil_div(positions, keys), keys, false };
+}
+
 struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t many)
 {
     enum {
-        MOST_ROWS = 16,     /* per KV head: kernels have a path of their own for so few */
         LEAST_KEYS = 16384, /* of a range: its first keys are not prefetched */
         MANY_KEYS = 1024,   /* the same where jobs are to be many */
-        MANY_JOBS = 2048,   /* enough for every GPU */
-        BLOCK = 256         /* ranges start at key blocks of kernels, or at every second one */
+        MANY_JOBS = 2048    /* enough for every GPU */
     };
     int64_t rows = shape->q_len * (shape->q_heads / shape->kv_heads);
     int64_t ranges = ra__min(shape->k_len / (many ? MANY_KEYS : LEAST_KEYS), RA__MOST_RANGES);
     if (many) ranges = ra__min(ranges, ra__ceil_div(MANY_JOBS, many));
-    if (rows > MOST_ROWS || ranges < 2) return (struct ra__key_split){ 1, shape->k_len, false };
-    int64_t keys = ra__ceil_div(ra__ceil_div(shape->k_len, ranges), BLOCK) * BLOCK;
-    return (struct ra__key_split){ (int)ra__ceil_div(shape->k_len, keys), keys, false };
+    return ra__key_split_into(shape->k_len, rows > RA__MOST_SPLIT_ROWS ? 1 : ranges);
 }

@@ -266,7 +266,10 @@ static inline struct ra__key_run ra__key_run_at(const struct ra__key_run *run,
     return moved;
 }
 
-enum { RA__MOST_RANGES = 64 };
+enum {
+    RA__MOST_RANGES = 64,
+    RA__MOST_SPLIT_ROWS = 16 /* per KV head: kernels have a path of their own for so few */
+};
 
 /* Few queries against many keys, as in decoding: keys are split into ranges of positions, each is
  * folded into a state of its own, and MERGE adds these in ascending order. Where keys are split
@@ -279,6 +282,8 @@ struct ra__key_split {
     bool of_row;  /* positions are counted from the row's first key, not from 0 */
 };
 struct ra__key_split ra__key_split_for(const struct ra__shape *shape, int64_t many);
+/* So many positions in at most so many ranges, which start at key blocks of kernels. */
+struct ra__key_split ra__key_split_into(int64_t positions, int64_t ranges);
 
 /* A unit of a stream is what a later run may skip, since its results are final: a block of queries
  * forward, of keys backward. Steps of the sinks are skipped where their gradient is not wanted. */

@@ -145,20 +145,12 @@ static ra_status make_split_room(struct ra__folder *folder, const struct ra__fol
 
 static ra_status split_keys(struct ra__folder *folder, const struct writing *writing)
 {
-    enum { MOST_ROWS = 16, BLOCK = 256 }; /* as ra__key_split_for() has them */
     const struct ra__shape *s = writing->fold->shape;
-    struct ra__program *p = &folder->program;
-    p->split = (struct ra__key_split){ .ranges = 1 };
-    if (writing->queries * (s->q_heads / s->kv_heads) > MOST_ROWS) return RA_OK;
-    RA__TRY(make_split_room(folder, writing->fold));
-    const int64_t ranges = ranges_of(writing->fold, writing->positions);
-    const int64_t keys = ra__ceil_div(ra__ceil_div(writing->positions, ranges), BLOCK) * BLOCK;
-    if (ranges > 1) {
-        p->split.ranges = (int)ra__ceil_div(writing->positions, keys);
-        p->split.keys = keys;
-        p->split.of_row = true;
-    }
-    return RA_OK;
+    const bool few = writing->queries * (s->q_heads / s->kv_heads) <= RA__MOST_SPLIT_ROWS;
+    const int64_t ranges = few ? ranges_of(writing->fold, writing->positions) : 1;
+    folder->program.split = ra__key_split_into(writing->positions, ranges);
+    folder->program.split.of_row = true;
+    return few ? make_split_room(folder, writing->fold) : RA_OK;
 }
 
 static ra_status write_program(struct ra__folder *folder, const struct ra__fold *fold)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decoding through a cache gives what attention over the whole sequence gives."""
+import weakref
+
 import numpy
 import pytest
 import ringattn
@@ -80,3 +82,18 @@ def test_a_step_that_fails_adds_nothing(make):
         pass
     with pytest.raises(ValueError, match="closed"):
         cache.step(k, k, k)
+
+
+def test_a_cache_ends_with_its_last_name():
+    cache = ringattn.Cache(8, 1, 8)
+    gone = weakref.ref(cache)
+    del cache  # frees threads and memory now, not when cycles are collected
+    assert gone() is None
+
+
+def test_arrays_that_are_not_aligned():
+    plain = numpy.arange(8, dtype=numpy.float32).reshape(1, 1, 1, 8)
+    odd = numpy.empty(33, numpy.uint8)[1:].view(numpy.float32).reshape(1, 1, 1, 8)
+    odd[...] = plain
+    with ringattn.Cache(8, 1, 8) as one, ringattn.Cache(8, 1, 8) as other:
+        assert (one.step(odd, odd, odd) == other.step(plain, plain, plain)).all()

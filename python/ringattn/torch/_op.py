@@ -61,6 +61,11 @@ def _bytes(array):
     return None if array is None else array.tobytes()
 
 
+def _key(q, k, v, options, backward):
+    """What the ring of a problem without terms is found by, among those of its crew."""
+    return (q.shape, k.shape, v.shape, q.dtype, options, backward)
+
+
 class _Problem:
     """From the arguments of an operator: the ring to run on, and its terms."""
 
@@ -78,7 +83,7 @@ class _Problem:
         alibi, sequences = numbers(alibi), numbers(sequences)
         if given.packed:
             _check_lengths(sequences, q, k, mesh)
-        self._key = (q.shape, k.shape, v.shape, q.dtype, options, backward)
+        self._key = _key(q, k, v, options, backward)
         if alibi is not None or sequences is not None or bias is not None:
             self._key += (_bytes(alibi), _bytes(sequences), bias is not None)
         self._kind = (q.device, given.crew)
@@ -151,7 +156,7 @@ def _attend_again(q, k, v, options):
     crew = pool().take(kind)
     if crew is None:
         return None
-    key = (q.shape, k.shape, v.shape, dtype, options, False)
+    key = _key(q, k, v, options, False)
     try:
         ring = crew.known(key)
         if ring is None:
