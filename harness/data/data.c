@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "harness/base/half.h"
+#include "harness/data/values.h"
 #include "harness/text/number.h"
 
 /* ---- Shapes ---------------------------------------------------------------------------------- */
@@ -133,18 +134,19 @@ struct recipe data_recipe(const struct trial *trial, enum tensor tensor)
 }
 
 void data_make(const struct recipe *recipe, ra_dtype dtype, int64_t batch, int64_t position,
-               int64_t head, float *to)
+               int64_t head, float *scratch, void *to)
 {
-    const uint64_t row = recipe_row(recipe, batch, position, head);
-    for (int64_t i = 0; i < recipe->dim; i++) to[i] = recipe_value(recipe, row, position, head, i);
-    for (int64_t i = 0; dtype != RA_F32 && i < recipe->dim; i++) to[i] = half_round(dtype, to[i]);
+    values_make(recipe, batch, position, head, scratch);
+    half_from_float(dtype, scratch, recipe->dim, to);
 }
 
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
               int64_t head, float *to)
 {
     const struct recipe recipe = data_recipe(trial, tensor);
-    data_make(&recipe, tensor_dtype(trial, tensor), batch, position, head, to);
+    const ra_dtype dtype = tensor_dtype(trial, tensor);
+    values_make(&recipe, batch, position, head, to);
+    for (int64_t i = 0; i < recipe.dim; i++) to[i] = half_round(dtype, to[i]);
 }
 
 uint64_t data_digest(ra_dtype dtype, const void *from, int64_t index, int64_t count)
@@ -181,28 +183,26 @@ int64_t data_sample(int i, int count, int64_t length)
 }
 
 static void fill_position(const struct recipe *recipe, int64_t batch, int64_t position,
-                          int64_t local, const struct view *view, float *row)
+                          int64_t local, const struct view *view, float *scratch)
 {
     for (int64_t b = 0; b < batch; b++)
-        for (int64_t h = 0; h < recipe->heads; h++) {
-            data_make(recipe, view->dtype, b, position, h, row);
-            half_from_float(view->dtype, row, view->dim, view_row(view, b, local, h));
-        }
+        for (int64_t h = 0; h < recipe->heads; h++)
+            data_make(recipe, view->dtype, b, position, h, scratch, view_row(view, b, local, h));
 }
 
 int data_fill(const struct trial *trial, enum tensor tensor, const struct shard *shard,
               const struct view *view)
 {
     const struct recipe recipe = data_recipe(trial, tensor);
-    float *row = malloc((size_t)view->dim * sizeof *row);
-    if (!row) return EXIT_FAULT;
+    float *scratch = malloc((size_t)view->dim * sizeof *scratch);
+    if (!scratch) return EXIT_FAULT;
     int64_t local = 0;
     for (int64_t r = 0; r < shard->run_count; r++)
         for (int64_t i = 0; i < shard->runs[r].count; i++) {
             int64_t index = shard->runs[r].start + i * shard->runs[r].step;
             int64_t position = shard->origin ? shard->origin[index] : index;
-            fill_position(&recipe, trial->batch, position, local++, view, row);
+            fill_position(&recipe, trial->batch, position, local++, view, scratch);
         }
-    free(row);
+    free(scratch);
     return EXIT_PASS;
 }

@@ -53,9 +53,10 @@ ra_const_tensor view_input(const struct view *view);
 /* How the values of a tensor are made. */
 struct recipe data_recipe(const struct trial *trial, enum tensor tensor);
 
-/* One row of synthetic values, rounded to a dtype; and to the trial's. */
+/* One row of synthetic values: in a dtype, with room for the row as f32; and as f32, rounded to the
+ * trial's dtype. */
 void data_make(const struct recipe *recipe, ra_dtype dtype, int64_t batch, int64_t position,
-               int64_t head, float *to);
+               int64_t head, float *scratch, void *to);
 void data_row(const struct trial *trial, enum tensor tensor, int64_t batch, int64_t position,
               int64_t head, float *to);
 

@@ -102,14 +102,13 @@ static int64_t origin_of(const struct channels *s, int64_t index)
     return s->origin ? s->origin[index] : index;
 }
 
-static void generate(const struct channel *c, float *row, int64_t batch, int64_t index, char *to)
+static void generate(const struct channel *c, float *scratch, int64_t batch, int64_t index,
+                     char *to)
 {
     const struct channels *s = c->owner;
     const int64_t heads = tensor_heads(s->trial, c->tensor), dim = tensor_dim(s->trial, c->tensor);
-    for (int64_t h = 0; h < heads; h++, to += (size_t)dim * half_bytes(c->dtype)) {
-        data_make(&c->recipe, c->dtype, batch, origin_of(s, index), h, row);
-        half_from_float(c->dtype, row, dim, to);
-    }
+    for (int64_t h = 0; h < heads; h++, to += (size_t)dim * half_bytes(c->dtype))
+        data_make(&c->recipe, c->dtype, batch, origin_of(s, index), h, scratch, to);
 }
 
 static int make_part(struct channel *c, float *scratch, int64_t batch, int64_t first, int64_t count,
