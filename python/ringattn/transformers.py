@@ -8,6 +8,10 @@ With sequences sharded over a process group, each process gives its tokens and t
 
     with ringattn.transformers.ring(group, partition="zigzag"):
         loss = model(input_ids=shard, position_ids=positions, labels=...).loss
+
+And to generate, with a cache that is spread over them, each gives the whole prompt:
+
+    ids = ringattn.transformers.generate(model, ids, 100, group=group, partition="zigzag")
 """
 import contextlib
 import contextvars
@@ -16,6 +20,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function, causal_mask_function, sdpa_mask
 
+from . import _generation
 from ._errors import UnsupportedError
 from .torch import attention
 
@@ -28,11 +33,32 @@ def ring(group=True, *, partition=None, strategy=None):
     (True: all processes). A batch without padding, and without packed documents: positions of
     shards cannot tell those apart. With activation checkpointing, backward() must be inside it,
     too, since it computes attention again."""
-    token = _ring.set({"group": group, "partition": partition, "strategy": strategy})
+    with _within({"group": group, "partition": partition, "strategy": strategy}):
+        yield
+
+
+@contextlib.contextmanager
+def _within(state):
+    """Layers find it: the options of a ring, or a step of generation."""
+    token = _ring.set(state)
     try:
         yield
     finally:
         _ring.reset(token)
+
+
+def generate(model, input_ids, max_new_tokens, *, group=True, partition=None, choose=None,
+             eos_token_id=None):
+    """The prompt with up to `max_new_tokens` more, [batch, tokens], on every process of the group
+    (True: all processes). Each calls this with the whole prompt, the same everywhere, without
+    padding; none holds more than its part of the cache.
+
+    choose: gives the next tokens [batch] for their logits [batch, vocabulary]; by default the
+        largest. What it gives on the first process counts.
+    eos_token_id: ends a sequence, one or several; by default those of model.generation_config.
+    """
+    return _generation.generate(model, input_ids, max_new_tokens, group=group, partition=partition,
+                                choose=choose, eos_token_id=eos_token_id, within=_within)
 
 
 def _is_sliding(function, size):
@@ -82,11 +108,17 @@ def forward(module, query, key, value, attention_mask, dropout=0.0, scaling=None
     if kwargs.get("cache") is not None:
         raise UnsupportedError("continuous batching: paged caches are not there yet")
     options = _ring.get() or {}
+    if isinstance(options, _generation.Step):
+        if attention_mask is not None or position_bias is not None or dropout:
+            raise UnsupportedError("a mask, a position bias or dropout in generate() over processes")
+        out = options.attend(query, key, value, window=sliding_window, scale=scaling,
+                             softcap=softcap or 0.0, sinks=s_aux)
+        return out, None
     if options and (attention_mask is not None or position_bias is not None):
         raise UnsupportedError("a mask or a position bias under ring(): leave out attention_mask")
     if options and query.shape[2] != key.shape[2]:
-        raise UnsupportedError("a cache under ring(): generation is for one process; call the model "
-                               "with use_cache=False")
+        raise UnsupportedError("a cache under ring(): call ringattn.transformers.generate(), or the "
+                               "model with use_cache=False")
     causal = is_causal if is_causal is not None else getattr(module, "is_causal", True)
     pattern, terms = "full", {}
     if attention_mask is not None:

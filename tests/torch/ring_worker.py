@@ -150,6 +150,24 @@ def meshes(rank, ranks):
     compare("dbias over processes", found, expected[6 * rank:6 * rank + 6])
 
 
+def caches(rank, ranks):
+    """One query that all processes have, over keys that are spread over them; some have none."""
+    from ringattn._generation import Step
+    n, window = 5 * ranks, 7
+    q, k, v = (whole(2, n, h, 16, seed=h).transpose(1, 2) for h in (4, 2, 2))
+    places = torch.arange(n - 1)[rank::ranks]
+    sinks = whole(4, seed=5)
+    for size, terms in ((None, {}), (window, {"sinks": sinks, "softcap": 3.0}), (1, {})):
+        pattern = "causal" if size is None else f"window:{size - 1}"
+        want = rt.attention(*(x.transpose(1, 2) for x in (q, k, v)), pattern, **terms)[:, -1:]
+        keeps = rank == 0
+        mine = [torch.cat([x[:, :, places], x[:, :, -1:]], 2) for x in (k, v)]
+        step = Step(None, n - 1, places.numpy(), keeps)
+        got = step.attend(q[:, :, -1:], *mine, window=size, scale=None,
+                          softcap=terms.get("softcap", 0.0), sinks=terms.get("sinks"))
+        compare(f"keys of all processes, {pattern}", got, want)
+
+
 def models(rank, ranks):
     """A model of transformers on shards, with the logits and gradients of one process."""
     try:
@@ -177,6 +195,24 @@ def models(rank, ranks):
         for mine, theirs in zip(found, expected):
             dist.all_reduce(mine)
             compare("gradients of a model", mine, theirs, 1e-3)
+        continue_text(model.eval(), ids, ranks)
+
+
+def continue_text(model, ids, ranks):
+    """Generation with a cache on all processes, as on one: prompts that shards divide evenly, that
+    they do not, and that are too short for them; sequences that end early."""
+    pairs = torch.cat([ids, ids.flip(1)])
+    for partition, given in (("zigzag", pairs), ("contiguous", pairs[:, :-3]), (None, pairs[:, :3])):
+        want = model.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=12,
+                              do_sample=False, eos_token_id=49, pad_token_id=0)
+        model.generation_config.pad_token_id = 0
+        got = ringattn.transformers.generate(model, given, 12, partition=partition, eos_token_id=49)
+        assert torch.equal(got, want), (partition, got, want)
+    end = int(want[0, 5])
+    want = model.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=12,
+                          do_sample=False, eos_token_id=[end, 49], pad_token_id=0)
+    got = ringattn.transformers.generate(model, given, 12, eos_token_id=[end, 49])
+    assert torch.equal(got, want), (got, want)
 
 
 def main():
@@ -187,6 +223,7 @@ def main():
     packed_sequences(rank, ranks)
     general(rank, ranks)
     meshes(rank, ranks)
+    caches(rank, ranks)
     models(rank, ranks)
     dist.barrier()
     dist.destroy_process_group()

@@ -77,6 +77,23 @@ def test_compile_without_graph_breaks(device, backend):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
 
 
+def test_compile_with_symbols(make):
+    """dynamic=True makes symbols of all lengths, and of numbers that are made of them."""
+
+    @torch.compile(dynamic=True, fullgraph=True, backend="aot_eager")
+    def compiled(q, k, v, factor):
+        return rt.attention(q, k, v, f"window:{q.shape[1] // 2}", scale=factor * q.shape[3] ** -0.5)
+
+    for tokens, dim, factor in ((20, 16, 1.0), (28, 16, 1.5), (36, 24, 2.0)):
+        q, k, v = (make(2, tokens, 2, dim, seed=seed) for seed in range(3))
+        dout = make(2, tokens, 2, dim, seed=4).detach()
+        got = compiled(q, k, v, factor)
+        want = rt.attention(q, k, v, f"window:{tokens // 2}", scale=factor * dim ** -0.5)
+        for mine, theirs in zip((got, *torch.autograd.grad(got, (q, k, v), dout)),
+                                (want, *torch.autograd.grad(want, (q, k, v), dout))):
+            torch.testing.assert_close(mine, theirs, rtol=1e-5, atol=1e-6)
+
+
 def test_the_operator_is_there_for_who_watches(make):
     q, k, v = (make(1, 20, 2, 16, seed=seed) for seed in range(3))
     dout = make(1, 20, 2, 16, seed=4).detach()

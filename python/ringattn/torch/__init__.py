@@ -17,6 +17,7 @@ from ._flash import (flash_attn_func, flash_attn_kvpacked_func, flash_attn_qkvpa
                      zigzag_ring_flash_attn_varlen_kvpacked_func,
                      zigzag_ring_flash_attn_varlen_qkvpacked_func)
 from ._functions import Attention, attention, sequences_of
+from ._merge import merge
 from ._mesh import Mesh
 from ._pool import clear
 from ._sdpa import scaled_dot_product_attention

@@ -53,6 +53,10 @@ class Mesh(Owned):
         here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
         return max(1, len(os.sched_getaffinity(0)) // max(here, 1))
 
+    def peer(self, rank):
+        """The number of a rank among all processes, as torch.distributed counts them."""
+        return self._peers[rank]
+
     def whole_shapes(self, q, k):
         """Shapes over all ranks, where each has as many tokens."""
         return tuple((x[0], x[1] * self.ranks, *x[2:]) for x in (q, k))

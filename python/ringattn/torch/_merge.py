@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Attention over keys that are spread over processes, for queries that every process has."""
+import torch
+import torch.distributed as dist
+
+from .._errors import ArgumentError
+
+
+@torch.no_grad()
+def merge(out, lse, group=None):
+    """Attention over all keys from each process's (out, lse) over its own: out [..., dim], lse [...],
+    of the same queries everywhere. Collective; (out, lse) in float32, the same bits on all. A
+    process without keys gives out 0 and lse -inf. group: None means all processes."""
+    if out.shape[:-1] != lse.shape:
+        raise ArgumentError(f"out has shape {tuple(out.shape)} and lse {tuple(lse.shape)}; lse must "
+                            "have one number for each row of out")
+    mine = torch.cat([out.float(), lse.float()[..., None]], -1).contiguous()
+    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(parts, mine, group=group)
+    every = torch.stack(parts)
+    outs, lses = every[..., :-1], every[..., -1:]
+    whole = lses.logsumexp(0)
+    weights = (lses - whole.masked_fill(whole == -torch.inf, 0.0)).exp()
+    return (weights * outs).sum(0), whole[..., 0]
