@@ -152,14 +152,7 @@ static int on_progress(void *context, double done)
 
 static ra_const_tensor input_of(const struct engine_rank *r, enum tensor tensor)
 {
-    const struct view view = resident_view(r, tensor);
-    return view_input(&view);
-}
-
-static ra_tensor output_of(const struct engine_rank *r, enum tensor tensor)
-{
-    const struct view view = resident_view(r, tensor);
-    return view_tensor(&view);
+    return ra_tensor_read(resident_tensor(r, tensor));
 }
 
 static ra_status body_forward(ra_group *group, void *context)
@@ -172,8 +165,8 @@ static ra_status body_forward(ra_group *group, void *context)
     args.q = input_of(r, TENSOR_Q);
     args.k = input_of(r, TENSOR_K);
     args.v = input_of(r, TENSOR_V);
-    args.out = output_of(r, TENSOR_OUT);
-    args.lse = (float *)output_of(r, TENSOR_LSE).data;
+    args.out = resident_tensor(r, TENSOR_OUT);
+    args.lse = (float *)resident_tensor(r, TENSOR_LSE).data;
     args.progress = on_progress;
     args.context = &reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
@@ -201,9 +194,9 @@ static ra_status body_backward(ra_group *group, void *context)
     args.lse = (const float *)input_of(r, TENSOR_LSE).data;
     args.dout = input_of(r, TENSOR_DOUT);
     args.dlse = (const float *)input_of(r, TENSOR_DLSE).data;
-    args.dq = output_of(r, TENSOR_DQ);
-    args.dk = output_of(r, TENSOR_DK);
-    args.dv = output_of(r, TENSOR_DV);
+    args.dq = resident_tensor(r, TENSOR_DQ);
+    args.dk = resident_tensor(r, TENSOR_DK);
+    args.dv = resident_tensor(r, TENSOR_DV);
     args.progress = on_progress;
     args.context = &reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);

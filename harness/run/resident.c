@@ -59,10 +59,3 @@ int resident_fetch(const struct engine *engine, bool backward)
     }
     return why ? fault("results on the device: %s", why) : EXIT_PASS;
 }
-
-struct view resident_view(const struct engine_rank *rank, enum tensor tensor)
-{
-    struct view view = rank->views[tensor];
-    if (rank->twins[tensor]) view.data = rank->twins[tensor];
-    return view;
-}

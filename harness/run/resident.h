@@ -17,6 +17,12 @@ ra_status resident_fill(const struct engine *engine, int rank); /* inputs, once 
 int resident_fetch(const struct engine *engine, bool backward);
 
 /* The tensor as a call of the library takes it: the twin, or the tensor itself. */
-struct view resident_view(const struct engine_rank *rank, enum tensor tensor);
+static inline ra_tensor resident_tensor(const struct engine_rank *rank, enum tensor tensor)
+{
+    const struct view *view = &rank->views[tensor];
+    char *twin = rank->twins[tensor];
+    return (ra_tensor){ twin ? twin : view->data, view->batch_stride, view->position_stride,
+                        view->head_stride };
+}
 
 #endif

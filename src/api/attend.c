@@ -73,45 +73,38 @@ struct named {
     const void *data;
 };
 
-/* Outputs are written while inputs are still read, so none may start where something else does.
- * Tensors that interleave in one array start at different places: they are the caller's matter. */
-static ra_status check_apart(const struct named *outputs, int output_count,
-                             const struct named *inputs, int input_count)
+/* Outputs, which come first, are written while inputs are still read, so none may start where
+ * something else does. Tensors that interleave in one array start at different places: they are the
+ * caller's matter. */
+static ra_status check_apart(const struct named *all, int outputs, int count)
 {
-    for (int i = 0; i < output_count; i++)
-        for (int j = i + 1; j < output_count + input_count; j++) {
-            const struct named *other = j < output_count ? &outputs[j] : &inputs[j - output_count];
-            if (outputs[i].data && outputs[i].data == other->data)
-                return ra__fail(RA_ERR_ARGUMENT, "%s: has the memory of %s", outputs[i].name,
-                                other->name);
-        }
+    for (int i = 0; i < outputs; i++)
+        for (int j = i + 1; j < count && all[i].data; j++)
+            if (all[i].data == all[j].data)
+                return ra__fail(RA_ERR_ARGUMENT, "%s: has the memory of %s", all[i].name,
+                                all[j].name);
     return RA_OK;
 }
 
 static ra_status check_forward_apart(const struct ra__io *io)
 {
-    const struct named outputs[] = { { "out", io->out.data }, { "lse", io->lse } };
-    const struct named inputs[] = { { "q", io->q.data },
-                                    { "k", io->k.data },
-                                    { "v", io->v.data },
-                                    { "bias", io->bias.data },
-                                    { "sinks", io->sinks } };
-    return check_apart(outputs, RA__COUNT(outputs), inputs, RA__COUNT(inputs));
+    const struct named all[] = { { "out", io->out.data }, { "lse", io->lse },
+                                 { "q", io->q.data },     { "k", io->k.data },
+                                 { "v", io->v.data },     { "bias", io->bias.data },
+                                 { "sinks", io->sinks } };
+    return check_apart(all, 2, RA__COUNT(all));
 }
 
 static ra_status check_backward_apart(const struct ra__io *io)
 {
-    const struct named outputs[] = { { "dq", io->dq.data },
-                                     { "dk", io->dk.data },
-                                     { "dv", io->dv.data },
-                                     { "dsinks", io->dsinks },
-                                     { "dbias", io->dbias } };
-    const struct named inputs[] = { { "q", io->q.data },       { "k", io->k.data },
-                                    { "v", io->v.data },       { "out", io->out.data },
-                                    { "dout", io->dout.data }, { "lse", io->lse },
-                                    { "dlse", io->dlse },      { "bias", io->bias.data },
-                                    { "sinks", io->sinks } };
-    return check_apart(outputs, RA__COUNT(outputs), inputs, RA__COUNT(inputs));
+    const struct named all[] = {
+        { "dq", io->dq.data },     { "dk", io->dk.data },  { "dv", io->dv.data },
+        { "dsinks", io->dsinks },  { "dbias", io->dbias }, { "q", io->q.data },
+        { "k", io->k.data },       { "v", io->v.data },    { "out", io->out.data },
+        { "dout", io->dout.data }, { "lse", io->lse },     { "dlse", io->dlse },
+        { "bias", io->bias.data }, { "sinks", io->sinks },
+    };
+    return check_apart(all, 5, RA__COUNT(all));
 }
 
 /* Callbacks instead of tensors: those that a direction needs must be there. */

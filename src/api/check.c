@@ -2,7 +2,6 @@
 /* check.c - argument checks that several entry points share. */
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "api/handles.h"
@@ -131,6 +130,16 @@ ra_status ra__problem_from(const ra_problem *problem, struct ra__shape *shape, r
     return RA_OK;
 }
 
+/* *span: numbers from the first to the last; becomes larger by an axis. False: too large. */
+static bool add_axis(int64_t count, int64_t stride, int64_t *span)
+{
+    const int64_t most = PTRDIFF_MAX / (int64_t)sizeof(double);
+    if (count <= 1) return true;
+    if (stride < -(most / (count - 1)) || stride > most / (count - 1)) return false;
+    *span += (count - 1) * (stride < 0 ? -stride : stride);
+    return *span <= most;
+}
+
 ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape which,
                          const ra_const_tensor *tensor, ra_tensor *out)
 {
@@ -145,25 +154,24 @@ ra_status ra__input_from(const struct ra__shape *shape, struct ra__tensor_shape 
         t.position_stride = (int64_t)which.heads * which.dim;
         t.batch_stride = which.rows * t.position_stride;
     }
-    const int64_t most = PTRDIFF_MAX / (int64_t)sizeof(double);
-    const int64_t last[] = { shape->batch - 1, which.rows - 1, which.heads - 1 };
-    const int64_t stride[] = { t.batch_stride, t.position_stride, t.head_stride };
-    int64_t span = which.dim; /* numbers from the first to the last */
-    for (int i = 0; i < 3; i++) {
-        if (last[i] <= 0) continue;
-        if (stride[i] < -(most / last[i]) || stride[i] > most / last[i] ||
-            (span += last[i] * (stride[i] < 0 ? -stride[i] : stride[i])) > most)
-            return ra__fail(RA_ERR_ARGUMENT, "%s: its strides go beyond the address space",
-                            which.name);
-    }
+    int64_t span = which.dim;
+    if (!add_axis(shape->batch, t.batch_stride, &span) ||
+        !add_axis(which.rows, t.position_stride, &span) ||
+        !add_axis(which.heads, t.head_stride, &span))
+        return ra__fail(RA_ERR_ARGUMENT, "%s: its strides go beyond the address space", which.name);
     *out = t;
     return RA_OK;
 }
 
-static int by_stride(const void *a, const void *b)
+/* By stride, the smallest first. */
+static void sort_axes(struct ra__axis axes[3])
 {
-    int64_t x = ((const struct ra__axis *)a)->stride, y = ((const struct ra__axis *)b)->stride;
-    return (x > y) - (x < y);
+    for (int i = 1; i < 3; i++)
+        for (int j = i; j > 0 && axes[j].stride < axes[j - 1].stride; j--) {
+            const struct ra__axis swapped = axes[j];
+            axes[j] = axes[j - 1];
+            axes[j - 1] = swapped;
+        }
 }
 
 /* From the smallest stride to the largest, each must step over all that is below it. */
@@ -172,7 +180,7 @@ ra_status ra__check_overlap(const char *name, struct ra__axis axes[3], int64_t d
     int64_t span = dim; /* numbers from the first to the last of all that is below */
     for (int i = 0; i < 3; i++)
         if (axes[i].stride < 0) axes[i].stride = -axes[i].stride;
-    qsort(axes, 3, sizeof *axes, by_stride);
+    sort_axes(axes);
     for (int i = 0; i < 3; i++) {
         if (axes[i].count <= 1) continue;
         if (axes[i].stride < span)

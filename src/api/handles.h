@@ -33,7 +33,8 @@ struct ra_plan {
     char why[RA__WHY_TEXT];
     bool shrinks;               /* a stream whose blocks may become smaller, to keep the budget */
     struct ra__machine machine; /* for predictions */
-    char figures[RA__FIGURES_TEXT], loads[RA__LOADS_TEXT];
+    char figures[RA__FIGURES_TEXT];
+    const char *load;         /* whether the figure of loads was given, measured or assumed */
     struct ra__plan programs; /* what this rank does: forward and backward */
     struct ra__exec exec;
     ra_memory memory;
@@ -99,7 +100,7 @@ ra_status ra__output_from(const struct ra__shape *shape, struct ra__tensor_shape
  * text that says which. */
 ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
                            struct ra__machine *out, char figures[RA__FIGURES_TEXT],
-                           char loads[RA__LOADS_TEXT]);
+                           const char **load);
 
 /* A bias has rows for the queries of a shard: does this strategy support one? */
 ra_status ra__check_bias(const struct ra__plan_input *input);

@@ -30,13 +30,13 @@ static ra_status take_machine(const char *name, const ra_machine *given, struct 
 
 ra_status ra__machine_from(const ra_plan_options *options, const char *transport,
                            struct ra__machine *out, char figures[RA__FIGURES_TEXT],
-                           char loads[RA__LOADS_TEXT])
+                           const char **load)
 {
     struct ra__machine_sources sources = { .transport = transport,
                                            .backward = options->backward != 0 };
     RA__TRY(take_machine("machine", options->machine, &sources.given));
     RA__TRY(take_machine("measured", options->measured, &sources.measured));
-    ra__machine_resolve(&sources, out, figures, loads);
+    ra__machine_resolve(&sources, out, figures, load);
     return RA_OK;
 }
 

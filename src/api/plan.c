@@ -204,7 +204,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
                                  .bytes = bytes_of,
                                  .context = &target,
                                  .why = plan->why };
-    RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures, plan->loads));
+    RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures, &plan->load));
     const bool given = input->block > 0;
     if (!given) choose_block(options, WINDOW_EIGHTHS, input);
     if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
@@ -230,7 +230,8 @@ static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_pla
     ra__strategy_format(input, plan->strategy);
     if (input->strategy->streams) {
         const size_t used = strlen(plan->figures);
-        snprintf(plan->figures + used, sizeof plan->figures - used, "%s", plan->loads);
+        snprintf(plan->figures + used, sizeof plan->figures - used, ", loads at %.3g GB/s (%s)",
+                 plan->machine.load * 1e-9, plan->load);
     }
     return check_budget(plan, options);
 }

@@ -112,13 +112,10 @@ void ra__free(void *memory)
     atomic_fetch_sub(&total, header.bytes + ALIGNMENT);
 }
 
-void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes)
+void *ra__grow_full(struct ra__account *account, void *array, size_t count, size_t bytes)
 {
-    enum { FIRST = 32 }; /* most lists of a plan are shorter */
-    bool full = count == 0 || (count >= FIRST && (count & (count - 1)) == 0);
-    if (!full) return array;
     size_t size;
-    if (__builtin_mul_overflow(count ? 2 * count : FIRST, bytes, &size)) return NULL;
+    if (__builtin_mul_overflow(count ? 2 * count : RA__FIRST_ROOM, bytes, &size)) return NULL;
     char *larger = ra__alloc(account, RA__FOR_BOOKKEEPING, size);
     if (!larger) return NULL;
     if (array) memcpy(larger, array, count * bytes);

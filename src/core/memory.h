@@ -38,9 +38,16 @@ void ra__charge(struct ra__account *account, void *memory);
 /* Accepts NULL. The account is the one the allocation was charged to. */
 void ra__free(void *memory);
 
+enum { RA__FIRST_ROOM = 32 }; /* elements: most lists of a plan are shorter */
+
 /* Makes room for one more element after `count` in an array that grows by doubling: returns the
  * array, perhaps moved, or NULL with the old one untouched. New elements are not cleared. */
-void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes);
+void *ra__grow_full(struct ra__account *account, void *array, size_t count, size_t bytes);
+static inline void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes)
+{
+    const bool full = count == 0 || (count >= RA__FIRST_ROOM && (count & (count - 1)) == 0);
+    return full ? ra__grow_full(account, array, count, bytes) : array;
+}
 
 /* *product *= factor; false if it overflows or factor is negative. */
 bool ra__size_mul(size_t *product, int64_t factor);

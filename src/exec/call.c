@@ -8,16 +8,17 @@
 
 void ra__call_prepare(struct ra__exec *exec)
 {
+    *exec->call = (struct ra__call){ .run = 0 };
     for (int i = 0; i < RA__BUFFERS; i++)
-        exec->call.at[i] = (struct ra__location){ .data = exec->buffers[i],
-                                                  .storage = exec->plan->storage[i] };
+        exec->call->at[i] = (struct ra__location){ .data = exec->buffers[i],
+                                                   .storage = exec->plan->storage[i] };
 }
 
 static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
 {
     const struct ra__side *caller = &exec->plan->forward.caller;
     const ra_dtype dtype = caller->shape.dtype;
-    struct ra__location *at = exec->call.at;
+    struct ra__location *at = exec->call->at;
     at[RA__Q] = ra__tensor_at(&io->q, dtype);
     at[RA__K] = ra__tensor_at(&io->k, dtype);
     at[RA__V] = ra__tensor_at(&io->v, dtype);
@@ -75,7 +76,7 @@ static void set_rows(struct ra__exec *exec, const ra_stream *stream, enum ra__di
     };
     const ra_dtype dtype = exec->plan->caller.shape.dtype;
     for (int i = 0; i < RA__COUNT(all); i++)
-        exec->call.at[all[i].buffer] = (struct ra__location){
+        exec->call->at[all[i].buffer] = (struct ra__location){
             .storage.dtype = all[i].f32 ? RA_F32 : dtype, .rows = rows_of(all[i].rows, all[i].read)
         };
 }
@@ -83,11 +84,12 @@ static void set_rows(struct ra__exec *exec, const ra_stream *stream, enum ra__di
 /* What the caller leaves out has no copy on the device either. */
 static void set_copies(struct ra__exec *exec)
 {
+    if (exec->plan->forward.work.lse == RA__LSE) return; /* no copies */
     static const enum ra__buffer copies[][2] = { { RA__DEVICE_LSE, RA__LSE },
                                                  { RA__NEXT_LSE, RA__LSE },
                                                  { RA__DEVICE_DLSE, RA__DLSE },
                                                  { RA__NEXT_DLSE, RA__DLSE } };
-    struct ra__location *at = exec->call.at;
+    struct ra__location *at = exec->call->at;
     for (int i = 0; i < RA__COUNT(copies); i++) {
         const struct ra__location *tensor = &at[copies[i][1]];
         at[copies[i][0]].data = tensor->data || tensor->rows ? exec->buffers[copies[i][0]] : NULL;
@@ -97,15 +99,15 @@ static void set_copies(struct ra__exec *exec)
 void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const struct ra__io *io)
 {
     const struct ra__problem_terms *terms = exec->terms;
-    exec->call.run++;
+    exec->call->run++;
     set_tensors(exec, io);
     if (io->stream) set_rows(exec, io->stream, direction);
     set_copies(exec);
-    exec->call.stream = io->stream;
-    exec->call.bias = io->bias;
-    exec->call.dbias = io->dbias;
+    exec->call->stream = io->stream;
+    exec->call->bias = io->bias;
+    exec->call->dbias = io->dbias;
     if (io->dbias) clear_dbias(&exec->plan->forward.caller, io);
-    exec->call.terms = (struct ra__terms){
+    exec->call->terms = (struct ra__terms){
         .softcap = terms->softcap,
         .alibi = terms->alibi,
         .sinks = io->sinks,
@@ -117,6 +119,6 @@ void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const str
         .see_from = terms->see_from,
         .see_to = terms->see_to,
     };
-    exec->call.has_terms = terms->softcap > 0.0f || terms->alibi || io->sinks ||
-                           terms->dropout > 0.0 || terms->origin;
+    exec->call->has_terms = terms->softcap > 0.0f || terms->alibi || io->sinks ||
+                            terms->dropout > 0.0 || terms->origin;
 }

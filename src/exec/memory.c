@@ -67,6 +67,7 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
                                      .threads = target->threads };
     RA__TRY(take_buffers(exec, arena));
     RA__TRY(take_messages(exec, arena));
+    RA__TRY(ra__arena_array(arena, 1, sizeof *exec->call, (void **)&exec->call));
     RA__TRY(ra__handshake_take(&exec->handshake, &plan->caller, exec->terms, arena));
     return target->backend->prepare(&setup, arena, &exec->prepared);
 }

@@ -112,7 +112,7 @@ static ra_status compute(struct run *run, int index)
     struct ra__step_progress *progress = &exec->steps[index];
     const struct ra__launch launch = { .direction = run->program->direction,
                                        .step = &run->program->steps[index],
-                                       .call = &exec->call,
+                                       .call = exec->call,
                                        .after = exec->after,
                                        .after_count = collect_events(run,
                                                                      &run->program->steps[index]),

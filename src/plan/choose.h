@@ -6,7 +6,7 @@
 
 #include "plan/plan.h"
 
-enum { RA__WHY_TEXT = 400, RA__FIGURES_TEXT = 192, RA__LOADS_TEXT = 48 };
+enum { RA__WHY_TEXT = 400, RA__FIGURES_TEXT = 192 };
 
 /* Where the figures of a machine come from; 0 = not known. */
 struct ra__machine_sources {
@@ -16,9 +16,9 @@ struct ra__machine_sources {
 };
 
 /* Figures of the caller come first, then measured ones, then defaults; `figures` says which is
- * which, `loads` says it of the figure that only streams use. */
+ * which, `load` says it of the figure that only streams use. */
 void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__machine *out,
-                         char figures[RA__FIGURES_TEXT], char loads[RA__LOADS_TEXT]);
+                         char figures[RA__FIGURES_TEXT], const char **load);
 
 /* What `auto` decides by. */
 struct ra__choice {

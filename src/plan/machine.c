@@ -22,7 +22,7 @@ static const char *resolve(double given, double measured, double *usual)
 }
 
 void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__machine *out,
-                         char figures[RA__FIGURES_TEXT], char loads[RA__LOADS_TEXT])
+                         char figures[RA__FIGURES_TEXT], const char **load)
 {
     const struct ra__machine *given = &sources->given, *measured = &sources->measured;
     int row = 0;
@@ -34,8 +34,7 @@ void ra__machine_resolve(const struct ra__machine_sources *sources, struct ra__m
     const char *flops = resolve(given->flops, measured->flops, &out->flops);
     const char *back = resolve(backward, measured->backward_flops, &out->backward_flops);
     resolve(given->copy, measured->copy, &out->copy);
-    const char *load = resolve(given->load, measured->load, &out->load);
-    snprintf(loads, RA__LOADS_TEXT, ", loads at %.3g GB/s (%s)", out->load * 1e-9, load);
+    *load = resolve(given->load, measured->load, &out->load);
     int used = snprintf(
         figures, RA__FIGURES_TEXT, "%.3g us (%s), %.3g GB/s (%s), %.4g GFLOP/s a rank (%s)",
         out->latency * 1e6, latency, out->bandwidth * 1e-9, bandwidth, out->flops * 1e-9, flops);

@@ -122,24 +122,10 @@ static ra_status add_wait(struct ra__builder *b, struct ra__step *step, int othe
     return RA_OK;
 }
 
-static ra_status wait_for_users(struct ra__builder *b, struct ra__step *step,
-                                const struct users *users, int buffer)
+/* After the last writer; and the next writer is after this step. */
+static ra_status use_reading(struct ra__builder *b, struct users *users, int index, int buffer)
 {
-    RA__TRY(add_wait(b, step, users->writer[buffer]));
-    if (!(step->writes & ra__buffer_bit((enum ra__buffer)buffer))) return RA_OK;
-    for (int r = users->readers[buffer]; r != NONE; r = users->list[r].next)
-        RA__TRY(add_wait(b, step, users->list[r].step));
-    return RA_OK;
-}
-
-static ra_status note_use(struct ra__builder *b, struct users *users, int index, int buffer)
-{
-    const struct ra__step *step = &b->program->steps[index];
-    if (step->writes & ra__buffer_bit((enum ra__buffer)buffer)) {
-        users->writer[buffer] = index;
-        users->readers[buffer] = NONE;
-        return RA_OK;
-    }
+    RA__TRY(add_wait(b, &b->program->steps[index], users->writer[buffer]));
     struct reader *list = ra__grow(NULL, users->list, (size_t)users->count, sizeof *list);
     if (!list) return ra__fail(RA_ERR_MEMORY, "plan: %d dependencies", users->count);
     users->list = list;
@@ -148,17 +134,37 @@ static ra_status note_use(struct ra__builder *b, struct users *users, int index,
     return RA_OK;
 }
 
+/* After the last writer and all who read since; the next user is after this step. */
+static ra_status use_writing(struct ra__builder *b, struct users *users, int index, int buffer)
+{
+    struct ra__step *step = &b->program->steps[index];
+    RA__TRY(add_wait(b, step, users->writer[buffer]));
+    for (int r = users->readers[buffer]; r != NONE; r = users->list[r].next)
+        RA__TRY(add_wait(b, step, users->list[r].step));
+    users->writer[buffer] = index;
+    users->readers[buffer] = NONE;
+    return RA_OK;
+}
+
+/* Nobody waits for a buffer that is only read. */
+static ra__buffer_set find_written(const struct ra__program *program)
+{
+    ra__buffer_set written = 0;
+    for (int i = 0; i < program->step_count; i++) written |= program->steps[i].writes;
+    return written;
+}
+
 static ra_status walk(struct ra__builder *b, struct users *users)
 {
     struct ra__program *p = b->program;
+    const ra__buffer_set written = find_written(p);
     for (int i = 0; i < p->step_count; i++) {
         struct ra__step *step = &p->steps[i];
-        const ra__buffer_set all = step->reads | step->writes;
         step->first_wait = p->wait_count;
-        for (ra__buffer_set left = all; left; left &= left - 1)
-            RA__TRY(wait_for_users(b, step, users, ra__buffer_first(left)));
-        for (ra__buffer_set left = all; left; left &= left - 1)
-            RA__TRY(note_use(b, users, i, ra__buffer_first(left)));
+        for (ra__buffer_set left = step->writes; left; left &= left - 1)
+            RA__TRY(use_writing(b, users, i, ra__buffer_first(left)));
+        for (ra__buffer_set left = step->reads & written & ~step->writes; left; left &= left - 1)
+            RA__TRY(use_reading(b, users, i, ra__buffer_first(left)));
     }
     return RA_OK;
 }

@@ -76,19 +76,16 @@ static struct ra__job job_at(const struct ra__running *run, int64_t index)
     int64_t heads = ra__count_heads(shape, &chunks, job.row->heads);
     int64_t within = index - scheduled->jobs_before;
     /* Last queries first: under causal they see the most keys. */
-    int64_t chunk = ra__count_chunks(run->program, job.row) - 1 - within / heads;
-    ra__job_set(run->program, &job, chunk);
+    int64_t count = job.row->repeat * ra__chunk_count(&chunks, job.row->q_count);
+    ra__job_set(&job, &chunks, count - 1 - within / heads);
     job.heads = ra__heads_at(shape, &chunks, job.row->heads, within % heads);
     return job;
 }
 
 /* Jobs of each range of keys. */
-static int64_t count_jobs(const struct ra__running *run)
+static int64_t jobs_of(const struct ra__running *run)
 {
-    const struct ra__step *step = run->launch->step;
-    const struct ra__scheduled *last =
-        &run->program->schedule[step->first_row + step->row_count - 1];
-    return last->jobs_before + ra__count_jobs(run->program, &ra__program_of(run)->rows[last->row]);
+    return run->program->jobs[run->launch->step - ra__program_of(run)->steps];
 }
 
 struct attend {
@@ -116,7 +113,7 @@ static void merge_item(void *context, int64_t item, int thread)
 
 ra_status ra__cpu_attend(const struct ra__running *run)
 {
-    struct attend attend = { run, count_jobs(run) };
+    struct attend attend = { run, jobs_of(run) };
     return ra__cpu_run(
         run, &(struct ra__work){ .body = attend_item,
                                  .context = &attend,
@@ -125,7 +122,7 @@ ra_status ra__cpu_attend(const struct ra__running *run)
 
 ra_status ra__cpu_merge(const struct ra__running *run)
 {
-    struct attend attend = { run, count_jobs(run) };
+    struct attend attend = { run, jobs_of(run) };
     return ra__cpu_run(
         run, &(struct ra__work){ .body = merge_item, .context = &attend, .items = attend.jobs });
 }

@@ -46,6 +46,7 @@ struct ra__cpu_program {
     struct ra__chunks one_head;     /* of rows with other heads: one head per job */
     struct ra__row_size *row_sizes; /* ATTEND, [row]; NULL: as above */
     struct ra__scheduled *schedule; /* ATTEND, [row]: those of a step in its rows' places */
+    int64_t *jobs;                  /* ATTEND, MERGE: [step], for each range of keys */
     struct ra__portion *portions;   /* GRADIENT, [row] */
     int *grid;                      /* GRADIENT, [step]: chunks of its keys, and of its queries */
     int64_t *first_item;            /* LOAD, STORE, GATHER: [piece], within its step */
@@ -124,7 +125,7 @@ int64_t ra__count_chunks(const struct ra__cpu_program *program, const struct ra_
 int64_t ra__count_jobs(const struct ra__cpu_program *program, const struct ra__plan_row *row);
 
 /* Sets the queries of a job of job->row: its chunk-th part of them, over all rows of the family. */
-void ra__job_set(const struct ra__cpu_program *program, struct ra__job *job, int64_t chunk);
+void ra__job_set(struct ra__job *job, const struct ra__chunks *chunks, int64_t chunk);
 
 /* ---- prepare.c ---- */
 

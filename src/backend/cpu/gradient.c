@@ -146,9 +146,10 @@ static void run_task(struct gradient *work, const struct ra__task *task, int64_t
         struct ra__job job = { .row = &work->program->program->rows[row], .thread = thread };
         int64_t from, to;
         if (!row_reads(shape, job.row, (int)(kv_item % shape->kv_heads))) continue;
+        const struct ra__chunks chunks = ra__chunks_of(work->program, job.row);
         portion_of(work, row, task->queries, &from, &to);
         for (int64_t chunk = from; chunk < to; chunk++) {
-            ra__job_set(work->program, &job, chunk);
+            ra__job_set(&job, &chunks, chunk);
             run_chunk(work, &job, &keys, kv_item);
         }
     }
@@ -253,10 +254,11 @@ static struct cost lay_out(const struct gradient *work, int chunks)
     for (int row = work->step->first_row; row < end; row++)
         for (int q = 0; q < chunks && chunks > 1; q++) {
             struct ra__job job = { .row = &work->program->program->rows[row] };
+            const struct ra__chunks all = ra__chunks_of(work->program, job.row);
             int64_t from, to;
             portion_of(work, row, q, &from, &to);
             for (int64_t chunk = from; chunk < to; chunk++) {
-                ra__job_set(work->program, &job, chunk);
+                ra__job_set(&job, &all, chunk);
                 add_job(work, &job, q, &cost);
             }
         }

@@ -31,12 +31,11 @@ int64_t ra__count_jobs(const struct ra__cpu_program *program, const struct ra__p
            ra__count_heads(&program->program->work.shape, &chunks, row->heads);
 }
 
-void ra__job_set(const struct ra__cpu_program *program, struct ra__job *job, int64_t chunk)
+void ra__job_set(struct ra__job *job, const struct ra__chunks *chunks, int64_t chunk)
 {
-    const struct ra__chunks chunks = ra__chunks_of(program, job->row);
-    int64_t per_row = ra__chunk_count(&chunks, job->row->q_count);
+    int64_t per_row = ra__chunk_count(chunks, job->row->q_count);
     job->repeat = chunk / per_row;
-    job->count = ra__chunk_at(&chunks, job->row->q_count, chunk % per_row, &job->offset);
+    job->count = ra__chunk_at(chunks, job->row->q_count, chunk % per_row, &job->offset);
 }
 
 /* ---- Where things are ------------------------------------------------------------------------ */
@@ -48,8 +47,8 @@ static int64_t first_token(const struct ra__job *job)
     return row->q_token + job->repeat * row->q_token_advance + job->offset * row->q_token_step;
 }
 
-static struct ra__matrix queries_in(const struct ra__running *run, const struct ra__job *job,
-                                    enum ra__buffer buffer)
+static inline struct ra__matrix queries_in(const struct ra__running *run, const struct ra__job *job,
+                                           enum ra__buffer buffer)
 {
     struct ra__matrix matrix = ra__matrix_in(run, buffer, job->heads.batch, first_token(job),
                                              job->heads.head);
@@ -118,6 +117,14 @@ static struct state split_state_of(const struct ra__running *run, const struct r
                            { data + all + at, stride },
                            data + 2 * all + at * s->value_dim,
                            stride * s->value_dim };
+}
+
+/* Those that ATTEND reads or leaves: none for rows that start and end in it. */
+static struct state attend_state_of(const struct ra__running *run, const struct ra__job *job)
+{
+    if (ra__program_of(run)->split.ranges > 1) return split_state_of(run, job, job->range);
+    if (job->row->first && job->row->last) return (struct state){ .acc = NULL };
+    return state_of(run, job);
 }
 
 static struct ra__state_row state_row(const struct state *state, int64_t query, int head, int width)
@@ -190,7 +197,7 @@ static void attend_heads(const struct ra__running *run, const struct ra__job *jo
 {
     const struct ra__side *work = ra__work_of(run);
     const bool split = ra__program_of(run)->split.ranges > 1;
-    const struct state state = split ? split_state_of(run, job, job->range) : state_of(run, job);
+    const struct state state = attend_state_of(run, job);
     struct ra__forward_job forward = {
         .view = make_view(run, job),
         .first = split || job->row->first,

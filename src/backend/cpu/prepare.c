@@ -107,6 +107,7 @@ static ra_status prepare_forward(const struct ra__setup *setup, struct ra__arena
     RA__TRY(ra__arena_array(arena, program->row_count, sizeof *p->schedule, (void **)&p->schedule));
     RA__TRY(
         ra__arena_array(arena, program->row_count, sizeof *p->row_sizes, (void **)&p->row_sizes));
+    RA__TRY(ra__arena_array(arena, program->step_count, sizeof *p->jobs, (void **)&p->jobs));
     p->most_keys = most_keys(program);
     RA__TRY(ra__arena_array(arena, (int64_t)p->most_keys * setup->threads, sizeof *plan->moved,
                             (void **)&plan->moved));

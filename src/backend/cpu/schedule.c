@@ -22,9 +22,10 @@ static int64_t keys_of_chunk(const struct ra__cpu_program *p, const struct ra__p
                              int64_t chunk)
 {
     const struct ra__program *program = p->program;
+    const struct ra__chunks chunks = ra__chunks_of(p, row);
     struct ra__job job = { .row = row };
     int64_t keys = 0, first;
-    ra__job_set(p, &job, chunk);
+    ra__job_set(&job, &chunks, chunk);
     for (int i = row->first_key; i < row->first_key + row->key_count; i++) {
         struct ra__key_run run = ra__key_run_at(&program->keys[i], &program->advances[i],
                                                 job.repeat);
@@ -125,6 +126,13 @@ static void schedule_step(struct ra__cpu_program *p, int threads, const struct r
     }
 }
 
+/* Of a step whose rows are scheduled. */
+static int64_t count_jobs(const struct ra__cpu_program *p, const struct ra__step *step)
+{
+    const struct ra__scheduled *last = &p->schedule[step->first_row + step->row_count - 1];
+    return last->jobs_before + ra__count_jobs(p, &p->program->rows[last->row]);
+}
+
 void ra__schedule(struct ra__cpu_program *p, int threads)
 {
     const struct ra__program *program = p->program;
@@ -132,7 +140,11 @@ void ra__schedule(struct ra__cpu_program *p, int threads)
         p->row_sizes[r].queries = (int)(ra__all_heads(&program->work.shape, program->rows[r].heads)
                                             ? p->all_heads.queries
                                             : p->one_head.queries);
-    for (int i = 0; i < program->step_count; i++)
-        if (program->steps[i].op == RA__OP_ATTEND && program->steps[i].row_count > 0)
-            schedule_step(p, threads, &program->steps[i]);
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        if (step->row_count == 0 || (step->op != RA__OP_ATTEND && step->op != RA__OP_MERGE))
+            continue;
+        if (step->op == RA__OP_ATTEND) schedule_step(p, threads, step);
+        p->jobs[i] = count_jobs(p, step); /* MERGE has the rows of the ATTEND before it */
+    }
 }
