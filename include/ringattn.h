@@ -521,8 +521,8 @@ typedef struct ra_gradient_args {
     const struct ra_stream *stream; /* instead of all tensors but dsinks: ringattn_stream.h */
     void *queue;                    /* as in ra_attend_args */
     /* Gradient of a bias that is no mask, written: f32 with the strides of the bias, whose rows
-     * must not overlap; summed over the heads and batch items that share it. NULL = none. On CPUs,
-     * with tensors in memory. */
+     * must not overlap; summed over the heads and batch items that share it. NULL = none. Not with
+     * `stream`. */
     float *dbias;
 } ra_gradient_args;
 RA_DEFAULT_(ra_gradient_args)

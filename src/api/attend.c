@@ -201,9 +201,8 @@ static ra_status take_dbias(const ra_plan *plan, const ra_gradient_args *args, s
     if (!args->dbias) return RA_OK;
     if (!bias->data || bias->mask)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dbias is given without a bias that is added");
-    if (!plan->backend->host || args->stream)
-        return ra__fail(RA_ERR_UNSUPPORTED,
-                        "gradient: dbias is computed on CPUs, with tensors in memory");
+    if (args->stream)
+        return ra__fail(RA_ERR_UNSUPPORTED, "gradient: dbias needs tensors in memory");
     if ((uintptr_t)args->dbias % sizeof(float))
         return ra__fail(RA_ERR_ARGUMENT, "gradient: dbias is not aligned to f32");
     /* Heads, or batch items, that share a plane of the bias share its sums. */

@@ -33,7 +33,8 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     at[RA__DV] = ra__tensor_at(&io->dv, dtype);
 }
 
-/* Steps add to the gradient of the bias, key by key: it starts at 0. */
+/* Steps add to the gradient of the bias, key by key: it starts at 0. Other memory than the host's
+ * is cleared by the backend. */
 static void clear_dbias(const struct ra__side *caller, const struct ra__io *io)
 {
     const struct ra__shape *s = &caller->shape;
@@ -106,7 +107,7 @@ void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const str
     exec->call->stream = io->stream;
     exec->call->bias = io->bias;
     exec->call->dbias = io->dbias;
-    if (io->dbias) clear_dbias(&exec->plan->forward.caller, io);
+    if (io->dbias && exec->rank->backend->host) clear_dbias(&exec->plan->forward.caller, io);
     exec->call->terms = (struct ra__terms){
         .softcap = terms->softcap,
         .alibi = terms->alibi,

@@ -59,7 +59,7 @@ def test_opcheck(case, device):
         out, lse = attend(q, k, v, *more, options)
     plain = [x.detach() for x in (torch.randn_like(out), torch.randn_like(lse), q, k, v, out, lse)]
     more[1] = None if more[1] is None else more[1].detach()
-    torch.library.opcheck(gradient, (*plain, *more, options, case == "bias" and device == "cpu"))
+    torch.library.opcheck(gradient, (*plain, *more, options, case == "bias"))
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
@@ -165,20 +165,18 @@ def test_sinks_and_dropout(make):
 
 @pytest.mark.parametrize("shape", [(20, 20), (4, 20, 20), (2, 1, 20, 20), (2, 4, 1, 20), (1, 20)])
 @pytest.mark.parametrize("ring", [1, 3])
-def test_the_gradient_of_a_bias(shape, ring):
-    def tensor(*shape, seed):
-        generator = torch.Generator().manual_seed(seed)
-        return torch.randn(shape, generator=generator, requires_grad=True)
-
-    q, k, v = tensor(2, 20, 4, 16, seed=0), tensor(2, 20, 2, 16, seed=1), tensor(2, 20, 2, 16, seed=2)
-    bias = tensor(*shape, seed=3)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_gradient_of_a_bias(shape, ring, dtype, make):
+    q, k, v = (make(2, 20, heads, 16, seed=seed, dtype=dtype)
+               for seed, heads in enumerate((4, 2, 2)))
+    bias = make(*shape, seed=3)
     out = rt.attention(q, k, v, "causal", bias=bias, ring=ring, partition="zigzag")
     want, _ = exact(q, k, v, seen_by("causal", 20, 20), bias.double())
     near(out, want)
-    dout = tensor(2, 20, 4, 16, seed=4)
+    dout = make(2, 20, 4, 16, seed=4, dtype=dtype).detach()
     for mine, theirs in zip(torch.autograd.grad(out, (q, k, v, bias), dout),
                             torch.autograd.grad(want, (q, k, v, bias), dout.double())):
-        near(mine, theirs, factor=4)
+        near(mine, theirs, dtype, factor=4)
 
 
 def test_second_use_of_a_graph(make):
@@ -279,9 +277,6 @@ def test_what_cannot_be_honoured_is_refused(make, device):
     if device == "cuda":
         with pytest.raises(NotImplementedError, match="over a process group"):
             rt.attention(q, k, v, group=True)
-        with pytest.raises(NotImplementedError, match="dbias"):
-            bias = torch.zeros(8, 8, device=device, requires_grad=True)
-            rt.attention(q, k, v, bias=bias).sum().backward()
         return
     with pytest.raises(ValueError, match="not initialized"):
         rt.attention(q, k, v, group=True)

@@ -58,7 +58,7 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         shards that `partition` gives this process, and every process calls this alike.
     ring: how many ranks share the work inside this process; tensors are whole.
     bias, mask: [1 or batch, 1 or heads, 1 or queries, keys]: numbers that are added to scores, or
-        False where a key is hidden. A bias may require a gradient, on CPUs.
+        False where a key is hidden. A bias may require a gradient.
     alibi, sinks: [heads]; sinks may require a gradient.
     lengths, k_lengths: of packed sequences, 1-D tensors, over all processes of a group. sequences:
         the same as sequences_of() gives it.

@@ -129,6 +129,13 @@ struct ra__cuda_pending {
     int64_t pairs;
 };
 
+/* A copy on the device of what the caller has in host memory, made when a run first needs it. */
+struct ra__cuda_twin {
+    void *data;
+    size_t bytes;
+    uint64_t run; /* that it was made for, or that began with it */
+};
+
 struct ra__cuda_plan {
     const struct ra__kernel *kernel;            /* reads tables */
     const struct ra__cuda_scheduler *scheduler; /* asked first; NULL: none */
@@ -144,10 +151,8 @@ struct ra__cuda_plan {
     float *dsinks;                       /* [query heads] */
     struct ra__cuda_report *report;
     unsigned long long *pair_counts; /* [step] */
-    /* A bias in host memory is copied when a run first needs it. */
-    void *bias;
-    size_t bias_bytes;
-    uint64_t bias_run, report_run;
+    struct ra__cuda_twin bias, dbias;
+    uint64_t report_run;
     struct ra__cuda_pending pending[RA__CUDA_PENDING];
     int pending_first, pending_count;
     int64_t pairs;
@@ -170,7 +175,7 @@ bool ra__cuda_tables_cover(const struct ra__cuda_program *program,
                            const struct ra__cuda_tables *tables);
 ra_status ra__cuda_tables_pieces(struct ra__cuda_program *program, struct ra__cuda_tables *tables);
 
-/* ---- copy.c, issue.c ------------------------------------------------------------------------- */
+/* ---- copy.c, bias.c, issue.c ----------------------------------------------------------------- */
 
 /* A step that is queued. */
 struct ra__cuda_running {
@@ -182,6 +187,13 @@ struct ra__cuda_running {
 
 ra_status ra__cuda_load(const struct ra__cuda_running *run, struct ra__cuda_queue *queue);
 ra_status ra__cuda_store(const struct ra__cuda_running *run, struct ra__cuda_queue *queue);
+/* The bias of the call, as kernels read it. */
+ra_status ra__cuda_set_bias(const struct ra__cuda_running *run, cudaStream_t stream,
+                            struct ra__cuda_terms *terms);
+/* Its gradient, if it is wanted: cleared once per run; and what a GRADIENT step adds to it. */
+ra_status ra__cuda_begin_dbias(const struct ra__cuda_running *run, struct ra__cuda_queue *queue);
+ra_status ra__cuda_add_dbias(const struct ra__cuda_running *run, const struct ra__cuda_step *step,
+                             struct ra__cuda_queue *queue);
 ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *launch,
                          struct ra__event *done);
 

@@ -26,69 +26,6 @@ static struct ra__cuda_tensor tensor_from(const struct ra__cuda_running *run,
 
 /* ---- Score terms ----------------------------------------------------------------------------- */
 
-static bool is_on_device(const void *data)
-{
-    struct cudaPointerAttributes attributes;
-    const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-    if (error != cudaSuccess) cudaGetLastError();
-    return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
-}
-
-/* The bytes of a bias from its first to its last element. */
-static size_t bias_bytes(const struct ra__cuda_running *run)
-{
-    const ra_bias *bias = &run->launch->call->bias;
-    const struct ra__side *caller = &run->program->program->caller;
-    const struct ra__shape *s = &caller->shape;
-    const int64_t last = (s->batch - 1) * bias->batch_stride +
-                         (s->q_heads - 1) * bias->head_stride +
-                         (ra__max(caller->queries, 1) - 1) * bias->query_stride + s->k_len;
-    return (size_t)last * (bias->mask ? 1 : sizeof(float));
-}
-
-/* In host memory a bias is copied once per run. It is not part of the plan's budget: a caller who
- * has room for a matrix of scores is not short of memory. */
-static ra_status load_bias(const struct ra__cuda_running *run, cudaStream_t stream)
-{
-    struct ra__cuda_plan *plan = run->plan;
-    const struct ra__call *call = run->launch->call;
-    const size_t bytes = bias_bytes(run);
-    if (plan->bias && plan->bias_run == call->run) return RA_OK;
-    if (bytes > plan->bias_bytes) {
-        RA__CUDA_TRY(cudaStreamSynchronize(stream));
-        cudaFree(plan->bias);
-        plan->bias = NULL;
-        plan->bias_bytes = 0;
-        if (cudaMalloc(&plan->bias, bytes) != cudaSuccess) {
-            cudaGetLastError();
-            return ra__cuda_fail(RA_ERR_MEMORY, "cuda: %zu bytes for a copy of the bias", bytes);
-        }
-        plan->bias_bytes = bytes;
-    }
-    RA__CUDA_TRY(
-        cudaMemcpyAsync(plan->bias, call->bias.data, bytes, cudaMemcpyHostToDevice, stream));
-    plan->bias_run = call->run;
-    return RA_OK;
-}
-
-static ra_status set_bias(const struct ra__cuda_running *run, cudaStream_t stream,
-                          struct ra__cuda_terms *terms)
-{
-    const ra_bias *bias = &run->launch->call->bias;
-    if (!bias->data) return RA_OK;
-    const bool here = is_on_device(bias->data);
-    if (!here) RA__TRY(load_bias(run, stream));
-    const int64_t first = run->launch->step->window.first * bias->query_stride;
-    const char *data = here ? bias->data : run->plan->bias;
-    terms->any = true;
-    terms->bias = data + first * (bias->mask ? 1 : (int64_t)sizeof(float));
-    terms->bias_mask = bias->mask != 0;
-    terms->bias_batch = bias->batch_stride;
-    terms->bias_head = bias->head_stride;
-    terms->bias_query = bias->query_stride;
-    return RA_OK;
-}
-
 static ra_status set_terms(const struct ra__cuda_running *run, cudaStream_t stream,
                            struct ra__cuda_terms *terms)
 {
@@ -96,7 +33,7 @@ static ra_status set_terms(const struct ra__cuda_running *run, cudaStream_t stre
     const struct ra__terms *given = &call->terms;
     const struct ra__cuda_plan *plan = run->plan;
     *terms = (struct ra__cuda_terms){ .any = 0 };
-    RA__TRY(set_bias(run, stream, terms));
+    RA__TRY(ra__cuda_set_bias(run, stream, terms));
     if (!call->has_terms) return RA_OK;
     const size_t heads = (size_t)run->program->program->caller.shape.q_heads;
     /* Sinks end a row and leave its scores alone. */
@@ -207,12 +144,38 @@ static ra_status attend(const struct ra__cuda_running *run, struct ra__cuda_queu
     return ra__cuda_check(ra__cuda_merge_launch(&step, tiling.tile_rows, queue->stream), "merge");
 }
 
-static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
+/* By the kernel that reads tables. */
+static ra_status run_gradient(const struct ra__cuda_running *run, struct ra__cuda_step out,
+                              cudaStream_t stream)
 {
     const struct ra__program *program = run->program->program;
+    const struct ra__cuda_step_table *table =
+        &run->program->steps[run->launch->step - program->steps];
+    const struct ra__kernel *kernel = run->plan->kernel;
+    if (run->program->writes_keys) {
+        out.dk = tensor_in(run, program->caller.dk);
+        out.dv = tensor_in(run, program->caller.dv);
+        out.writes_keys = 1;
+    }
+    const bool at_once = program->any_order && kernel->gradient_any_order && !out.terms.any &&
+                         out.scale > 0.0f;
+    out.parts = run->program->tables.parts;
+    if (!at_once) RA__TRY(ra__cuda_check(kernel->gradient_q(&out, stream), "gradient of q"));
+    for (int i = 0; i < table->wave_count; i++) {
+        const struct ra__cuda_wave *wave = &run->program->waves[table->first_wave + i];
+        out.key_tiles = run->program->tables.key_tiles + wave->first;
+        out.key_tile_count = wave->count;
+        RA__TRY(ra__cuda_check(at_once ? kernel->gradient_any_order(&out, stream)
+                                       : kernel->gradient_kv(&out, stream),
+                               "gradient of k, v"));
+    }
+    return RA_OK;
+}
+
+static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
+{
     const struct ra__step *step = run->launch->step;
-    const struct ra__side *work = ra__work_side(program, step);
-    const struct ra__cuda_step_table *table = &run->program->steps[step - program->steps];
+    const struct ra__side *work = ra__work_side(run->program->program, step);
     struct ra__cuda_step out;
     RA__TRY(make_step(run, queue->stream, &out));
     out.dout = tensor_in(run, work->dout);
@@ -221,26 +184,9 @@ static ra_status gradient(const struct ra__cuda_running *run, struct ra__cuda_qu
     out.dk = tensor_in(run, step->to);
     out.dv = tensor_from(run, step->to, work->shape.dim);
     const int own = run_own(run, &out, queue->stream);
-    if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "gradient");
-    if (run->program->writes_keys) {
-        out.dk = tensor_in(run, program->caller.dk);
-        out.dv = tensor_in(run, program->caller.dv);
-        out.writes_keys = 1;
-    }
-    const struct ra__kernel *kernel = run->plan->kernel;
-    const bool at_once = program->any_order && kernel->gradient_any_order && !out.terms.any &&
-                         out.scale > 0.0f;
-    out.parts = run->program->tables.parts;
-    if (!at_once) RA__TRY(ra__cuda_check(kernel->gradient_q(&out, queue->stream), "gradient of q"));
-    for (int i = 0; i < table->wave_count; i++) {
-        const struct ra__cuda_wave *wave = &run->program->waves[table->first_wave + i];
-        out.key_tiles = run->program->tables.key_tiles + wave->first;
-        out.key_tile_count = wave->count;
-        RA__TRY(ra__cuda_check(at_once ? kernel->gradient_any_order(&out, queue->stream)
-                                       : kernel->gradient_kv(&out, queue->stream),
-                               "gradient of k, v"));
-    }
-    return RA_OK;
+    RA__TRY(own != RA__CUDA_NOT_TAKEN ? ra__cuda_check(own, "gradient")
+                                      : run_gradient(run, out, queue->stream));
+    return ra__cuda_add_dbias(run, &out, queue);
 }
 
 /* ---- Queries --------------------------------------------------------------------------------- */
@@ -356,6 +302,7 @@ static ra_status run_step(const struct ra__cuda_running *run, struct ra__cuda_qu
     if (op == RA__OP_LOAD) return ra__cuda_load(run, queue);
     if (op == RA__OP_STORE) return ra__cuda_store(run, queue);
     RA__TRY(ra__cuda_queue_after(queue, run->launch));
+    RA__TRY(ra__cuda_begin_dbias(run, queue));
     switch (op) {
     case RA__OP_GATHER: return gather(run, queue);
     case RA__OP_DELTA: return delta(run, queue);

@@ -251,7 +251,8 @@ void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra_
     /* A call that followed a stream may still be running. */
     if (plan->device && ra__cuda_enter(plan->device) == RA_OK) {
         cudaStreamSynchronize(plan->device->queues[RA__CUDA_COMPUTE].stream);
-        if (plan->bias) cudaFree(plan->bias);
+        if (plan->bias.data) cudaFree(plan->bias.data);
+        if (plan->dbias.data) cudaFree(plan->dbias.data);
     }
     drop_kernel(plan);
     ra__cuda_host->buffers_give(pool, account, plan->scratch);

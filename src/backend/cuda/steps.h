@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* steps.h - steps that are not attention: pieces moved, deltas, gradients of sinks, states merged,
- * pairs counted. In plain C for both sides; each is one launch that returns 0 or a CUDA error. */
+/* steps.h - steps that are not attention: pieces moved, deltas, gradients of sinks and of a bias,
+ * states merged, pairs counted. In plain C for both sides; each is one launch that returns 0 or a
+ * CUDA error. */
 #ifndef RA__BACKEND_CUDA_STEPS_H
 #define RA__BACKEND_CUDA_STEPS_H
 
@@ -78,6 +79,16 @@ int ra__cuda_sinks_launch(const struct ra__cuda_queries *queries, void *stream);
 
 /* States of split keys into those of their rows; ends the rows that end here. */
 int ra__cuda_merge_launch(const struct ra__cuda_step *step, int tile_rows, void *stream);
+
+/* The gradient of a bias, whose strides are those of step->terms, of one row family of a step. */
+struct ra__cuda_dbias {
+    float *to; /* query token 0 of the step's tokens; added to */
+    int32_t row;
+    int64_t repeat, queries; /* of the row */
+    int32_t heads;
+};
+int ra__cuda_dbias_launch(const struct ra__cuda_step *step, const struct ra__cuda_dbias *dbias,
+                          void *stream);
 
 /* Adds the query-key pairs of a step to *count. */
 int ra__cuda_pairs_launch(const struct ra__cuda_step *step, unsigned long long *count,

@@ -165,16 +165,20 @@ static cudaError_t start_copy(copy c, enum cudaMemcpyKind kind, cudaStream_t str
     return finish_stream(stream, api.held);
 }
 
-static cudaError_t start_fill(void *pointer, int value, size_t count, cudaStream_t stream,
-                              call &api)
+static cudaError_t start_fill(void *pointer, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream, call &api)
 {
     if (counted_failure(COUNT_COPY)) return cudaErrorUnknown;
     if (!valid_stream(stream)) return cudaErrorInvalidResourceHandle;
-    if (count == 0) return cudaSuccess;
-    const enum place place = place_of(pointer, count);
+    if (width == 0 || height == 0) return cudaSuccess;
+    if (height > 1 && pitch < width) return cudaErrorInvalidPitchValue;
+    const enum place place = place_of(pointer, (height - 1) * pitch + width);
     if (place == OUTSIDE || place == PAGEABLE) return cudaErrorInvalidValue;
-    return enqueue(
-        stream, [=] { memset(pointer, value, count); }, api.held);
+    const auto fill = [=] {
+        for (size_t row = 0; row < height; row++)
+            memset((char *)pointer + row * pitch, value, width);
+    };
+    return enqueue(stream, fill, api.held);
 }
 
 /* RINGATTN_EMULATED_LEAKS=1: whoever leaves something behind does not exit with success. */
@@ -343,7 +347,15 @@ cudaError_t cudaMemsetAsync(void *pointer, int value, size_t count, cudaStream_t
 {
     call c;
     if (c.error) return noted(c.error);
-    return noted(start_fill(pointer, value, count, stream, c));
+    return noted(start_fill(pointer, count, value, count, 1, stream, c));
+}
+
+cudaError_t cudaMemset2DAsync(void *pointer, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    return noted(start_fill(pointer, pitch, value, width, height, stream, c));
 }
 
 cudaError_t cudaMemset(void *pointer, int value, size_t count)

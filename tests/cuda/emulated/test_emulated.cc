@@ -313,6 +313,9 @@ static void rows_are_copied_with_their_pitch()
     OK(cudaMemcpy2DAsync(data, 8, in, 4, 3, 2, cudaMemcpyHostToDevice, nullptr));
     OK(cudaMemcpy2D(out, 3, data + 1, 8, 3, 2, cudaMemcpyDeviceToHost));
     EXPECT(!memcmp(out, "bc.fg.", 6));
+    OK(cudaMemset2DAsync(data + 1, 8, '-', 2, 2, nullptr));
+    OK(cudaMemcpy2D(out, 3, data, 8, 3, 2, cudaMemcpyDeviceToHost));
+    EXPECT(!memcmp(out, "a--e--", 6));
     EXPECT(cudaMemcpy(data + 8, in, 9, cudaMemcpyHostToDevice) == cudaErrorInvalidValue);
     EXPECT(cudaMemcpy(data, in, 4, cudaMemcpyDeviceToHost) == cudaErrorInvalidValue);
     EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
