@@ -19,15 +19,21 @@ static ra_status leave(const ra_plan *plan, bool started, ra_status status)
     return status;
 }
 
+/* The shard of this rank, as the caller has it. */
+static const struct ra__side *caller_of(const ra_plan *plan)
+{
+    return &plan->programs.forward.caller;
+}
+
 /* The tensors of both directions. */
 static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
                              const ra_const_tensor *k, const ra_const_tensor *v, struct ra__io *io)
 {
-    const struct ra__shape *s = &plan->programs.caller.shape;
-    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
-    struct ra__tensor_shape qs = { "q", q_rows, s->q_heads, s->dim };
-    struct ra__tensor_shape ks = { "k", k_rows, s->kv_heads, s->dim };
-    struct ra__tensor_shape vs = { "v", k_rows, s->kv_heads, s->value_dim };
+    const struct ra__side *caller = caller_of(plan);
+    const struct ra__shape *s = &caller->shape;
+    struct ra__tensor_shape qs = { "q", caller->queries, s->q_heads, s->dim };
+    struct ra__tensor_shape ks = { "k", caller->keys, s->kv_heads, s->dim };
+    struct ra__tensor_shape vs = { "v", caller->keys, s->kv_heads, s->value_dim };
     RA__TRY(ra__input_from(s, qs, q, &io->q));
     RA__TRY(ra__input_from(s, ks, k, &io->k));
     return ra__input_from(s, vs, v, &io->v);
@@ -35,8 +41,9 @@ static ra_status take_inputs(const ra_plan *plan, const ra_const_tensor *q,
 
 static struct ra__tensor_shape out_shape(const ra_plan *plan, const char *name)
 {
-    const struct ra__shape *s = &plan->programs.caller.shape;
-    return (struct ra__tensor_shape){ name, ra_plan_q_count(plan), s->q_heads, s->value_dim };
+    const struct ra__side *caller = caller_of(plan);
+    return (struct ra__tensor_shape){ name, caller->queries, caller->shape.q_heads,
+                                      caller->shape.value_dim };
 }
 
 ra_status ra__check_bias(const struct ra__plan_input *input)
@@ -67,44 +74,38 @@ static ra_status take_bias(const ra_plan *plan, const ra_bias *bias, struct ra__
     return RA_OK;
 }
 
-/* What a run reads and writes, by name; NULL = not there. */
-struct named {
-    const char *name;
-    const void *data;
-};
-
-/* Outputs, which come first, are written while inputs are still read, so none may start where
- * something else does. Tensors that interleave in one array start at different places: they are the
- * caller's matter. */
-static ra_status check_apart(const struct named *all, int outputs, int count)
+/* What a run writes, and after it what it reads; NULL = not there. Outputs are written while inputs
+ * are still read, so none may start where something else does. Tensors that interleave in one array
+ * start at different places: they are the caller's matter. */
+static ra_status check_apart(const void *const *all, const char *const *names, int outputs,
+                             int count)
 {
     for (int i = 0; i < outputs; i++)
-        for (int j = i + 1; j < count && all[i].data; j++)
-            if (all[i].data == all[j].data)
-                return ra__fail(RA_ERR_ARGUMENT, "%s: has the memory of %s", all[i].name,
-                                all[j].name);
+        for (int j = i + 1; j < count && all[i]; j++)
+            if (all[i] == all[j])
+                return ra__fail(RA_ERR_ARGUMENT, "%s: has the memory of %s", names[i], names[j]);
     return RA_OK;
 }
 
 static ra_status check_forward_apart(const struct ra__io *io)
 {
-    const struct named all[] = { { "out", io->out.data }, { "lse", io->lse },
-                                 { "q", io->q.data },     { "k", io->k.data },
-                                 { "v", io->v.data },     { "bias", io->bias.data },
-                                 { "sinks", io->sinks } };
-    return check_apart(all, 2, RA__COUNT(all));
+    static const char *const names[] = { "out", "lse", "q", "k", "v", "bias", "sinks" };
+    const void *const all[] = { io->out.data, io->lse,       io->q.data, io->k.data,
+                                io->v.data,   io->bias.data, io->sinks };
+    _Static_assert(RA__COUNT(names) == RA__COUNT(all), "a name for each");
+    return check_apart(all, names, 2, RA__COUNT(all));
 }
 
 static ra_status check_backward_apart(const struct ra__io *io)
 {
-    const struct named all[] = {
-        { "dq", io->dq.data },     { "dk", io->dk.data },  { "dv", io->dv.data },
-        { "dsinks", io->dsinks },  { "dbias", io->dbias }, { "q", io->q.data },
-        { "k", io->k.data },       { "v", io->v.data },    { "out", io->out.data },
-        { "dout", io->dout.data }, { "lse", io->lse },     { "dlse", io->dlse },
-        { "bias", io->bias.data }, { "sinks", io->sinks },
-    };
-    return check_apart(all, 5, RA__COUNT(all));
+    static const char *const names[] = { "dq", "dk",  "dv",   "dsinks", "dbias", "q",    "k",
+                                         "v",  "out", "dout", "lse",    "dlse",  "bias", "sinks" };
+    const void *const all[] = { io->dq.data,   io->dk.data,   io->dv.data, io->dsinks,
+                                io->dbias,     io->q.data,    io->k.data,  io->v.data,
+                                io->out.data,  io->dout.data, io->lse,     io->dlse,
+                                io->bias.data, io->sinks };
+    _Static_assert(RA__COUNT(names) == RA__COUNT(all), "a name for each");
+    return check_apart(all, names, 5, RA__COUNT(all));
 }
 
 /* Callbacks instead of tensors: those that a direction needs must be there. */
@@ -154,20 +155,25 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                                   ra_stream *stream, struct ra__io *io)
 {
     if (!given) return ra__fail(RA_ERR_ARGUMENT, "attend: NULL argument");
-    ra_attend_args args = ra_attend_args_default();
-    RA__TRY(ra__take_struct("ra_attend_args", &args, sizeof args, given));
-    *io = (struct ra__io){ .lse = args.lse,
-                           .progress = args.progress,
-                           .context = args.context,
-                           .sinks = args.sinks,
-                           .seed = args.dropout_seed,
-                           .queue = args.queue };
-    RA__TRY(take_bias(plan, &args.bias, io));
-    if (args.stream) return take_stream(plan, args.stream, false, stream, io);
+    const ra_attend_args *args = given;
+    ra_attend_args ours; /* where the caller's struct is of another version */
+    if (given->size != sizeof ours) {
+        ours = ra_attend_args_default();
+        RA__TRY(ra__take_struct("ra_attend_args", &ours, sizeof ours, given));
+        args = &ours;
+    }
+    *io = (struct ra__io){ .lse = args->lse,
+                           .progress = args->progress,
+                           .context = args->context,
+                           .sinks = args->sinks,
+                           .seed = args->dropout_seed,
+                           .queue = args->queue };
+    RA__TRY(take_bias(plan, &args->bias, io));
+    if (args->stream) return take_stream(plan, args->stream, false, stream, io);
     RA__TRY(refuse_memory(plan));
-    RA__TRY(take_inputs(plan, &args.q, &args.k, &args.v, io));
-    RA__TRY(
-        ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args.out, &io->out));
+    RA__TRY(take_inputs(plan, &args->q, &args->k, &args->v, io));
+    RA__TRY(ra__output_from(&plan->programs.caller.shape, out_shape(plan, "out"), &args->out,
+                            &io->out));
     return check_forward_apart(io);
 }
 
@@ -184,11 +190,11 @@ ra_status ra_attend(ra_plan *plan, const ra_attend_args *args)
 static ra_status take_gradients(const ra_plan *plan, const ra_gradient_args *args,
                                 struct ra__io *io)
 {
-    const struct ra__shape *s = &plan->programs.caller.shape;
-    int64_t q_rows = ra_plan_q_count(plan), k_rows = ra_plan_k_count(plan);
-    struct ra__tensor_shape dq = { "dq", q_rows, s->q_heads, s->dim };
-    struct ra__tensor_shape dk = { "dk", k_rows, s->kv_heads, s->dim };
-    struct ra__tensor_shape dv = { "dv", k_rows, s->kv_heads, s->value_dim };
+    const struct ra__side *caller = caller_of(plan);
+    const struct ra__shape *s = &caller->shape;
+    struct ra__tensor_shape dq = { "dq", caller->queries, s->q_heads, s->dim };
+    struct ra__tensor_shape dk = { "dk", caller->keys, s->kv_heads, s->dim };
+    struct ra__tensor_shape dv = { "dv", caller->keys, s->kv_heads, s->value_dim };
     RA__TRY(ra__output_from(s, dq, &args->dq, &io->dq));
     RA__TRY(ra__output_from(s, dk, &args->dk, &io->dk));
     return ra__output_from(s, dv, &args->dv, &io->dv);
@@ -208,7 +214,7 @@ static ra_status take_dbias(const ra_plan *plan, const ra_gradient_args *args, s
     /* Heads, or batch items, that share a plane of the bias share its sums. */
     struct ra__axis axes[] = { { "batch", bias->batch_stride ? s->batch : 1, bias->batch_stride },
                                { "head", bias->head_stride ? s->q_heads : 1, bias->head_stride },
-                               { "query", ra_plan_q_count(plan), bias->query_stride } };
+                               { "query", caller_of(plan)->queries, bias->query_stride } };
     RA__TRY(ra__check_overlap("dbias", axes, s->k_len));
     io->dbias = args->dbias;
     return RA_OK;
@@ -224,7 +230,7 @@ static ra_status take_gradient_args(const ra_plan *plan, const ra_gradient_args 
                         "gradient: made without backward; set it in ra_plan_options");
     ra_gradient_args args = ra_gradient_args_default();
     RA__TRY(ra__take_struct("ra_gradient_args", &args, sizeof args, given));
-    if (!args.stream && !args.lse && ra_plan_q_count(plan) > 0)
+    if (!args.stream && !args.lse && caller_of(plan)->queries > 0)
         return ra__fail(RA_ERR_ARGUMENT, "gradient: lse is required");
     /* The LSE is only read in a backward run; the cast matches the type of forward. */
     *io = (struct ra__io){ .lse = (float *)args.lse,

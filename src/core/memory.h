@@ -40,13 +40,18 @@ void ra__free(void *memory);
 
 enum { RA__FIRST_ROOM = 32 }; /* elements: most lists of a plan are shorter */
 
-/* Makes room for one more element after `count` in an array that grows by doubling: returns the
- * array, perhaps moved, or NULL with the old one untouched. New elements are not cleared. */
+/* Is an array that grows by doubling full with `count` elements? */
+static inline bool ra__is_full(size_t count)
+{
+    return count == 0 || (count >= RA__FIRST_ROOM && (count & (count - 1)) == 0);
+}
+
+/* Makes room for one more element after `count` in such an array: returns the array, perhaps moved,
+ * or NULL with the old one untouched. New elements are not cleared. */
 void *ra__grow_full(struct ra__account *account, void *array, size_t count, size_t bytes);
 static inline void *ra__grow(struct ra__account *account, void *array, size_t count, size_t bytes)
 {
-    const bool full = count == 0 || (count >= RA__FIRST_ROOM && (count & (count - 1)) == 0);
-    return full ? ra__grow_full(account, array, count, bytes) : array;
+    return ra__is_full(count) ? ra__grow_full(account, array, count, bytes) : array;
 }
 
 /* *product *= factor; false if it overflows or factor is negative. */

@@ -10,8 +10,9 @@ void ra__call_prepare(struct ra__exec *exec)
 {
     *exec->call = (struct ra__call){ .run = 0 };
     for (int i = 0; i < RA__BUFFERS; i++)
-        exec->call->at[i] = (struct ra__location){ .data = exec->buffers[i],
-                                                   .storage = exec->plan->storage[i] };
+        if (ra__buffer_facts((enum ra__buffer)i)->provider != RA__BY_CALLER)
+            exec->call->at[i] = (struct ra__location){ .data = exec->buffers[i],
+                                                       .storage = exec->plan->storage[i] };
 }
 
 static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
@@ -19,18 +20,18 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     const struct ra__side *caller = &exec->plan->forward.caller;
     const ra_dtype dtype = caller->shape.dtype;
     struct ra__location *at = exec->call->at;
-    at[RA__Q] = ra__tensor_at(&io->q, dtype);
-    at[RA__K] = ra__tensor_at(&io->k, dtype);
-    at[RA__V] = ra__tensor_at(&io->v, dtype);
-    at[RA__OUT] = ra__tensor_at(&io->out, dtype);
-    at[RA__LSE] = ra__packed_at(io->lse, caller->queries, caller->shape.q_heads, 1);
+    ra__locate_tensor(&at[RA__Q], &io->q, dtype);
+    ra__locate_tensor(&at[RA__K], &io->k, dtype);
+    ra__locate_tensor(&at[RA__V], &io->v, dtype);
+    ra__locate_tensor(&at[RA__OUT], &io->out, dtype);
+    ra__locate_packed(&at[RA__LSE], io->lse, caller->queries, caller->shape.q_heads, 1);
     at[RA__DSINKS].data = (char *)io->dsinks;
     if (!exec->plan->caller.backward) return;
-    at[RA__DLSE] = ra__packed_at(io->dlse, caller->queries, caller->shape.q_heads, 1);
-    at[RA__DOUT] = ra__tensor_at(&io->dout, dtype);
-    at[RA__DQ] = ra__tensor_at(&io->dq, dtype);
-    at[RA__DK] = ra__tensor_at(&io->dk, dtype);
-    at[RA__DV] = ra__tensor_at(&io->dv, dtype);
+    ra__locate_packed(&at[RA__DLSE], io->dlse, caller->queries, caller->shape.q_heads, 1);
+    ra__locate_tensor(&at[RA__DOUT], &io->dout, dtype);
+    ra__locate_tensor(&at[RA__DQ], &io->dq, dtype);
+    ra__locate_tensor(&at[RA__DK], &io->dk, dtype);
+    ra__locate_tensor(&at[RA__DV], &io->dv, dtype);
 }
 
 /* Steps add to the gradient of the bias, key by key: it starts at 0. Other memory than the host's

@@ -184,12 +184,12 @@ static void set_call(const struct ra__folder *folder, const struct ra__fold *fol
     const struct ra__shape *s = fold->shape;
     *call = (struct ra__call){ .has_terms = fold->terms != NULL };
     if (fold->terms) call->terms = *fold->terms;
-    call->at[RA__Q] = ra__tensor_at(&fold->q, s->dtype);
-    call->at[RA__K] = ra__tensor_at(&fold->k, s->dtype);
-    call->at[RA__V] = ra__tensor_at(&fold->v, s->dtype);
-    call->at[RA__STATE_M] = ra__packed_at(fold->m, s->q_len, s->q_heads, 1);
-    call->at[RA__STATE_L] = ra__packed_at(fold->l, s->q_len, s->q_heads, 1);
-    call->at[RA__STATE_ACC] = ra__packed_at(fold->acc, s->q_len, s->q_heads, s->value_dim);
+    ra__locate_tensor(&call->at[RA__Q], &fold->q, s->dtype);
+    ra__locate_tensor(&call->at[RA__K], &fold->k, s->dtype);
+    ra__locate_tensor(&call->at[RA__V], &fold->v, s->dtype);
+    ra__locate_packed(&call->at[RA__STATE_M], fold->m, s->q_len, s->q_heads, 1);
+    ra__locate_packed(&call->at[RA__STATE_L], fold->l, s->q_len, s->q_heads, 1);
+    ra__locate_packed(&call->at[RA__STATE_ACC], fold->acc, s->q_len, s->q_heads, s->value_dim);
     call->at[RA__SPLIT_STATE].data = folder->split_state;
 }
 

@@ -5,26 +5,29 @@
 
 #include "core/program.h"
 
+/* Both set what differs from call to call; the rest of *at is 0. */
+
 /* A tensor of the caller, strides filled in. */
-static inline struct ra__location ra__tensor_at(const ra_tensor *tensor, ra_dtype dtype)
+static inline void ra__locate_tensor(struct ra__location *at, const ra_tensor *tensor,
+                                     ra_dtype dtype)
 {
-    return (struct ra__location){ .data = tensor->data,
-                                  .storage = { .dtype = dtype,
-                                               .batch_stride = tensor->batch_stride,
-                                               .token_stride = tensor->position_stride,
-                                               .head_stride = tensor->head_stride } };
+    at->data = tensor->data;
+    at->storage.dtype = dtype;
+    at->storage.batch_stride = tensor->batch_stride;
+    at->storage.token_stride = tensor->position_stride;
+    at->storage.head_stride = tensor->head_stride;
 }
 
 /* f32 numbers [batch, query, head, width]. */
-static inline struct ra__location ra__packed_at(const float *data, int64_t queries, int heads,
-                                                int width)
+static inline void ra__locate_packed(struct ra__location *at, const float *data, int64_t queries,
+                                     int heads, int width)
 {
     const int64_t token = (int64_t)heads * width;
-    return (struct ra__location){ .data = (char *)data,
-                                  .storage = { .dtype = RA_F32,
-                                               .batch_stride = queries * token,
-                                               .token_stride = token,
-                                               .head_stride = width } };
+    at->data = (char *)data;
+    at->storage.dtype = RA_F32;
+    at->storage.batch_stride = queries * token;
+    at->storage.token_stride = token;
+    at->storage.head_stride = width;
 }
 
 #endif

@@ -9,9 +9,10 @@ void ra__use_buffer(struct ra__builder *b, enum ra__buffer buffer, int64_t token
     storage->tokens = ra__max(storage->tokens, tokens);
 }
 
-ra_status ra__make_room(struct ra__builder *b, void **array, int count, size_t bytes)
+ra_status ra__make_more_room(struct ra__builder *b, void **array, int count, size_t bytes)
 {
-    void *larger = count < INT_MAX ? ra__grow(b->account, *array, (size_t)count, bytes) : NULL;
+    const bool fits = count <= INT_MAX / 2;
+    void *larger = fits ? ra__grow_full(b->account, *array, (size_t)count, bytes) : NULL;
     if (!larger) return ra__fail(RA_ERR_MEMORY, "plan: more than %d entries", count);
     *array = larger;
     return RA_OK;

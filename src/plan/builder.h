@@ -131,7 +131,11 @@ void ra__needs_clear(struct ra__needs *needs, int count); /* and frees the array
 void ra__use_buffer(struct ra__builder *b, enum ra__buffer buffer, int64_t tokens);
 
 /* Makes room for one more element of an array of the program; the caller fills and counts it. */
-ra_status ra__make_room(struct ra__builder *b, void **array, int count, size_t bytes);
+ra_status ra__make_more_room(struct ra__builder *b, void **array, int count, size_t bytes);
+static inline ra_status ra__make_room(struct ra__builder *b, void **array, int count, size_t bytes)
+{
+    return ra__is_full((size_t)count) ? ra__make_more_room(b, array, count, bytes) : RA_OK;
+}
 
 ra_status ra__put_step(struct ra__builder *b, struct ra__step step);
 
