@@ -224,19 +224,19 @@ typedef struct ra_problem {
     size_t size;               /* by ra_problem_default() */
     const ra_pattern *pattern; /* NULL = full; copied by ra_plan_create() */
     const ra_order *order;     /* NULL = sequential; copied by ra_plan_create() */
-    const float *alibi; /* [q_heads] slopes: scores fall by slope |p - j|; NULL = none; copied */
-    int64_t batch;      /* 0 = 1 */
-    int64_t q_len;      /* queries over all ranks */
-    int64_t k_len;      /* keys over all ranks; 0 = q_len; RA_NO_KEYS = none */
-    double dropout;     /* fraction of the weights that is dropped, from 0 to below 1 */
-    ra_dtype dtype;     /* of q, k, v, out and all gradients; state is always f32 */
-    int q_heads;        /* at least 1 */
-    int kv_heads;       /* divides q_heads; 0 = q_heads. Head j reads j * kv_heads / q_heads */
-    int dim;            /* 1 to 576 */
-    int value_dim;      /* 1 to 576; 0 = dim */
-    float scale;        /* of q.k; 0 = 1/sqrt(dim) */
-    float softcap;      /* scores become softcap tanh(scale q.k / softcap); 0 = no softcap */
-    int reserved;       /* 0 */
+    const float *alibi;   /* [q_heads] slopes: scores fall by slope |p - j|; NULL = none; copied */
+    int64_t batch;        /* 0 = 1 */
+    int64_t q_len;        /* queries over all ranks */
+    int64_t k_len;        /* keys over all ranks; 0 = q_len; RA_NO_KEYS = none */
+    double dropout;       /* fraction of the weights that is dropped, from 0 to below 1 */
+    ra_dtype dtype;       /* of q, k, v, out and all gradients; state is always f32 */
+    int q_heads;          /* at least 1 */
+    int kv_heads;         /* divides q_heads; 0 = q_heads. Head j reads j * kv_heads / q_heads */
+    int dim;              /* 1 to 576 */
+    int value_dim;        /* 1 to 576; 0 = dim */
+    float scale;          /* of q.k; 0 = 1/sqrt(dim) */
+    float softcap;        /* scores become softcap tanh(scale q.k / softcap); 0 = no softcap */
+    int reserved;         /* 0 */
     int64_t query_offset; /* added to the positions of all queries, 0 = the last ones: query i is at
                            * i + k_len - q_len + query_offset */
     /* NULL: the problem is one sequence. Otherwise each sequence is a problem of its own, whose
@@ -408,9 +408,8 @@ typedef struct ra_plan_options {
     int threads;           /* likewise; 0 = 1 */
     int sources;   /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
     int any_order; /* 1: dq may differ in its last bits between runs; faster on GPUs */
-    int reserved;  /* 0 */
-    /* Without a group: what would compute, "cpu" (NULL) or "cuda", the first GPU here; with tensors
-     * in host memory. */
+    int counts;    /* 1: k_len is a capacity, and each run says how many keys there are */
+    /* Without a group: what would compute, "cpu" (NULL) or "cuda"; tensors are in host memory. */
     const char *device;
 } ra_plan_options;
 RA_DEFAULT_(ra_plan_options)
@@ -497,6 +496,7 @@ typedef struct ra_attend_args {
     uint64_t dropout_seed; /* of this run; the same on every rank and in ra_gradient() */
     const struct ra_stream *stream; /* instead of q, k, v, out and lse: ringattn_stream.h */
     void *queue; /* of the device, to be ordered with; NULL = returns when done: ringattn_cuda.h */
+    const int64_t *counts; /* [batch]: keys that are there, queries at their end; NULL = k_len */
 } ra_attend_args;
 RA_DEFAULT_(ra_attend_args)
 

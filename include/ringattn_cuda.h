@@ -11,15 +11,16 @@
  *
  * MEMORY  With on_device, all tensors of a call, LSE included, are device memory. Without it they
  * are host memory, pageable or pinned, and are copied to the GPU and back; device memory works too,
- * with a copy on the device. Sinks, their gradient and a bias may be on either side; a bias in host
- * memory is copied once per call, beside the memory of the plan. Only plain device memory is
- * allocated, never managed memory.
+ * with a copy on the device. Sinks, a bias, the gradients of both, and counts of keys may be on
+ * either side; a bias in host memory is copied once per call, beside the memory of the plan. Only
+ * plain device memory is allocated, never managed memory.
  *
  * STREAMS  Without a queue, a call returns when its results are complete. With one, a
  * cudaStream_t, its work starts after what is on that stream, what is put there later starts after
  * it, and the call returns when everything is issued; a stream of a group of several ranks also
  * waits for messages. An error of the device that is found after the call has returned is returned
- * by the next call of that plan. Tensors stay in use until the stream has passed. */
+ * by the next call of that plan. Tensors stay in use until the stream has passed. The gradient of a
+ * bias in host memory is waited for, so a call with it cannot be captured. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

@@ -14,11 +14,6 @@ __attribute__((always_inline)) static inline void make(const struct recipe *reci
         to[i] = factor * recipe_normal(recipe_scramble(row + (uint64_t)i * ROOT_2));
 }
 
-static void make_plain(const struct recipe *recipe, uint64_t row, float *to)
-{
-    make(recipe, row, to);
-}
-
 #ifdef __x86_64__
 __attribute__((target("avx2"))) static void make_avx2(const struct recipe *recipe, uint64_t row,
                                                       float *to)
@@ -31,28 +26,25 @@ __attribute__((target("avx512f,avx512dq"))) static void make_avx512(const struct
 {
     make(recipe, row, to);
 }
-#endif
 
 static void make_fast(const struct recipe *recipe, uint64_t row, float *to)
 {
-#ifdef __x86_64__
-    if (__builtin_cpu_supports("avx512dq")) {
-        make_avx512(recipe, row, to);
-        return;
-    }
-    if (__builtin_cpu_supports("avx2")) {
-        make_avx2(recipe, row, to);
-        return;
-    }
-#endif
-    make_plain(recipe, row, to);
+    if (__builtin_cpu_supports("avx512dq")) make_avx512(recipe, row, to);
+    else if (__builtin_cpu_supports("avx2")) make_avx2(recipe, row, to);
+    else make(recipe, row, to);
 }
+#else
+static void make_fast(const struct recipe *recipe, uint64_t row, float *to)
+{
+    make(recipe, row, to);
+}
+#endif
 
 void values_make(const struct recipe *recipe, int64_t batch, int64_t position, int64_t head,
                  float *to)
 {
     const uint64_t row = recipe_row(recipe, batch, position, head);
     if (!recipe->ones) make_fast(recipe, row, to);
-    for (int64_t i = 0; i < (recipe->ones ? recipe->dim : recipe->gaps ? 1 : 0); i++)
-        to[i] = recipe_value(recipe, row, position, head, i);
+    for (int64_t i = 0; i < recipe->dim && recipe->ones; i++) to[i] = 1.0f;
+    if (recipe->gaps && !recipe->ones) to[0] = recipe_value(recipe, row, position, head, 0);
 }

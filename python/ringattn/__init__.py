@@ -22,6 +22,6 @@ from ._selftest import selftest
 __version__ = _lib.ra_version().decode()
 __all__ = ["AbortedError", "ArgumentError", "BudgetError", "BusyError", "Cache", "CorruptError",
            "Forecast", "Gradients", "GradientsAndBias", "MemoryUse", "MismatchError",
-           "OutOfMemoryError", "Partial", "PeerError", "PeerTimeoutError", "Picture", "Plan", "RingattnError", "Statistics",
-           "SystemRefusalError", "UnsupportedError", "attention", "attention_backward", "clear",
-           "mask", "merge", "plan", "plot", "positions", "selftest"]
+           "OutOfMemoryError", "Partial", "PeerError", "PeerTimeoutError", "Picture", "Plan",
+           "RingattnError", "Statistics", "SystemRefusalError", "UnsupportedError", "attention",
+           "attention_backward", "clear", "mask", "merge", "plan", "plot", "positions", "selftest"]

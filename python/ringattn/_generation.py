@@ -20,8 +20,8 @@ class Step:
     process has, ascending. The model puts the token's own key after them; `keeps`: it is one of
     this process's."""
 
-    def __init__(self, group, position, places, keeps):
-        self._group, self._position, self._places, self._keeps = group, position, places, keeps
+    def __init__(self, mesh, position, places, keeps):
+        self._mesh, self._position, self._places, self._keeps = mesh, position, places, keeps
 
     def attend(self, query, key, value, *, window, scale, softcap, sinks):
         """[batch, heads, 1, dim] in, [batch, 1, heads, dim] out; window: how many keys are seen, or
@@ -35,7 +35,7 @@ class Step:
         else:
             out = q.new_zeros((*q.shape[:3], v.shape[3]))
             lse = torch.full(q.shape[:3], -torch.inf)
-        out, lse = merge(out, lse, self._group)
+        out, lse = merge(out, lse, self._mesh)
         if sinks is not None:
             out = out * torch.sigmoid(lse - sinks.float())[..., None]
         return out.to(query.dtype)
@@ -70,7 +70,7 @@ class _Run:
         """The next token, ids [batch, 1], on all processes. Its logits."""
         position = self._tokens
         keeps = position % self._mesh.ranks == self._mesh.rank
-        with self._within(Step(self._mesh.process_group, position, self._places, keeps)):
+        with self._within(Step(self._mesh, position, self._places, keeps)):
             logits = self._call(ids, numpy.array([position]))
         if keeps:
             self._places = numpy.append(self._places, position)
@@ -110,7 +110,10 @@ def generate(model, input_ids, max_new_tokens, *, group=True, partition=None, ch
     ends, ended = _ends(model, eos_token_id), torch.zeros(input_ids.shape[0], dtype=torch.bool)
     filler = model.generation_config.pad_token_id
     for i in range(max_new_tokens):
-        token = (choose or _largest)(logits).to(torch.int64).contiguous()
+        token = (choose or _largest)(logits).to(torch.int64, copy=True).contiguous()
+        if token.shape != ended.shape:
+            raise ArgumentError(f"choose() gave tokens of shape {tuple(token.shape)}; one for each "
+                                f"of {len(ended)} sequences is expected")
         if ended.any():
             token[ended] = int(ends[0]) if filler is None else filler
         dist.broadcast(token, mesh.peer(0), mesh.process_group)

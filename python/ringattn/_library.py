@@ -86,7 +86,7 @@ class PlanOptions(Sized):
                 ("machine", c_void_p), ("measured", c_void_p), ("memory", c_size_t),
                 ("backward", c_int), ("bias", c_int), ("ranks", c_int), ("rank", c_int),
                 ("transport", c_char_p), ("threads", c_int), ("sources", c_int),
-                ("any_order", c_int), ("reserved", c_int), ("device", c_char_p)]
+                ("any_order", c_int), ("counts", c_int), ("device", c_char_p)]
 
 
 class Stats(Sized):
@@ -118,7 +118,7 @@ class AttendArgs(Sized):
     _fields_ = [("size", c_size_t), ("q", Tensor), ("k", Tensor), ("v", Tensor), ("out", Tensor),
                 ("lse", c_void_p), ("progress", PROGRESS), ("context", c_void_p), ("bias", Bias),
                 ("sinks", c_void_p), ("dropout_seed", c_uint64), ("stream", c_void_p),
-                ("queue", c_void_p)]
+                ("queue", c_void_p), ("counts", c_void_p)]
 
 
 class GradientArgs(Sized):

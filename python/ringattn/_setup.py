@@ -35,7 +35,7 @@ class Setup:
                  ring=1, partition=None, strategy=None, order=None, scale=None, softcap=0.0,
                  alibi=None, dropout=0.0, memory=None, kernel=None, threads=None, device=None,
                  backward=False, bias=False, any_order=False, query_offset=0, lengths=None,
-                 k_lengths=None, sequences=None):
+                 k_lengths=None, sequences=None, counts=False):
         k_shape = q_shape if k_shape is None else k_shape
         for shape, name in ((q_shape, "q"), (k_shape, "k")):
             if len(shape) != 4:
@@ -83,7 +83,7 @@ class Setup:
         self.options = c.PlanOptions(
             strategy=c.text(strategy), partition=c.text(partition), kernel=c.text(kernel),
             memory=bytes_of(memory), backward=bool(backward), bias=bool(bias),
-            any_order=bool(any_order))
+            any_order=bool(any_order), counts=bool(counts))
         self.threads, self.device = int(threads or 0), device
 
     def flops(self) -> float:

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attend.c - the two entry points that compute: checks the tensors, then runs a program. */
+#include <inttypes.h>
+
 #include "api/handles.h"
 
 /* Makes this thread the only one on the plan's group. */
@@ -151,6 +153,25 @@ static ra_status refuse_memory(const ra_plan *plan)
     return ra__fail(RA_ERR_ARGUMENT, "stream: the plan was made with sources, and needs callbacks");
 }
 
+/* Those in memory of a device are not looked at: kernels take what lies outside as 0, or all. */
+static ra_status take_counts(const ra_plan *plan, const int64_t *counts, struct ra__io *io)
+{
+    const struct ra__shape *s = &caller_of(plan)->shape;
+    if (!counts) return RA_OK;
+    if (!plan->programs.caller.counts)
+        return ra__fail(RA_ERR_ARGUMENT,
+                        "attend: counts are given, but the plan was made without; set counts in "
+                        "ra_plan_options");
+    if (io->bias.data) return ra__fail(RA_ERR_UNSUPPORTED, "attend: counts with a bias");
+    for (int64_t i = 0; plan->backend->host && i < s->batch; i++)
+        if (counts[i] < 0 || counts[i] > s->k_len)
+            return ra__fail(RA_ERR_ARGUMENT,
+                            "attend: counts[%" PRId64 "] is %" PRId64 ", but must be 0 to %" PRId64,
+                            i, counts[i], s->k_len);
+    io->counts = counts;
+    return RA_OK;
+}
+
 static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *given,
                                   ra_stream *stream, struct ra__io *io)
 {
@@ -169,6 +190,7 @@ static ra_status take_attend_args(const ra_plan *plan, const ra_attend_args *giv
                            .seed = args->dropout_seed,
                            .queue = args->queue };
     RA__TRY(take_bias(plan, &args->bias, io));
+    RA__TRY(take_counts(plan, args->counts, io));
     if (args->stream) return take_stream(plan, args->stream, false, stream, io);
     RA__TRY(refuse_memory(plan));
     RA__TRY(take_inputs(plan, &args->q, &args->k, &args->v, io));

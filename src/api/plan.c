@@ -249,6 +249,24 @@ static bool reaches(const ra_group *group, const ra_plan_options *options)
     return group ? group->rank.reaches : are_here(group, options);
 }
 
+/* Where keys are counted, what a query sees must not depend on where the keys begin. */
+static ra_status check_counts(const ra_plan *plan, const ra_plan_options *options,
+                              const struct ra__plan_input *input)
+{
+    const char *why = input->ranks > 1            ? "one rank"
+                      : input->strategy->streams  ? "tensors in memory, not a stream"
+                      : input->backward           ? "forward runs"
+                      : options->bias             ? "runs without a bias"
+                      : plan->terms.dropout > 0.0 ? "no dropout"
+                      : plan->order               ? "no order"
+                      : plan->sequences.count > 0 ? "no sequences: each is a batch item"
+                      : !plan->pattern->kind->relative || plan->pattern->bounds
+                          ? "full, causal or window, without documents"
+                          : NULL;
+    if (!options->counts || !why) return RA_OK;
+    return ra__fail(RA_ERR_UNSUPPORTED, "plan: counts of keys are for %s", why);
+}
+
 static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
@@ -265,6 +283,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.all_heads = input.shape.q_heads;
     input.sourced = options->sources != 0;
     input.any_order = options->any_order != 0;
+    input.counts = options->counts != 0;
     RA__TRY(ra__strategy_parse(options->strategy, &input));
     RA__TRY(ra__pattern_copy(given.pattern, &plan->account, &plan->pattern));
     RA__TRY(ra__sequences_take(&given, &input.shape, &plan->account, &plan->sequences));
@@ -286,6 +305,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     input.k_layout = plan->k_layout;
     RA__TRY(resolve_strategy(plan, options, &input));
     if (options->bias) RA__TRY(ra__check_bias(&input));
+    RA__TRY(check_counts(plan, options, &input));
     size_t own;
     RA__TRY(build(plan, &input, options, threads, &own));
     plan->exec = (struct ra__exec){ .plan = &plan->programs,

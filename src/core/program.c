@@ -30,7 +30,7 @@ const char *ra__step_name(const struct ra__step *step)
 
 struct ra__key_split ra__key_split_into(int64_t positions, int64_t ranges)
 {
-    enum { BLOCK = 256 }; /* of keys, or two */
+    enum { BLOCK = 256 }; /* the key block of kernels, or two of them */
     if (ranges < 2) return (struct ra__key_split){ 1, positions, false };
     const int64_t keys = ra__ceil_div(ra__ceil_div(positions, ranges), BLOCK) * BLOCK;
     return (struct ra__key_split){ (int)ra__ceil_div(positions, keys), keys, false };

@@ -316,6 +316,7 @@ struct ra__program {
     int units;            /* of a stream */
     struct ra__key_split split;
     bool any_order;   /* backward: dq may be summed in any order */
+    bool counts;      /* calls may have fewer keys than the shape */
     int device_ranks; /* ranks of this process on the same device, itself included */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
@@ -366,6 +367,7 @@ struct ra__call {
     bool has_terms;          /* scores are more than q.k */
     ra_bias bias;            /* strides filled in; read where the caller has it, as are the sinks */
     float *dbias;            /* strided like the bias, cleared; NULL: not wanted */
+    const int64_t *counts;   /* [batch]: keys that are there, see ra_attend_args; NULL: all */
     const ra_stream *stream; /* the caller's callbacks; NULL: tensors are in memory */
 };
 

@@ -34,8 +34,8 @@ static void set_tensors(struct ra__exec *exec, const struct ra__io *io)
     ra__locate_tensor(&at[RA__DV], &io->dv, dtype);
 }
 
-/* Steps add to the gradient of the bias, key by key: it starts at 0. Other memory than the host's
- * is cleared by the backend. */
+/* Steps add to the gradient of the bias, key by key: it starts at 0. A backend with memory of its
+ * own clears it itself, wherever it is. */
 static void clear_dbias(const struct ra__side *caller, const struct ra__io *io)
 {
     const struct ra__shape *s = &caller->shape;
@@ -108,6 +108,7 @@ void ra__call_set(struct ra__exec *exec, enum ra__direction direction, const str
     exec->call->stream = io->stream;
     exec->call->bias = io->bias;
     exec->call->dbias = io->dbias;
+    exec->call->counts = io->counts;
     if (io->dbias && exec->rank->backend->host) clear_dbias(&exec->plan->forward.caller, io);
     exec->call->terms = (struct ra__terms){
         .softcap = terms->softcap,

@@ -18,6 +18,7 @@ struct ra__io {
     const float *sinks;      /* NULL = none */
     float *dsinks;           /* NULL = not wanted */
     float *dbias;            /* likewise; strided like the bias */
+    const int64_t *counts;   /* of keys; NULL = all are there */
     uint64_t seed;           /* of dropout */
     const ra_stream *stream; /* instead of tensors; NULL = none */
     void *queue;             /* of the caller, to be ordered with; NULL = none */

@@ -22,6 +22,7 @@ const struct ra__pattern_kind ra__pattern_causal = {
     .summary = "keys up to the query's own position",
     .samples = "causal",
     .any_position = true,
+    .relative = true,
     .see = see,
     .visible_end = visible_end,
 };

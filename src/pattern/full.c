@@ -15,5 +15,6 @@ const struct ra__pattern_kind ra__pattern_full = {
     .summary = "every query sees every key",
     .samples = "full",
     .any_position = true,
+    .relative = true,
     .see = see,
 };

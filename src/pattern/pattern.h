@@ -82,6 +82,7 @@ struct ra__pattern_kind {
     const char *samples;
     int min_args, max_args; /* non-negative numbers after the colon, at most 2 */
     bool any_position;      /* queries before the first key or after the last make sense */
+    bool relative;          /* what a query sees depends on distances alone */
     /* keys are sent directly to the ranks that see them, not around the ring */
     bool sparse;
 

@@ -24,6 +24,7 @@ const struct ra__pattern_kind ra__pattern_window = {
     .min_args = 1,
     .max_args = 2,
     .any_position = true,
+    .relative = true,
     .sparse = true,
     .most_keys = most_keys,
     .see = see,

@@ -30,7 +30,7 @@ struct ra__plan_input {
     int first_head; /* which query head of the problem is head 0 of the shape */
     int all_heads;  /* query heads of the problem */
     const ra_pattern *pattern;
-    const ra_order *order; /* NULL: sequential */
+    const ra_order *order;          /* NULL: sequential */
     struct ra__sequences sequences; /* the array belongs to the caller */
     const struct ra__problem_terms *terms;
     const ra_layout *q_layout, *k_layout;
@@ -44,6 +44,7 @@ struct ra__plan_input {
     bool stages;    /* messages cannot reach the device: they are staged in host memory */
     bool sourced;   /* the caller gives tensors by callbacks */
     bool any_order; /* dq may be summed in any order */
+    bool counts;    /* runs say how many keys there are */
     int64_t block;  /* of a stream: positions; 0: not chosen yet */
     size_t limit;   /* of a stream: bytes that its programs may take; 0: any */
 };

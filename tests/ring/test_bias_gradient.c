@@ -115,13 +115,33 @@ static float *take(const struct problem *p, int rank, const float *from, int wid
     return to;
 }
 
-/* Rows of all planes of the bias that belong to the queries of a rank. */
-static void move_bias(const struct problem *p, int rank, float *whole, float *shard, bool give)
+/* Rows of all planes of the bias that belong to the queries of a rank, PITCH numbers apart. */
+enum { PITCH = N + 3 };
+
+static float *take_bias(const struct problem *p, int rank, int64_t rows)
 {
-    const ra_array array = { give ? shard : whole, give ? whole : shard, planes(p),
-                             N * sizeof *whole };
-    assert_ok(give ? ra_layout_give(p->layout, rank, &array, 1)
-                   : ra_layout_take(p->layout, rank, &array, 1));
+    float *packed = calloc((size_t)(rows * N) + 1, sizeof *packed);
+    float *wide = malloc((size_t)(rows * PITCH + 1) * sizeof *wide);
+    assert_true(packed && wide);
+    const ra_array array = { p->bias, packed, planes(p), N * sizeof *packed };
+    assert_ok(ra_layout_take(p->layout, rank, &array, 1));
+    for (int64_t i = 0; i < rows * PITCH; i++)
+        wide[i] = i % PITCH < N ? packed[i / PITCH * N + i % PITCH] : NAN;
+    free(packed);
+    return wide;
+}
+
+/* What is between the rows must be as it was. */
+static void give_bias(struct problem *p, int rank, int64_t rows, const float *wide)
+{
+    float *packed = calloc((size_t)(rows * N) + 1, sizeof *packed);
+    assert_non_null(packed);
+    for (int64_t i = 0; i < rows * PITCH; i++)
+        if (i % PITCH < N) packed[i / PITCH * N + i % PITCH] = wide[i];
+        else assert_true(isnan(wide[i]));
+    const ra_array array = { packed, p->dbias, planes(p), N * sizeof *packed };
+    assert_ok(ra_layout_give(p->layout, rank, &array, 1));
+    free(packed);
 }
 
 static ra_status run_rank(ra_group *group, void *context)
@@ -138,18 +158,19 @@ static ra_status run_rank(ra_group *group, void *context)
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     float *q = take(p, rank, p->q, Q_ROW), *k = take(p, rank, p->k, K_ROW);
     float *v = take(p, rank, p->v, K_ROW), *dout = take(p, rank, p->dout, Q_ROW);
-    const size_t rows = (size_t)(planes(p) * count) * N + 1;
-    float *bias = calloc(rows, sizeof *bias), *dbias = malloc(rows * sizeof *dbias);
+    const int64_t rows = planes(p) * count;
+    const size_t bytes = (size_t)(rows * PITCH + 1) * sizeof(float);
+    float *bias = take_bias(p, rank, rows), *dbias = malloc(bytes), *again = malloc(bytes);
     float *numbers = calloc((size_t)(BATCH * count * (3 * Q_ROW + 2 * K_ROW + HEADS)) + 1,
                             sizeof *numbers);
-    assert_true(bias && dbias && numbers);
-    move_bias(p, rank, p->bias, bias, false);
-    for (size_t i = 0; i < rows; i++) dbias[i] = NAN;
+    assert_true(dbias && again && numbers);
+    for (int64_t i = 0; i <= rows * PITCH; i++) dbias[i] = again[i] = NAN;
     float *out = numbers, *lse = out + BATCH * count * Q_ROW, *dq = lse + BATCH * count * HEADS;
     float *dk = dq + BATCH * count * Q_ROW, *dv = dk + BATCH * count * K_ROW;
     const ra_bias given = { .data = bias,
-                            .batch_stride = p->batches ? (p->heads ? HEADS : 1) * count * N : 0,
-                            .head_stride = p->heads ? count * N : 0 };
+                            .batch_stride = p->batches ? (p->heads ? HEADS : 1) * count * PITCH : 0,
+                            .head_stride = p->heads ? count * PITCH : 0,
+                            .query_stride = PITCH };
     ra_attend_args forward = ra_attend_args_default();
     forward.q = ra_const_tensor_packed(q);
     forward.k = ra_const_tensor_packed(k);
@@ -171,9 +192,12 @@ static ra_status run_rank(ra_group *group, void *context)
     backward.bias = given;
     backward.dbias = dbias;
     assert_ok(ra_gradient(plan, &backward));
-    move_bias(p, rank, p->dbias, dbias, true);
+    backward.dbias = again;
+    assert_ok(ra_gradient(plan, &backward));
+    assert_memory_equal(dbias, again, bytes);
+    give_bias(p, rank, rows, dbias);
     ra_plan_destroy(plan);
-    float *const all[] = { q, k, v, dout, bias, dbias, numbers };
+    float *const all[] = { q, k, v, dout, bias, dbias, again, numbers };
     for (int i = 0; i < TEST_COUNT(all); i++) free(all[i]);
     return RA_OK;
 }

@@ -162,7 +162,7 @@ def caches(rank, ranks):
         want = rt.attention(*(x.transpose(1, 2) for x in (q, k, v)), pattern, **terms)[:, -1:]
         keeps = rank == 0
         mine = [torch.cat([x[:, :, places], x[:, :, -1:]], 2) for x in (k, v)]
-        step = Step(None, n - 1, places.numpy(), keeps)
+        step = Step(True, n - 1, places.numpy(), keeps)
         got = step.attend(q[:, :, -1:], *mine, window=size, scale=None,
                           softcap=terms.get("softcap", 0.0), sinks=terms.get("sinks"))
         compare(f"keys of all processes, {pattern}", got, want)

@@ -9,6 +9,7 @@ import ringattn
 import ringattn.torch as rt
 import torch
 from conftest import exact, near
+from ringattn.torch import _op
 from ringattn.torch._op import attend, gradient, text_of
 
 
@@ -177,6 +178,38 @@ def test_the_gradient_of_a_bias(shape, ring, dtype, make):
     for mine, theirs in zip(torch.autograd.grad(out, (q, k, v, bias), dout),
                             torch.autograd.grad(want, (q, k, v, bias), dout.double())):
         near(mine, theirs, dtype, factor=4)
+
+
+@pytest.mark.parametrize("pattern", ["full", "causal", "window:30"])
+def test_keys_that_grow(pattern, make, monkeypatch):
+    """As on GPUs: one plan for a capacity, whatever the number of keys, and none after them read."""
+    made = []
+
+    class Counted(_op.TensorRing):
+        def __init__(self, setup, *more):
+            if setup.options.counts:
+                made.append(setup.k_len)
+            super().__init__(setup, *more)
+
+    monkeypatch.setattr(_op, "_GROWS", ("cpu", "cuda"))
+    monkeypatch.setattr(_op, "TensorRing", Counted)
+    rt.clear()
+    keys, values = (make(2, 400, 2, 16, seed=seed).detach() for seed in (1, 2))
+    q, sinks = make(2, 3, 4, 16).detach(), make(4, seed=5).detach()
+    for n in (3, 4, 200, 256, 257, 400, 3):
+        got = rt.attention(q, keys[:, :n], values[:, :n], pattern, sinks=sinks)
+        want = rt.attention(q, keys[:, :n], values[:, :n], pattern, sinks=sinks, dropout=1e-12)
+        near(got, want)
+    assert made == [256, 512]
+    lengths = numpy.array([17, 390])
+    options = _op.text_of({"pattern": pattern})
+    out, lse = _op.attend_counted(q, keys, values, None, lengths, options)
+    for item, n in enumerate(lengths):
+        one = (x[item:item + 1] for x in (q, keys[:, :n], values[:, :n]))
+        want = rt.attention(*one, pattern, return_lse=True)
+        near(out[item:item + 1], want[0])
+        near(lse[item:item + 1], want[1])
+    rt.clear()
 
 
 def test_second_use_of_a_graph(make):

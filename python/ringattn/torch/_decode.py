@@ -6,6 +6,7 @@ from .. import _library as c
 from .._decoder import FEW, Decoder, cache_sequences, flat
 from .._setup import Setup
 from ._functions import attention
+from ._op import attend_counted, text_of
 from ._pool import pool
 from ._tensors import check, code_of, numbers, readable
 
@@ -13,12 +14,16 @@ from ._tensors import check, code_of, numbers, readable
 @torch.no_grad()
 def decode(q, k_cache, v_cache, lengths, pattern, *, scale=None, softcap=0.0, alibi=None):
     """q: [batch, tokens, heads, dim], of the last tokens; caches: [batch, capacity, heads, dim], of
-    which sequence i has lengths[i] (NumPy) tokens. (out, lse). On a CPU nothing is planned again as
-    the caches grow."""
+    which sequence i has lengths[i] (NumPy) tokens. (out, lse). Nothing is planned again as the
+    caches grow."""
     check(q, k_cache, v_cache)
     tokens, capacity = q.shape[1], k_cache.shape[1]
     sequences = cache_sequences(tokens, [tokens] * q.shape[0], capacity, lengths)
-    if q.device.type != "cpu" or tokens > FEW:
+    if q.device.type != "cpu" and tokens <= FEW:
+        options = text_of({"pattern": pattern, "scale": None if scale is None else float(scale),
+                           "softcap": float(softcap)})
+        return attend_counted(q, k_cache, v_cache, alibi, lengths, options)
+    if tokens > FEW:
         out, lse = attention(flat(q), flat(k_cache), flat(v_cache), pattern, scale=scale,
                              softcap=softcap, alibi=alibi, sequences=torch.from_numpy(sequences),
                              keep=False, return_lse=True)

@@ -3,20 +3,23 @@
 import torch
 import torch.distributed as dist
 
-from .._errors import ArgumentError
+from .._errors import ArgumentError, UnsupportedError
+from ._mesh import mesh_for
 
 
-@torch.no_grad()
-def merge(out, lse, group=None):
+def merge(out, lse, group=True):
     """Attention over all keys from each process's (out, lse) over its own: out [..., dim], lse [...],
-    of the same queries everywhere. Collective; (out, lse) in float32, the same bits on all. A
-    process without keys gives out 0 and lse -inf. group: None means all processes."""
+    of the same queries everywhere. Collective; (out, lse) in float32, the same bits on all, without
+    gradients. A process without keys gives out 0 and lse -inf. group: True means all processes."""
+    if torch.is_grad_enabled() and (out.requires_grad or lse.requires_grad):
+        raise UnsupportedError("gradients through merge(): call it under torch.no_grad()")
     if out.shape[:-1] != lse.shape:
         raise ArgumentError(f"out has shape {tuple(out.shape)} and lse {tuple(lse.shape)}; lse must "
                             "have one number for each row of out")
+    mesh = mesh_for(None if group is True else group)
     mine = torch.cat([out.float(), lse.float()[..., None]], -1).contiguous()
-    parts = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, mine, group=group)
+    parts = [torch.empty_like(mine) for _ in range(mesh.ranks)]
+    dist.all_gather(parts, mine, group=mesh.process_group)
     every = torch.stack(parts)
     outs, lses = every[..., :-1], every[..., -1:]
     whole = lses.logsumexp(0)

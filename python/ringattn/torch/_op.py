@@ -7,6 +7,7 @@ change from call to call without a new graph comes as tensors: sequences, slopes
 """
 import ast
 import functools
+import re
 
 import torch
 from torch import Tensor
@@ -51,6 +52,9 @@ class _Options:
         self.packed = given.pop("packed", False)
         self.ranks, self.threads = given.get("ring", 1), given.get("threads")
         self.problem = given
+        self.relative = self.mesh is None and self.ranks == 1 and given.get("order") is None and \
+            given.get("strategy") is None and not given.get("dropout") and \
+            re.fullmatch("full|causal|window:[0-9,]*", given["pattern"]) is not None
         self.crew = (self.ranks, self.threads, self.pool, self.mesh)  # who runs it
 
 
@@ -61,9 +65,26 @@ def _bytes(array):
     return None if array is None else array.tobytes()
 
 
-def _key(q, k, v, options, backward):
+# Where a plan takes more time than a token does: few queries over keys that grow get a plan for a
+# capacity, and each call says how many keys there are.
+_GROWS = ("cuda",)
+_FEW, _STEP = 16, 256  # queries of a call; keys that a capacity is a multiple of
+
+
+def _capacity(q, k, options, backward, counts):
+    """For how many keys a plan is made, or None: for those there are."""
+    if counts:
+        return k.shape[1]
+    if q.device.type not in _GROWS or q.shape[1] > _FEW or backward or \
+            not _options_of(options).relative:
+        return None
+    return -(-k.shape[1] // _STEP) * _STEP
+
+
+def _key(q, k, v, options, backward, capacity):
     """What the ring of a problem without terms is found by, among those of its crew."""
-    return (q.shape, k.shape, v.shape, q.dtype, options, backward)
+    keys = k.shape if capacity is None else (k.shape[0], -capacity, *k.shape[2:])
+    return (q.shape, keys, v.shape[2:], q.dtype, options, backward)
 
 
 class _Problem:
@@ -72,7 +93,8 @@ class _Problem:
     __slots__ = ("_key", "_kind", "_make", "_make_crew", "_keep", "_crew", "bias", "sinks", "seed",
                  "ring")
 
-    def __init__(self, q, k, v, bias, sinks, alibi, sequences, seed, options, backward):
+    def __init__(self, q, k, v, bias, sinks, alibi, sequences, seed, options, backward,
+                 counts=False):
         check(q, k, v)
         given = _options_of(options)
         mesh = None if given.mesh is None else mesh_of(given.mesh)
@@ -83,7 +105,9 @@ class _Problem:
         alibi, sequences = numbers(alibi), numbers(sequences)
         if given.packed:
             _check_lengths(sequences, q, k, mesh)
-        self._key = _key(q, k, v, options, backward)
+        plain = bias is None and sequences is None
+        capacity = _capacity(q, k, options, backward, counts) if plain else None
+        self._key = _key(q, k, v, options, backward, capacity)
         if alibi is not None or sequences is not None or bias is not None:
             self._key += (_bytes(alibi), _bytes(sequences), bias is not None)
         self._kind = (q.device, given.crew)
@@ -94,6 +118,9 @@ class _Problem:
             shapes, more = (q.shape, k.shape), {}
             if mesh is not None:
                 shapes, more = mesh.whole_shapes(q.shape, k.shape), {"ring": mesh.ranks}
+            if capacity is not None:
+                shapes = q.shape, (k.shape[0], capacity, *k.shape[2:])
+                more = {"counts": True}
             setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
                           bias=bias is not None, backward=backward, **{**given.problem, **more})
             return TensorRing(setup, q.device, groups, mesh)
@@ -156,7 +183,7 @@ def _attend_again(q, k, v, options):
     crew = pool().take(kind)
     if crew is None:
         return None
-    key = _key(q, k, v, options, False)
+    key = _key(q, k, v, options, False, _capacity(q, k, options, False, False))
     try:
         ring = crew.known(key)
         if ring is None:
@@ -176,6 +203,12 @@ def _attend(q, k, v, bias, sinks, alibi, sequences, seed, options):
             return found
     with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, False) as p:
         return p.ring.attend(q, k, v, p.bias, p.sinks, p.seed)
+
+
+def attend_counted(q, k, v, alibi, counts, options):
+    """counts: how many keys each batch item has, int64 of NumPy."""
+    with _Problem(q, k, v, None, None, alibi, None, None, options, False, counts=True) as p:
+        return p.ring.attend(q, k, v, counts=counts)
 
 
 def _gradient(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, options, dbias):

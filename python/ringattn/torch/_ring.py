@@ -2,9 +2,11 @@
 """Plans that run on tensors of PyTorch."""
 from ctypes import byref
 
+import numpy
 import torch
 
 from .. import _library as c
+from .._arrays import address
 from .._errors import ArgumentError, RingattnError
 from .._library import lib
 from .._ring import Ring
@@ -60,11 +62,15 @@ class TensorRing(Ring):
             self._index = [None, None]
         self._tokens = tuple(bounds[-1] for bounds in self._bounds)
         self._queue = _current_queue(device)
+        self._counts = None  # of keys, as each call has them
         self._forward = [_Arguments(c.AttendArgs(), ("q", "k", "v", "out")) for _ in self._plans]
         self._backward = [_Arguments(c.GradientArgs(), ("q", "k", "v", "out", "dout", "dq", "dk",
                                                         "dv")) for _ in self._plans]
         self._alone = mesh is None and setup.ring == 1 and self._index == [None, None]
         self._reference = byref(self._forward[0].args)
+        if setup.options.counts:
+            self._counts = numpy.zeros(setup.batch, numpy.int64)
+            self._forward[0].args.counts = address(self._counts)
         self._lse_shape = (setup.batch, setup.q_len, setup.q_heads)
         self._out_shape = (*self._lse_shape, setup.value_dim)
 
@@ -87,8 +93,11 @@ class TensorRing(Ring):
                                 f"{self._setup.partition or 'contiguous'} gives it "
                                 f"{self._tokens[0]} and {self._tokens[1]}")
 
-    def attend(self, q, k, v, bias=None, sinks=None, seed=0):
+    def attend(self, q, k, v, bias=None, sinks=None, seed=0, counts=None):
+        """counts: where the setup has them, how many keys each batch item has; None: all of k."""
         if self._alone and bias is None:
+            if self._counts is not None:
+                self._counts[:] = k.shape[1] if counts is None else counts
             return self._attend_alone(q, k, v, sinks, seed)
         self._check(q, k)
         q, k, v = self._taken(q, 0), self._taken(k, 1), self._taken(v, 1)

@@ -43,8 +43,23 @@ static struct ra__key_run keys_in_range(const struct ra__key_split *split, int64
                                  run->band };
 }
 
+/* Fewer keys are there than the shape has. The last ones of the shape stand for them, so that
+ * distances stay; those before them are not there, and the first that is has token 0. */
+static struct ra__key_run keys_there(const struct ra__key_run *run, int64_t missing)
+{
+    int64_t skipped;
+    ra_run whole = { run->pos, run->pos_step, run->count };
+    ra_run part = ra__run_clip(whole, missing, INT64_MAX, &skipped);
+    return (struct ra__key_run){ run->token + skipped * run->token_step - missing,
+                                 run->token_step,
+                                 part.start,
+                                 run->pos_step,
+                                 part.count,
+                                 run->band };
+}
+
 /* The key runs of a row: those of its family, advanced, and of these one range where keys are
- * split. */
+ * split, or those that are there where keys are counted. */
 static void set_keys(const struct ra__running *run, struct ra__job *job)
 {
     const struct ra__program *program = ra__program_of(run);
@@ -52,8 +67,9 @@ static void set_keys(const struct ra__running *run, struct ra__job *job)
     const struct ra__key_run *base = program->keys + row->first_key;
     const struct ra__advance *advances = program->advances + row->first_key;
     const bool split = program->split.ranges > 1;
+    const int64_t *counts = run->launch->call->counts;
     struct ra__key_run *own = run->plan->moved + (int64_t)job->thread * run->program->most_keys;
-    job->runs = job->repeat == 0 && !split ? base : own;
+    job->runs = job->repeat == 0 && !split && !counts ? base : own;
     job->run_count = row->key_count;
     if (job->runs == base) return;
     job->run_count = 0;
@@ -62,6 +78,7 @@ static void set_keys(const struct ra__running *run, struct ra__job *job)
     for (int i = 0; i < row->key_count; i++) {
         struct ra__key_run keys = ra__key_run_at(&base[i], &advances[i], job->repeat);
         if (split) keys = keys_in_range(&program->split, first, &keys);
+        if (counts) keys = keys_there(&keys, program->work.shape.k_len - counts[job->heads.batch]);
         if (keys.count > 0) own[job->run_count++] = keys;
     }
 }

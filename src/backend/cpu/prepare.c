@@ -47,13 +47,14 @@ static size_t workspace_per_thread(const struct ra__setup *setup)
     return (bytes + 63) / 64 * 64;
 }
 
-/* The most key runs of a row that repeats, or is split: room to advance them, and to split them. */
+/* The most key runs of a row that repeats, is split, or whose keys are counted: room to change
+ * them. */
 static int most_keys(const struct ra__program *program)
 {
-    const bool split = program->split.ranges > 1;
+    const bool all = program->split.ranges > 1 || program->counts;
     int most = 0;
     for (int r = 0; r < program->row_count; r++)
-        if ((split || program->rows[r].repeat > 1) && program->rows[r].key_count > most)
+        if ((all || program->rows[r].repeat > 1) && program->rows[r].key_count > most)
             most = program->rows[r].key_count;
     return most;
 }

@@ -127,7 +127,7 @@ static void schedule_step(struct ra__cpu_program *p, int threads, const struct r
 }
 
 /* Of a step whose rows are scheduled. */
-static int64_t count_jobs(const struct ra__cpu_program *p, const struct ra__step *step)
+static int64_t count_step_jobs(const struct ra__cpu_program *p, const struct ra__step *step)
 {
     const struct ra__scheduled *last = &p->schedule[step->first_row + step->row_count - 1];
     return last->jobs_before + ra__count_jobs(p, &p->program->rows[last->row]);
@@ -145,6 +145,6 @@ void ra__schedule(struct ra__cpu_program *p, int threads)
         if (step->row_count == 0 || (step->op != RA__OP_ATTEND && step->op != RA__OP_MERGE))
             continue;
         if (step->op == RA__OP_ATTEND) schedule_step(p, threads, step);
-        p->jobs[i] = count_jobs(p, step); /* MERGE has the rows of the ATTEND before it */
+        p->jobs[i] = count_step_jobs(p, step); /* MERGE has the rows of the ATTEND before it */
     }
 }

@@ -106,7 +106,15 @@ static cudaError_t fetch(float *to, const float *from, size_t pitch, size_t widt
     return cudaMemcpy2DAsync(to, pitch, from, pitch, width, rows, cudaMemcpyDeviceToHost, stream);
 }
 
-/* To host memory: the copy blocks, and others wait for heartbeats until it is its turn. */
+/* Where it is summed: the caller's memory, or the twin of that. */
+static float *dbias_of(const struct ra__cuda_running *run)
+{
+    float *given = run->launch->call->dbias;
+    return is_on_device(given) ? given : run->plan->dbias.data;
+}
+
+/* A copy to pageable memory blocks the host. The kernels are waited for first, with heartbeats, so
+ * that peers do not give this rank up. */
 static ra_status fetch_dbias(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__call *call = run->launch->call;
@@ -117,12 +125,11 @@ static ra_status fetch_dbias(const struct ra__cuda_running *run, struct ra__cuda
     return each_plane(run, call->dbias, run->plan->dbias.data, fetch, queue->stream);
 }
 
-/* The last GRADIENT of the program; NULL: there is none. */
-static const struct ra__step *last_gradient(const struct ra__program *program)
+static int count_gradients(const struct ra__program *program)
 {
-    for (int i = program->step_count - 1; i >= 0; i--)
-        if (program->steps[i].op == RA__OP_GRADIENT) return &program->steps[i];
-    return NULL;
+    int count = 0;
+    for (int i = 0; i < program->step_count; i++) count += program->steps[i].op == RA__OP_GRADIENT;
+    return count;
 }
 
 ra_status ra__cuda_begin_dbias(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
@@ -131,12 +138,11 @@ ra_status ra__cuda_begin_dbias(const struct ra__cuda_running *run, struct ra__cu
     struct ra__cuda_twin *twin = &run->plan->dbias;
     if (!call->dbias || run->launch->direction != RA__BACKWARD || twin->run == call->run)
         return RA_OK;
-    const bool here = is_on_device(call->dbias);
-    if (!here) RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
+    if (!is_on_device(call->dbias)) RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
     twin->run = call->run;
-    float *to = here ? call->dbias : twin->data;
-    RA__TRY(each_plane(run, to, to, clear, queue->stream));
-    return last_gradient(run->program->program) ? RA_OK : fetch_dbias(run, queue);
+    RA__TRY(each_plane(run, dbias_of(run), dbias_of(run), clear, queue->stream));
+    run->plan->dbias_left = count_gradients(run->program->program);
+    return run->plan->dbias_left > 0 ? RA_OK : fetch_dbias(run, queue);
 }
 
 ra_status ra__cuda_add_dbias(const struct ra__cuda_running *run, const struct ra__cuda_step *step,
@@ -146,14 +152,14 @@ ra_status ra__cuda_add_dbias(const struct ra__cuda_running *run, const struct ra
     const struct ra__program *program = run->program->program;
     const struct ra__step *of = run->launch->step;
     if (!call->dbias) return RA_OK;
-    float *to = is_on_device(call->dbias) ? call->dbias : run->plan->dbias.data;
-    to += of->window.first * call->bias.query_stride;
+    float *to = dbias_of(run) + of->window.first * call->bias.query_stride;
     for (int i = of->first_row; i < of->first_row + of->row_count; i++) {
         const struct ra__plan_row *row = &program->rows[i];
-        const struct ra__cuda_dbias rows = { to, i, row->repeat, row->q_count,
-                                             (int32_t)row->heads.count };
+        const struct ra__cuda_dbias rows = {
+            to, i, row->repeat, row->q_count, (int32_t)row->heads.count, row->key_count
+        };
         RA__TRY(ra__cuda_check(ra__cuda_dbias_launch(step, &rows, queue->stream),
                                "gradient of the bias"));
     }
-    return of == last_gradient(program) ? fetch_dbias(run, queue) : RA_OK;
+    return --run->plan->dbias_left == 0 ? fetch_dbias(run, queue) : RA_OK;
 }

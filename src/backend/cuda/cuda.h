@@ -149,9 +149,11 @@ struct ra__cuda_plan {
     int32_t *origin, *see_from, *see_to; /* NULL: none */
     double *sink_sums;                   /* [query heads] */
     float *dsinks;                       /* [query heads] */
+    int64_t *counts;                     /* [batch], of keys; NULL: never counted */
     struct ra__cuda_report *report;
     unsigned long long *pair_counts; /* [step] */
     struct ra__cuda_twin bias, dbias;
+    int dbias_left; /* GRADIENT steps of the run that have not added to it yet */
     uint64_t report_run;
     struct ra__cuda_pending pending[RA__CUDA_PENDING];
     int pending_first, pending_count;

@@ -3,9 +3,10 @@
  * summed over the heads and batch items that share it.
  *
  * One launch per row family of a step, since rows of other heads may share the bias; one after the
- * other they add in a fixed order. A block of threads has SIDE queries and every PARTS-th block of
- * SIDE keys they see, and adds batch items and heads in ascending order. A pair of a query and a
- * key belongs to one thread, so the bits are the same every time. */
+ * other they add in a fixed order. A block of threads has SIDE queries and adds batch items, heads
+ * and runs of keys in ascending order. The keys of a single run are shared by PARTS blocks; two
+ * runs may have the same key, as in dilated rows, and then one block has all keys. So whoever adds
+ * to a number does it in the same order every time. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -115,7 +116,7 @@ template <class T> __device__ void add_head(const ra__cuda_step &step, const ra:
         const ra__cuda_run run = ra::run_at(step, t.row, t.repeat, n);
         const int64_t lo = ra::seen_by(run, t.position(t.first)).lo;
         const int64_t hi = ra::seen_by(run, t.position(t.first + t.rows - 1)).hi;
-        for (int64_t from = lo + (int64_t)blockIdx.y * SIDE; from < hi; from += PARTS * SIDE)
+        for (int64_t from = lo + (int64_t)blockIdx.y * SIDE; from < hi; from += gridDim.y * SIDE)
             add_block<T>(step, t, run, from, (int)ra::least(SIDE, hi - from), to);
     }
 }
@@ -153,7 +154,7 @@ template <class T> int launch(const ra__cuda_step &step, const ra__cuda_dbias &d
     const int64_t planes = (int64_t)(step.terms.bias_batch ? step.batch : 1) *
                            (step.terms.bias_head ? dbias.heads : 1);
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)(planes * dbias.repeat * chunks), PARTS);
+    config.gridDim = dim3((unsigned)(planes * dbias.repeat * chunks), dbias.runs == 1 ? PARTS : 1);
     config.blockDim = dim3(THREADS);
     config.dynamicSmemBytes = SHARED_BYTES;
     config.stream = (cudaStream_t)stream;

@@ -81,6 +81,18 @@ static void set_split(const struct ra__cuda_running *run, const struct ra__side 
     out->split_rows = work->shape.batch * program->work.queries * work->shape.q_heads;
 }
 
+static ra_status set_counts(const struct ra__cuda_running *run, cudaStream_t stream,
+                            struct ra__cuda_step *out)
+{
+    const int64_t *counts = run->launch->call->counts;
+    if (!counts) return RA_OK;
+    out->counts = run->plan->counts;
+    out->k_len = run->program->program->work.shape.k_len;
+    RA__CUDA_TRY(cudaMemcpyAsync(run->plan->counts, counts, (size_t)out->batch * sizeof *counts,
+                                 cudaMemcpyDefault, stream));
+    return RA_OK;
+}
+
 static ra_status make_step(const struct ra__cuda_running *run, cudaStream_t stream,
                            struct ra__cuda_step *out)
 {
@@ -110,6 +122,7 @@ static ra_status make_step(const struct ra__cuda_running *run, cudaStream_t stre
         .lse = tensor_in(run, work->lse),
     };
     set_keys(run, work, out);
+    RA__TRY(set_counts(run, stream, out));
     return set_terms(run, stream, &out->terms);
 }
 

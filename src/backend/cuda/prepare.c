@@ -98,6 +98,9 @@ static ra_status fill_block(const struct ra__setup *setup, const struct ra__cuda
     plan->sink_sums = put(place, heads, sizeof(double), NULL);
     plan->dsinks = put(place, heads, sizeof(float), NULL);
     plan->report = put(place, 1, sizeof *plan->report, NULL);
+    if (setup->forward->counts)
+        plan->counts = put(place, (size_t)setup->forward->work.shape.batch, sizeof *plan->counts,
+                           NULL);
     const int directions = setup->backward ? 2 : 1;
     int steps = 0;
     for (int i = 0; i < directions; i++)

@@ -122,10 +122,23 @@ __device__ inline ra__cuda_run run_at(const ra__cuda_step &step, const ra__cuda_
     return run;
 }
 
-/* The same, of these the keys in the tile's range where keys are split. */
+/* Fewer keys are there than the shape has. The last ones of the shape stand for them, so that
+ * distances stay; those before them are not there, and the first that is has token 0. */
+__device__ inline ra__cuda_run keys_there(const ra__cuda_step &step, ra__cuda_run run, int batch)
+{
+    if (!step.counts) return run;
+    const int64_t missing = step.k_len - least(most(step.counts[batch], 0), step.k_len);
+    const int64_t lo = least(most(ceil_div(missing - run.pos, run.pos_step), 0), run.count);
+    run.token += lo * run.token_step - missing;
+    run.pos += lo * run.pos_step;
+    run.count -= lo;
+    return run;
+}
+
+/* The same, of these the keys that are there, in the tile's range where keys are split. */
 __device__ inline ra__cuda_run run_of(const ra__cuda_step &step, const tile &t, int index)
 {
-    ra__cuda_run run = run_at(step, t.row, t.repeat, index);
+    ra__cuda_run run = keys_there(step, run_at(step, t.row, t.repeat, index), t.batch);
     if (step.ranges == 1) return run;
     const int64_t from = t.range * step.range_keys;
     const int64_t lo = least(most(ceil_div(from - run.pos, run.pos_step), 0), run.count);

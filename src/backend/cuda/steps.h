@@ -85,7 +85,7 @@ struct ra__cuda_dbias {
     float *to; /* query token 0 of the step's tokens; added to */
     int32_t row;
     int64_t repeat, queries; /* of the row */
-    int32_t heads;
+    int32_t heads, runs;
 };
 int ra__cuda_dbias_launch(const struct ra__cuda_step *step, const struct ra__cuda_dbias *dbias,
                           void *stream);

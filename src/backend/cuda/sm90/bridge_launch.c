@@ -79,6 +79,7 @@ static bool step_fits(const struct ra__sm90_program *p, const struct ra__call *c
 /* Where states are carried, all steps must fit. */
 static bool call_fits(const struct ra__sm90_program *p, const struct ra__call *call, int index)
 {
+    if (call->counts) return false;
     if (!p->carried) return step_fits(p, call, index);
     for (int i = 0; i < p->program->step_count; i++)
         if (!step_fits(p, call, i)) return false;
