@@ -9,7 +9,7 @@ import numpy
 import torch
 import torch.distributed as dist
 
-from ._errors import ArgumentError, UnsupportedError
+from ._errors import ArgumentError, MismatchError, UnsupportedError
 from ._functions import positions
 from .torch import Mesh, attention, merge
 from .torch._mesh import mesh_for
@@ -84,6 +84,42 @@ def _largest(logits):
     return logits.argmax(-1)
 
 
+def _check(model, input_ids, max_new_tokens, choose):
+    """What each process can see by itself."""
+    if getattr(getattr(model, "config", None), "_attn_implementation", None) != "ringattn":
+        raise ArgumentError('the model does not use ringattn; load it with '
+                            'attn_implementation="ringattn"')
+    if not isinstance(input_ids, torch.Tensor) or input_ids.dtype != torch.int64 or \
+            input_ids.dim() != 2 or input_ids.shape[1] < 1:
+        what = f"{input_ids.dtype} of shape {tuple(input_ids.shape)}" \
+            if isinstance(input_ids, torch.Tensor) else type(input_ids).__name__
+        raise ArgumentError(f"input_ids is {what}; a tensor of int64, [batch, tokens], with at "
+                            "least one token is expected")
+    if not isinstance(max_new_tokens, int) or max_new_tokens < 0:
+        raise ArgumentError(f"max_new_tokens is {max_new_tokens!r}; a whole number is expected")
+    if choose is not None and not callable(choose):
+        raise ArgumentError(f"choose is {choose!r}; a function of the logits is expected")
+    if input_ids.device.type != "cpu":
+        raise UnsupportedError(f"generation over a process group on {input_ids.device}: CPUs are "
+                               "what works today")
+
+
+def _agree(mesh, input_ids, max_new_tokens):
+    """Refuses what would end in a wrong text, or in waiting for one another."""
+    text = input_ids.flatten()
+    places = torch.arange(1, len(text) + 1)
+    mine = torch.tensor([*input_ids.shape, max_new_tokens, int((text * places).sum()),
+                         int((text * text * places).sum())])
+    all_of_them = [torch.empty_like(mine) for _ in range(mesh.ranks)]
+    dist.all_gather(all_of_them, mine, group=mesh.process_group)
+    names = ("batch", "number of tokens", "max_new_tokens", "prompt", "prompt")
+    for rank, theirs in enumerate(all_of_them):
+        for name, a, b in zip(names, mine, theirs):
+            if a != b:
+                raise MismatchError(f"generate(): rank {rank} was given another {name} than rank "
+                                    f"{mesh.rank}")
+
+
 def _ends(model, eos_token_id):
     given = model.generation_config.eos_token_id if eos_token_id is None else eos_token_id
     return torch.tensor([] if given is None else given, dtype=torch.int64).reshape(-1)
@@ -92,16 +128,9 @@ def _ends(model, eos_token_id):
 @torch.no_grad()
 def generate(model, input_ids, max_new_tokens, *, group=True, partition=None, choose=None,
              eos_token_id=None, within):
-    if getattr(model.config, "_attn_implementation", None) != "ringattn":
-        raise ArgumentError('the model does not use ringattn; load it with '
-                            'attn_implementation="ringattn"')
-    if input_ids.dim() != 2 or input_ids.shape[1] < 1:
-        raise ArgumentError(f"input_ids has shape {tuple(input_ids.shape)}; [batch, tokens] with at "
-                            "least one token is expected")
-    if input_ids.device.type != "cpu":
-        raise UnsupportedError(f"generation over a process group on {input_ids.device}: CPUs are "
-                               "what works today")
+    _check(model, input_ids, max_new_tokens, choose)
     mesh = mesh_for(None if group is True else group)
+    _agree(mesh, input_ids, max_new_tokens)
     run = _Run(model, mesh, partition, within)
     even = input_ids.shape[1] // (2 * mesh.ranks) * 2 * mesh.ranks  # every partition divides these
     logits = run.prompt(input_ids[:, :even]) if even else None

@@ -208,6 +208,15 @@ def continue_text(model, ids, ranks):
         model.generation_config.pad_token_id = 0
         got = ringattn.transformers.generate(model, given, 12, partition=partition, eos_token_id=49)
         assert torch.equal(got, want), (partition, got, want)
+    rank = dist.get_rank()
+    for other in ({"input_ids": given + rank % 2}, {"max_new_tokens": 12 + rank},
+                  {"input_ids": ids[:, :5 + rank]}):
+        try:
+            ringattn.transformers.generate(**{"model": model, "input_ids": given,
+                                              "max_new_tokens": 12, **other})
+            assert ranks == 1, other
+        except ringattn.MismatchError as error:
+            assert "was given another" in str(error)
     end = int(want[0, 5])
     want = model.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=12,
                           do_sample=False, eos_token_id=[end, 49], pad_token_id=0)

@@ -201,6 +201,8 @@ def test_keys_that_grow(pattern, make, monkeypatch):
         want = rt.attention(q, keys[:, :n], values[:, :n], pattern, sinks=sinks, dropout=1e-12)
         near(got, want)
     assert made == [256, 512]
+    with pytest.raises(ValueError, match="tokens and heads those of k and v"):
+        rt.attention(q, keys[:, :200], values[:, :100], pattern)
     lengths = numpy.array([17, 390])
     options = _op.text_of({"pattern": pattern})
     out, lse = _op.attend_counted(q, keys, values, None, lengths, options)
@@ -303,6 +305,12 @@ def test_what_cannot_be_honoured_is_refused(make, device):
         rt.attention(q, k, v, sequences=torch.tensor([[0, 8, 0]]))
     with pytest.raises(ValueError, match="whole numbers"):
         rt.attention(q, k, v, sequences=torch.tensor([[0.0, 8.0, 0.0, 8.0]]))
+    with pytest.raises(ValueError, match="scale is nan; a finite number"):
+        rt.attention(q, k, v, scale=float("nan"))
+    with pytest.raises(ValueError, match="pattern is None; a text"):
+        rt.attention(q, k, v, None)
+    with pytest.raises(ValueError, match="k is of type ndarray; a tensor"):
+        rt.attention(q, numpy.zeros((1, 8, 2, 16), "f4"), v)
     with pytest.raises(NotImplementedError, match="gradient of slopes"):
         rt.attention(q, k, v, alibi=torch.ones(2, requires_grad=True))
     with pytest.raises(ValueError, match="same seed"):

@@ -117,6 +117,21 @@ def test_padding_of_shards_is_refused():
             ringattn.transformers.mask(1, 20, 20, attention_mask=padding)
 
 
+def test_generation_refuses_what_it_cannot_do():
+    theirs, mine = (transformers.AutoModelForCausalLM.from_config(
+        decoder("llama"), attn_implementation=name) for name in ("sdpa", "ringattn"))
+    for model, ids, more, sentence in (
+            (theirs, tokens(1, 8), {}, "does not use ringattn"),
+            (mine, tokens(1, 8).float(), {}, "a tensor of int64"),
+            (mine, tokens(1, 8)[0], {}, r"\[batch, tokens\]"),
+            (mine, [[1, 2]], {}, "input_ids is list"),
+            (mine, tokens(1, 8), {"max_new_tokens": -1}, "whole number"),
+            (mine, tokens(1, 8), {"choose": 5}, "function of the logits"),
+            (mine, tokens(1, 8), {}, "not initialized")):
+        with pytest.raises(ValueError, match=sentence):
+            ringattn.transformers.generate(model, ids, **{"max_new_tokens": 3, **more})
+
+
 def test_attentions_are_refused():
     _, mine = pair(decoder("llama"), transformers.AutoModelForCausalLM)
     with pytest.raises(NotImplementedError, match="never stored"):

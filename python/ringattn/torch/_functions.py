@@ -20,6 +20,17 @@ def _autocast(q, k, v):
     return tuple(x.to(dtype) if x.is_floating_point() else x for x in (q, k, v))
 
 
+def _check_types(q, k, v, bias, mask):
+    if isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and \
+            isinstance(v, torch.Tensor) and (bias is None or isinstance(bias, torch.Tensor)) and \
+            (mask is None or isinstance(mask, torch.Tensor)):
+        return
+    for x, name in ((q, "q"), (k, "k"), (v, "v"), (bias, "bias"), (mask, "mask")):
+        if not isinstance(x, torch.Tensor):
+            raise ArgumentError(f"{name} is of type {type(x).__name__}; a tensor of PyTorch is "
+                                "expected (ringattn.attention takes arrays of NumPy)")
+
+
 def _check_shards(q, order, ring, threads, pool):
     """With a group: what belongs to whole tensors, or to its mesh."""
     if q.device.type not in ("cpu", "meta"):
@@ -68,6 +79,7 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         is kept for the next call.
     return_lse: returns (out, lse), lse [batch, tokens, heads] in float32.
     """
+    _check_types(q, k, v, bias, mask)
     q, k, v = _autocast(q, k, v)
     if bias is not None and mask is not None:
         raise ArgumentError("give a bias or a mask, not both: a bias of -inf hides a key")

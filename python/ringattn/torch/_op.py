@@ -41,12 +41,24 @@ def text_for(names, values) -> str:
     return _kept_text(names, values)
 
 
+def _value(option):
+    """Of a keyword: what can be written down, so neither NaN nor infinity."""
+    try:
+        return ast.literal_eval(option.value)
+    except ValueError:
+        raise ArgumentError(f"{option.arg} is {ast.unparse(option.value)}; a finite number or a text "
+                            "is expected") from None
+
+
 class _Options:
     """A text of options, read: what belongs to the ranks, and what to the problem."""
 
     def __init__(self, text):
         call = ast.parse(f"options({text})", mode="eval").body
-        given = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
+        given = {each.arg: _value(each) for each in call.keywords}
+        if not isinstance(given["pattern"], str):
+            raise ArgumentError(f"the pattern is {given['pattern']!r}; a text such as \"causal\" is "
+                                "expected")
         self.mesh, self.pool = given.pop("mesh", None), given.pop("pool", None)
         self.keep = given.pop("keep", True) and "bitmap=" not in given["pattern"]  # may change
         self.packed = given.pop("packed", False)
@@ -83,8 +95,11 @@ def _capacity(q, k, options, backward, counts):
 
 def _key(q, k, v, options, backward, capacity):
     """What the ring of a problem without terms is found by, among those of its crew."""
-    keys = k.shape if capacity is None else (k.shape[0], -capacity, *k.shape[2:])
-    return (q.shape, keys, v.shape[2:], q.dtype, options, backward)
+    keys, values = k.shape, v.shape
+    if capacity is not None:
+        missing = capacity - k.shape[1]  # as many of both, or check() refuses them
+        keys, values = ((x[0], -x[1] - missing, *x[2:]) for x in (keys, values))
+    return (q.shape, keys, values, q.dtype, options, backward)
 
 
 class _Problem:
