@@ -193,7 +193,7 @@ static int read_all(const struct reading *r, void *to, size_t bytes)
         ssize_t got = read(r->descriptor, (char *)to + done, want);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return refuse("%s: reading %s failed: %s", r->flag, r->path, strerror(errno));
-        if (got == 0) return refuse("%s: %s is cut short", r->flag, r->path);
+        if (got == 0) return refuse("%s: %s is no .npy file, or is cut short", r->flag, r->path);
         done += (size_t)got;
     }
     return EXIT_PASS;
