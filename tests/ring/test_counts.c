@@ -1,221 +1,222 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_counts.c - a plan for a capacity, whose runs say how many keys there are: each batch item is
- * as one that has so many keys and no more, whatever is in the memory after them.
- * RINGATTN_TEST_DEVICE names another device than the CPU. */
-#include <math.h>
-#include <stdlib.h>
+/* test_counts.c - hops and bytes of every rank against closed formulas, for dense patterns under
+ * each strategy. ring/census counts by brute force. */
+#include "support/ask.h"
 
-#include "support/test.h"
-
-enum { BATCH = 3, HEADS = 4, KV_HEADS = 2, DIM = 16, MOST_QUERIES = 5 };
-enum { Q_ROW = HEADS * DIM, K_ROW = KV_HEADS * DIM };
-
-/* Queries, keys and values of all batch items, and what a call writes. */
-struct numbers {
-    int queries;
-    int64_t capacity;
-    float *q, *k, *v, *out, *lse;
-};
-
-static float *fill(int64_t count, float step)
+static void expect_hops(const char *problem, int rank, int backward, int64_t want)
 {
-    float *to = malloc((size_t)count * sizeof *to + 1);
-    assert_non_null(to);
-    for (int64_t i = 0; i < count; i++) to[i] = 1.5f * sinf(step * (float)(i % 9973 + 1));
-    return to;
+    int64_t got = ask_stats(problem, rank, backward).hops;
+    ask_expect(problem, rank, backward ? "backward hops" : "hops", got, want);
 }
 
-static struct numbers numbers_of(int queries, int64_t capacity)
+static void expect_bytes(const char *problem, int rank, int backward, int64_t want)
 {
-    return (struct numbers){ .queries = queries,
-                             .capacity = capacity,
-                             .q = fill(BATCH * queries * Q_ROW, 0.7f),
-                             .k = fill(BATCH * capacity * K_ROW, 1.3f),
-                             .v = fill(BATCH * capacity * K_ROW, 1.9f),
-                             .out = fill(BATCH * queries * Q_ROW, 0.1f),
-                             .lse = fill(BATCH * queries * HEADS, 0.1f) };
+    int64_t got = ask_stats(problem, rank, backward).bytes_sent;
+    ask_expect(problem, rank, backward ? "backward bytes" : "bytes", got, want);
 }
 
-static void numbers_free(struct numbers *n)
+/* Where block `rank` of `ranks` starts among n positions. */
+static int64_t cut(int64_t n, int ranks, int rank) { return rank * n / ranks; }
+
+/* ASK_SHAPE: bytes of a row of K and V, and of its gradients in f32. */
+enum { ROW = 3 * 2 * (8 + 12) * 2, ROW_GRADIENT = 3 * 2 * (8 + 12) * 4 };
+
+static const int lengths[] = { 8, 16, 31, 64, 97, 240 };
+
+static void full_ring(void **state)
 {
-    float *const all[] = { n->q, n->k, n->v, n->out, n->lse };
-    for (int i = 0; i < TEST_COUNT(all); i++) free(all[i]);
+    (void)state;
+    char problem[128];
+    for (int l = 0; l < TEST_COUNT(lengths); l++)
+        for (int ranks = 1; ranks <= 8; ranks++)
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t n = lengths[l];
+                int next = (rank + 1) % ranks;
+                int64_t of_next = cut(n, ranks, next + 1) - cut(n, ranks, next);
+                int64_t own = cut(n, ranks, rank + 1) - cut(n, ranks, rank);
+                int64_t keys = ranks > 1 ? (n - of_next) * ROW : 0;
+                snprintf(problem, sizeof problem, "full n=%lld %s ring=%d backward", (long long)n,
+                         ASK_SHAPE, ranks);
+                expect_hops(problem, rank, 0, ranks - 1);
+                expect_bytes(problem, rank, 0, keys);
+                expect_hops(problem, rank, 1, ranks == 1 ? 0 : ranks == 2 ? 2 : ranks + 1);
+                /* Every block but its own passes through, and its gradients leave once. */
+                expect_bytes(problem, rank, 1, keys + (n - own) * ROW_GRADIENT);
+                if (ranks > 1 && n % ranks == 0) /* (P-1)(2c + 2c in f32) */
+                    expect_bytes(problem, rank, 1, (ranks - 1) * n / ranks * (ROW + ROW_GRADIENT));
+            }
 }
 
-static ra_problem problem_of(const char *pattern, int queries, int64_t keys, int batch)
+static void causal_contiguous_ring(void **state)
 {
-    static ra_pattern *parsed;
-    static const float slopes[HEADS] = { 0.5f, 0.25f, 0.125f, 0.0625f };
-    ra_pattern_destroy(parsed);
-    assert_ok(ra_pattern_parse(pattern, &parsed));
-    ra_problem problem = ra_problem_default();
-    problem.pattern = parsed;
-    problem.batch = batch;
-    problem.q_len = queries;
-    problem.k_len = keys ? keys : RA_NO_KEYS;
-    problem.q_heads = HEADS;
-    problem.kv_heads = KV_HEADS;
-    problem.dim = DIM;
-    problem.alibi = slopes;
-    return problem;
+    (void)state;
+    char problem[128];
+    for (int l = 0; l < TEST_COUNT(lengths); l++)
+        for (int ranks = 1; ranks <= 8; ranks++)
+            for (int rank = 0; rank < ranks; rank++) {
+                bool is_last = rank == ranks - 1;
+                snprintf(problem, sizeof problem, "causal n=%d %s ring=%d", lengths[l], ASK_SHAPE,
+                         ranks);
+                /* A rank sends its own block and those before it; there is no rank after the
+                 * last. */
+                expect_bytes(problem, rank, 0,
+                             is_last ? 0 : cut(lengths[l], ranks, rank + 1) * ROW);
+                expect_hops(problem, rank, 0, is_last ? ranks - 1 : rank + 1);
+            }
 }
 
-static ra_group *open_group(const char *device, int threads)
+/* What the queries of `reader` see of the block of `owner`, a rank before it. */
+static int64_t window_rows(int64_t n, int ranks, int owner, int reader, int64_t left)
 {
-    ra_group *group;
-    ra_group_options options = ra_group_options_default();
-    options.threads = threads;
-    options.device = device;
-    assert_ok(ra_group_create_local(1, &options, &group));
-    return group;
+    if (owner < 0 || reader >= ranks) return 0;
+    int64_t first = cut(n, ranks, reader), start = cut(n, ranks, owner);
+    if (first == cut(n, ranks, reader + 1)) return 0; /* it has no queries */
+    return most(cut(n, ranks, owner + 1) - most(start, first - left), 0);
 }
 
-static ra_attend_args args_of(const struct numbers *n)
+static void window_contiguous_ring(void **state)
 {
-    ra_attend_args args = ra_attend_args_default();
-    args.q = ra_const_tensor_packed(n->q);
-    args.k = ra_const_tensor_packed(n->k);
-    args.v = ra_const_tensor_packed(n->v);
-    args.out = ra_tensor_packed(n->out);
-    args.lse = n->lse;
-    return args;
+    (void)state;
+    static const int lefts[] = { 0, 1, 5, 8, 13, 30, 1000 };
+    char problem[128];
+    for (int l = 0; l < TEST_COUNT(lengths); l++)
+        for (int w = 0; w < TEST_COUNT(lefts); w++)
+            for (int ranks = 1; ranks <= 8; ranks++)
+                for (int rank = 0; rank < ranks; rank++) {
+                    int64_t n = lengths[l], rows = 0, hops = 0;
+                    for (int h = 1; h < ranks; h++) { /* to rank + h, from rank - h */
+                        int64_t sent = window_rows(n, ranks, rank, rank + h, lefts[w]);
+                        rows += sent;
+                        hops += sent > 0 || window_rows(n, ranks, rank - h, rank, lefts[w]) > 0;
+                    }
+                    snprintf(problem, sizeof problem, "window:%d n=%lld %s ring=%d", lefts[w],
+                             (long long)n, ASK_SHAPE, ranks);
+                    expect_bytes(problem, rank, 0, rows * ROW);
+                    expect_hops(problem, rank, 0, hops);
+                }
 }
 
-/* One batch item by itself, with `count` keys, on the CPU. */
-static void check_item(const char *pattern, const struct numbers *n, int item, int64_t count)
+/* With P dividing n: ceil(L / block) hops, and only the tokens inside the window. */
+static void window_reaches_no_further_than_it_must(void **state)
 {
-    const ra_problem problem = problem_of(pattern, n->queries, count, 1);
-    float out[MOST_QUERIES * Q_ROW], lse[MOST_QUERIES * HEADS];
-    ra_group *group = open_group(NULL, 1);
-    ra_plan *plan;
-    assert_ok(ra_plan_create(group, &problem, NULL, &plan));
-    ra_attend_args args = args_of(n);
-    args.q = ra_const_tensor_packed(n->q + item * n->queries * Q_ROW);
-    args.k = ra_const_tensor_packed(n->k + item * n->capacity * K_ROW);
-    args.v = ra_const_tensor_packed(n->v + item * n->capacity * K_ROW);
-    args.out = ra_tensor_packed(out);
-    args.lse = lse;
-    assert_ok(ra_attend(plan, &args));
-    ra_plan_destroy(plan);
-    ra_group_destroy(group);
-    for (int i = 0; i < n->queries * Q_ROW; i++) {
-        const float got = n->out[item * n->queries * Q_ROW + i];
-        if (!(fabsf(got - out[i]) <= 2e-5f))
-            fail_msg("%s, %d queries, %lld of %lld keys: number %d is %g, not %g", pattern,
-                     n->queries, (long long)count, (long long)n->capacity, i, (double)got,
-                     (double)out[i]);
+    (void)state;
+    static const int lefts[] = { 0, 1, 15, 16, 17, 40, 111 };
+    char problem[128];
+    int64_t block = 16;
+    for (int w = 0; w < TEST_COUNT(lefts); w++) {
+        int64_t rows = 0, hops = (lefts[w] + block - 1) / block;
+        for (int64_t h = 0; h < hops; h++) rows += least(block, lefts[w] - h * block);
+        snprintf(problem, sizeof problem, "window:%d n=128 %s ring=8", lefts[w], ASK_SHAPE);
+        expect_hops(problem, 0, 0, hops);
+        expect_bytes(problem, 0, 0, rows * ROW);
     }
-    for (int i = 0; i < n->queries * HEADS; i++) {
-        const float got = n->lse[item * n->queries * HEADS + i];
-        assert_true(got == lse[i] || fabsf(got - lse[i]) <= 2e-5f);
-    }
 }
 
-/* Several calls of one plan; nothing may read the keys that are not there. */
-static void check_plan(const char *pattern, int queries, int64_t capacity, int threads)
+static void causal_zigzag_and_striped_take_all_hops(void **state)
 {
-    struct numbers n = numbers_of(queries, capacity);
-    ra_group *group = open_group(getenv("RINGATTN_TEST_DEVICE"), threads);
-    const ra_problem problem = problem_of(pattern, queries, capacity, BATCH);
-    ra_plan_options options = ra_plan_options_default();
-    ra_plan *plan;
-    options.counts = 1;
-    assert_ok(ra_plan_create(group, &problem, &options, &plan));
-    const int64_t counts[][BATCH] = { { capacity, 17, 0 },
-                                      { 3, capacity - 1, capacity / 2 },
-                                      { 1, capacity, 40 } };
-    for (int call = 0; call < TEST_COUNT(counts); call++) {
-        float *kept = fill(2 * BATCH * capacity * K_ROW, 0.1f), *tensors[] = { n.k, n.v };
-        const size_t bytes = (size_t)(BATCH * capacity * K_ROW) * sizeof *kept;
-        for (int t = 0; t < 2; t++) {
-            memcpy((char *)kept + (size_t)t * bytes, tensors[t], bytes);
-            for (int64_t i = 0; i < BATCH * capacity * K_ROW; i++)
-                if (i / K_ROW % capacity >= counts[call][i / K_ROW / capacity]) tensors[t][i] = NAN;
+    (void)state;
+    static const char *const partitions[] = { "zigzag", "striped" };
+    char problem[128];
+    for (int p = 0; p < TEST_COUNT(partitions); p++)
+        for (int ranks = 2; ranks <= 8; ranks++)
+            for (int rank = 0; rank < ranks; rank++) {
+                snprintf(problem, sizeof problem, "causal n=%d %s ring=%d %s", 16 * ranks,
+                         ASK_SHAPE, ranks, partitions[p]);
+                expect_hops(problem, rank, 0, ranks - 1);
+            }
+}
+
+/* Zigzag and striped give every rank the same causal work, to within a part in the block. */
+static void causal_work_is_balanced(void **state)
+{
+    (void)state;
+    char problem[128];
+    for (int ranks = 2; ranks <= 8; ranks++)
+        for (int rank = 0; rank < ranks; rank++) {
+            int64_t n = 16 * ranks, all = n * (n + 1) / 2 * 6 * 3;
+            snprintf(problem, sizeof problem, "causal n=%lld %s ring=%d zigzag", (long long)n,
+                     ASK_SHAPE, ranks);
+            int64_t pairs = ask_stats(problem, rank, 0).pairs;
+            ask_expect(problem, rank, "pairs", pairs, all / ranks);
         }
-        ra_attend_args args = args_of(&n);
-        args.counts = counts[call];
-        assert_ok(ra_attend(plan, &args));
-        for (int t = 0; t < 2; t++) memcpy(tensors[t], (char *)kept + (size_t)t * bytes, bytes);
-        free(kept);
-        for (int i = 0; i < BATCH; i++) check_item(pattern, &n, i, counts[call][i]);
-    }
-    ra_attend_args args = args_of(&n);
-    assert_ok(ra_attend(plan, &args)); /* all are there */
-    for (int i = 0; i < BATCH; i++) check_item(pattern, &n, i, capacity);
-    ra_plan_destroy(plan);
-    ra_group_destroy(group);
-    numbers_free(&n);
 }
 
-static void items_are_as_long_as_they_say(void **state)
+static void full_allgather(void **state)
 {
     (void)state;
-    static const char *const patterns[] = { "full", "causal", "window:20", "window:7,5" };
-    static const int queries[] = { 1, 2, MOST_QUERIES };
-    for (int p = 0; p < TEST_COUNT(patterns); p++)
-        for (int q = 0; q < TEST_COUNT(queries); q++)
-            check_plan(patterns[p], queries[q], 300, 1 + q % 2);
+    char problem[128];
+    for (int l = 0; l < TEST_COUNT(lengths); l++)
+        for (int ranks = 1; ranks <= 8; ranks++)
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t n = lengths[l], own = cut(n, ranks, rank + 1) - cut(n, ranks, rank);
+                snprintf(problem, sizeof problem, "full n=%lld %s ring=%d allgather backward",
+                         (long long)n, ASK_SHAPE, ranks);
+                expect_hops(problem, rank, 0, ranks - 1);
+                expect_bytes(problem, rank, 0, (ranks - 1) * own * ROW);
+                expect_hops(problem, rank, 1, 2 * (ranks - 1));
+                expect_bytes(problem, rank, 1, (ranks - 1) * own * ROW + (n - own) * ROW_GRADIENT);
+            }
 }
 
-static void split_keys_too(void **state)
+/* A rank sends (P - 1) / P of everything, before and after, and nothing more: h=8/4 d=8 dv=12 b=3
+ * bf16, so that every rank has some heads, and 2 or 4 of them the same number. */
+static void full_ulysses(void **state)
 {
     (void)state;
-    const int64_t capacity = getenv("RINGATTN_TEST_DEVICE") ? 2500 : 40000;
-    check_plan("causal", 1, capacity, 2);
-    check_plan("window:900", 2, capacity, 2);
+    char problem[128];
+    for (int ranks = 1; ranks <= 4; ranks *= 2)
+        for (int64_t n = 8; n <= 64; n *= 2)
+            for (int rank = 0; rank < ranks; rank++) {
+                int64_t q = 3 * n / ranks * 8 / ranks, k = 3 * n / ranks * 4 / ranks;
+                snprintf(problem, sizeof problem,
+                         "full n=%lld h=8/4 d=8 dv=12 b=3 bf16 ring=%d ulysses backward",
+                         (long long)n, ranks);
+                expect_hops(problem, rank, 0, 2 * (ranks - 1));
+                expect_hops(problem, rank, 1, 2 * (ranks - 1));
+                expect_bytes(problem, rank, 0,
+                             (ranks - 1) * (q * (8 * 2 + 12 * 2 + 4) + k * 20 * 2));
+                expect_bytes(problem, rank, 1,
+                             (ranks - 1) * (q * (20 * 2 + 8 + 8 * 2) + k * 2 * 20 * 2));
+            }
 }
 
-/* ---- Refusals -------------------------------------------------------------------------------- */
-
-static void refuse(const char *pattern, ra_plan_options options, const char *sentence)
-{
-    const ra_problem problem = problem_of(pattern, 4, 4, 1);
-    ra_plan *plan;
-    options.counts = 1;
-    assert_fails(RA_ERR_UNSUPPORTED, sentence, ra_plan_create(NULL, &problem, &options, &plan));
-}
-
-static void what_depends_on_positions_is_refused(void **state)
-{
-    (void)state;
-    ra_plan_options options = ra_plan_options_default(), backward = options, ranks = options;
-    backward.backward = 1;
-    ranks.ranks = 2;
-    refuse("dilated:2/1,4/2", options, "counts of keys are for full, causal or window");
-    refuse("causal;docs=0,2,4", options, "without documents");
-    refuse("causal", backward, "forward runs");
-    refuse("causal", ranks, "one rank");
-}
-
-static void wrong_counts_are_refused(void **state)
+/* Both: all-to-all among U members, and a ring of R teams with U times as many tokens, 1 / U of the
+ * heads. */
+static void full_2d(void **state)
 {
     (void)state;
-    struct numbers n = numbers_of(1, 8);
-    ra_group *group = open_group(NULL, 1);
-    const ra_problem problem = problem_of("causal", 1, 8, BATCH);
-    ra_plan_options options = ra_plan_options_default();
-    const int64_t counts[BATCH] = { 8, 9, 8 };
-    ra_plan *plan;
-    ra_attend_args args = args_of(&n);
-    args.counts = counts;
-    assert_ok(ra_plan_create(group, &problem, NULL, &plan));
-    assert_fails(RA_ERR_ARGUMENT, "set counts in ra_plan_options", ra_attend(plan, &args));
-    ra_plan_destroy(plan);
-    options.counts = 1;
-    assert_ok(ra_plan_create(group, &problem, &options, &plan));
-    assert_fails(RA_ERR_ARGUMENT, "counts[1] is 9, but must be 0 to 8", ra_attend(plan, &args));
-    ra_plan_destroy(plan);
-    ra_group_destroy(group);
-    numbers_free(&n);
+    static const int sizes[][2] = { { 1, 4 }, { 2, 2 }, { 4, 1 }, { 2, 3 }, { 2, 4 }, { 4, 2 } };
+    char problem[128];
+    for (int i = 0; i < TEST_COUNT(sizes); i++)
+        for (int rank = 0; rank < sizes[i][0] * sizes[i][1]; rank++) {
+            int64_t u = sizes[i][0], r = sizes[i][1], n = 96;
+            int64_t q = 3 * n / (u * r) * 8 / u, k = 3 * n / (u * r) * 4 / u;
+            int64_t block = 3 * n / r * 4 / u * 20; /* numbers of K and V of a team */
+            snprintf(problem, sizeof problem,
+                     "full n=%lld h=8/4 d=8 dv=12 b=3 bf16 ring=%d 2d:%dx%d backward", (long long)n,
+                     (int)(u * r), (int)u, (int)r);
+            expect_hops(problem, rank, 0, 2 * (u - 1) + r - 1);
+            expect_bytes(problem, rank, 0,
+                         (u - 1) * (q * (8 * 2 + 12 * 2 + 4) + k * 20 * 2) + (r - 1) * block * 2);
+            expect_hops(problem, rank, 1, 2 * (u - 1) + (r == 1 ? 0 : r == 2 ? 2 : r + 1));
+            expect_bytes(problem, rank, 1,
+                         (u - 1) * (q * (20 * 2 + 8 + 8 * 2) + k * 2 * 20 * 2) +
+                             (r - 1) * block * (2 + 4));
+        }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(items_are_as_long_as_they_say),
-        cmocka_unit_test(split_keys_too),
-        cmocka_unit_test(what_depends_on_positions_is_refused),
-        cmocka_unit_test(wrong_counts_are_refused),
+        cmocka_unit_test(full_ring),
+        cmocka_unit_test(causal_contiguous_ring),
+        cmocka_unit_test(window_contiguous_ring),
+        cmocka_unit_test(window_reaches_no_further_than_it_must),
+        cmocka_unit_test(causal_zigzag_and_striped_take_all_hops),
+        cmocka_unit_test(causal_work_is_balanced),
+        cmocka_unit_test(full_allgather),
+        cmocka_unit_test(full_ulysses),
+        cmocka_unit_test(full_2d),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,12 +83,9 @@ _GROWS = ("cuda",)
 _FEW, _STEP = 16, 256  # queries of a call; keys that a capacity is a multiple of
 
 
-def _capacity(q, k, options, backward, counts):
+def _capacity(q, k, given):
     """For how many keys a plan is made, or None: for those there are."""
-    if counts:
-        return k.shape[1]
-    if q.device.type not in _GROWS or q.shape[1] > _FEW or backward or \
-            not _options_of(options).relative:
+    if q.device.type not in _GROWS or q.shape[1] > _FEW or not given.relative:
         return None
     return -(-k.shape[1] // _STEP) * _STEP
 
@@ -121,7 +118,9 @@ class _Problem:
         if given.packed:
             _check_lengths(sequences, q, k, mesh)
         plain = bias is None and sequences is None
-        capacity = _capacity(q, k, options, backward, counts) if plain else None
+        capacity = k.shape[1] if counts else None
+        if plain and not counts and not backward:
+            capacity = _capacity(q, k, given)
         self._key = _key(q, k, v, options, backward, capacity)
         if alibi is not None or sequences is not None or bias is not None:
             self._key += (_bytes(alibi), _bytes(sequences), bias is not None)
@@ -198,7 +197,7 @@ def _attend_again(q, k, v, options):
     crew = pool().take(kind)
     if crew is None:
         return None
-    key = _key(q, k, v, options, False, _capacity(q, k, options, False, False))
+    key = _key(q, k, v, options, False, _capacity(q, k, given))
     try:
         ring = crew.known(key)
         if ring is None:

@@ -4,14 +4,6 @@
  * matrix of scores is not short of memory. */
 #include "backend/cuda/cuda.h"
 
-static bool is_on_device(const void *data)
-{
-    struct cudaPointerAttributes attributes;
-    const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
-    if (error != cudaSuccess) cudaGetLastError();
-    return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
-}
-
 /* The bytes of a bias from its first to its last element. */
 static size_t bias_bytes(const struct ra__cuda_running *run)
 {
@@ -59,7 +51,7 @@ ra_status ra__cuda_set_bias(const struct ra__cuda_running *run, cudaStream_t str
 {
     const ra_bias *bias = &run->launch->call->bias;
     if (!bias->data) return RA_OK;
-    const bool here = is_on_device(bias->data);
+    const bool here = ra__cuda_is_on_device(bias->data);
     if (!here) RA__TRY(load_bias(run, stream));
     const int64_t first = run->launch->step->window.first * bias->query_stride;
     const char *data = here ? bias->data : run->plan->bias.data;
@@ -110,7 +102,7 @@ static cudaError_t fetch(float *to, const float *from, size_t pitch, size_t widt
 static float *dbias_of(const struct ra__cuda_running *run)
 {
     float *given = run->launch->call->dbias;
-    return is_on_device(given) ? given : run->plan->dbias.data;
+    return ra__cuda_is_on_device(given) ? given : run->plan->dbias.data;
 }
 
 /* A copy to pageable memory blocks the host. The kernels are waited for first, with heartbeats, so
@@ -119,7 +111,7 @@ static ra_status fetch_dbias(const struct ra__cuda_running *run, struct ra__cuda
 {
     const struct ra__call *call = run->launch->call;
     struct ra__event done;
-    if (is_on_device(call->dbias)) return RA_OK;
+    if (ra__cuda_is_on_device(call->dbias)) return RA_OK;
     RA__TRY(ra__cuda_queue_mark(queue, &done));
     RA__TRY(ra__cuda_wait(run->device, &done, run->launch->heartbeat));
     return each_plane(run, call->dbias, run->plan->dbias.data, fetch, queue->stream);
@@ -138,7 +130,8 @@ ra_status ra__cuda_begin_dbias(const struct ra__cuda_running *run, struct ra__cu
     struct ra__cuda_twin *twin = &run->plan->dbias;
     if (!call->dbias || run->launch->direction != RA__BACKWARD || twin->run == call->run)
         return RA_OK;
-    if (!is_on_device(call->dbias)) RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
+    if (!ra__cuda_is_on_device(call->dbias))
+        RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
     twin->run = call->run;
     RA__TRY(each_plane(run, dbias_of(run), dbias_of(run), clear, queue->stream));
     run->plan->dbias_left = count_gradients(run->program->program);

@@ -65,6 +65,7 @@ void *ra__cuda_alloc(void *device, size_t bytes);
 void ra__cuda_free(void *device, void *memory, size_t bytes);
 void ra__cuda_pin(void *device, void *memory, size_t bytes);
 void ra__cuda_unpin(void *device, void *memory);
+bool ra__cuda_is_on_device(const void *data); /* or in memory of the host? */
 /* Makes the device that of the calling thread. */
 ra_status ra__cuda_enter(const struct ra__cuda_device *device);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,

@@ -34,6 +34,14 @@ ra_status ra__cuda_facts_of(int number, struct ra__cuda_facts *out)
     return RA_OK;
 }
 
+bool ra__cuda_is_on_device(const void *data)
+{
+    struct cudaPointerAttributes attributes;
+    const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
+    if (error != cudaSuccess) cudaGetLastError();
+    return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
+}
+
 ra_status ra__cuda_enter(const struct ra__cuda_device *device)
 {
     RA__CUDA_TRY(cudaSetDevice(device->number));

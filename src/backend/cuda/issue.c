@@ -81,13 +81,20 @@ static void set_split(const struct ra__cuda_running *run, const struct ra__side 
     out->split_rows = work->shape.batch * program->work.queries * work->shape.q_heads;
 }
 
+/* Counts of the host that are all the same need no copy: most calls of decoding have such. */
 static ra_status set_counts(const struct ra__cuda_running *run, cudaStream_t stream,
                             struct ra__cuda_step *out)
 {
     const int64_t *counts = run->launch->call->counts;
     if (!counts) return RA_OK;
-    out->counts = run->plan->counts;
     out->k_len = run->program->program->work.shape.k_len;
+    bool same = !ra__cuda_is_on_device(counts);
+    for (int i = 1; i < out->batch && same; i++) same = counts[i] == counts[0];
+    if (same) {
+        out->missing = out->k_len - ra__min(ra__max(counts[0], 0), out->k_len);
+        return RA_OK;
+    }
+    out->counts = run->plan->counts;
     RA__CUDA_TRY(cudaMemcpyAsync(run->plan->counts, counts, (size_t)out->batch * sizeof *counts,
                                  cudaMemcpyDefault, stream));
     return RA_OK;

@@ -129,9 +129,10 @@ struct ra__cuda_step {
     struct ra__cuda_tensor dout, delta;
     struct ra__cuda_tensor dq, dk, dv; /* f32, added to */
     int32_t writes_keys;               /* dk and dv are results in `dtype`, and are written */
-    /* [batch]: keys that are there, of k_len: keys_there() of rows.cuh. NULL: all. */
-    const int64_t *counts;
-    int64_t k_len;
+    /* Keys of k_len that are not there: keys_there() of rows.cuh. Where batch items differ, counts
+     * says how many are. */
+    int64_t missing, k_len;
+    const int64_t *counts; /* [batch]; NULL: they do not differ */
     struct ra__cuda_terms terms;
 };
 

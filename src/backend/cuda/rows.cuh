@@ -126,8 +126,9 @@ __device__ inline ra__cuda_run run_at(const ra__cuda_step &step, const ra__cuda_
  * distances stay; those before them are not there, and the first that is has token 0. */
 __device__ inline ra__cuda_run keys_there(const ra__cuda_step &step, ra__cuda_run run, int batch)
 {
-    if (!step.counts) return run;
-    const int64_t missing = step.k_len - least(most(step.counts[batch], 0), step.k_len);
+    int64_t missing = step.missing;
+    if (step.counts) missing = step.k_len - least(most(step.counts[batch], 0), step.k_len);
+    if (missing == 0) return run;
     const int64_t lo = least(most(ceil_div(missing - run.pos, run.pos_step), 0), run.count);
     run.token += lo * run.token_step - missing;
     run.pos += lo * run.pos_step;
