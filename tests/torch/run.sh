@@ -13,6 +13,6 @@ if ! "$python" -c 'import torch, numpy, pytest' >/dev/null 2>&1; then
     echo "skipped: $python has no torch, or no pytest"
     exit 77
 fi
-export PYTHONPATH="$root/python" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$root/python${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
 export RINGATTN_LIBRARY="$build/libringattn.so" RINGATTN_COMMAND="$build/ringattn"
 exec "$python" -m pytest -q -p no:cacheprovider "$@" "$root/tests/torch"
