@@ -24,7 +24,10 @@ all: ## build the library and the command (the default)
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD)) $(product)
 
-demo: all ## build, and show what it does
+demo: ## build the command alone, and show what it does
+	@tools/install-deps build
+	@$(call configure,default,$(BUILD))
+	@$(call compile,$(BUILD)) --target ringattn
 	@$(BUILD)/ringattn demo
 
 test: ## build everything and run the tests; a few minutes at most
