@@ -12,8 +12,9 @@
  * MEMORY  With on_device, all tensors of a call, LSE included, are device memory. Without it they
  * are host memory, pageable or pinned, and are copied to the GPU and back; device memory works too,
  * with a copy on the device. Sinks, a bias, the gradients of both, and counts of keys may be on
- * either side; a bias in host memory is copied once per call, beside the memory of the plan. Only
- * plain device memory is allocated, never managed memory.
+ * either side; a bias in host memory is copied once per call, beside the memory of the plan. With
+ * counts, K and V in host memory have room for all k_len keys, since all are copied. Only plain
+ * device memory is allocated, never managed memory.
  *
  * STREAMS  Without a queue, a call returns when its results are complete. With one, a
  * cudaStream_t, its work starts after what is on that stream, what is put there later starts after

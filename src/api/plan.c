@@ -253,6 +253,7 @@ static bool reaches(const ra_group *group, const ra_plan_options *options)
 static ra_status check_counts(const ra_plan *plan, const ra_plan_options *options,
                               const struct ra__plan_input *input)
 {
+    if (!options->counts) return RA_OK;
     const char *why = input->ranks > 1            ? "one rank"
                       : input->strategy->streams  ? "tensors in memory, not a stream"
                       : input->backward           ? "forward runs"
@@ -263,7 +264,7 @@ static ra_status check_counts(const ra_plan *plan, const ra_plan_options *option
                       : !plan->pattern->kind->relative || plan->pattern->bounds
                           ? "full, causal or window, without documents"
                           : NULL;
-    if (!options->counts || !why) return RA_OK;
+    if (!why) return RA_OK;
     return ra__fail(RA_ERR_UNSUPPORTED, "plan: counts of keys are for %s", why);
 }
 

@@ -12,6 +12,7 @@ import re
 import torch
 from torch import Tensor
 
+from .._decoder import FEW
 from .._errors import ArgumentError
 from .._setup import Setup
 from ._mesh import mesh_of
@@ -80,12 +81,12 @@ def _bytes(array):
 # Where a plan takes more time than a token does: few queries over keys that grow get a plan for a
 # capacity, and each call says how many keys there are.
 _GROWS = ("cuda",)
-_FEW, _STEP = 16, 256  # queries of a call; keys that a capacity is a multiple of
+_STEP = 256  # keys that a capacity is a multiple of
 
 
 def _capacity(q, k, given):
     """For how many keys a plan is made, or None: for those there are."""
-    if q.device.type not in _GROWS or q.shape[1] > _FEW or not given.relative:
+    if q.device.type not in _GROWS or q.shape[1] > FEW or not given.relative:
         return None
     return -(-k.shape[1] // _STEP) * _STEP
 
@@ -93,9 +94,9 @@ def _capacity(q, k, given):
 def _key(q, k, v, options, backward, capacity):
     """What the ring of a problem without terms is found by, among those of its crew."""
     keys, values = k.shape, v.shape
-    if capacity is not None:
-        missing = capacity - k.shape[1]  # as many of both, or check() refuses them
-        keys, values = ((x[0], -x[1] - missing, *x[2:]) for x in (keys, values))
+    if capacity is not None:  # any number of keys, with as many values
+        keys = (k.shape[0], "up to", capacity, *k.shape[2:])
+        values = (v.shape[0], v.shape[1] - k.shape[1], *v.shape[2:])
     return (q.shape, keys, values, q.dtype, options, backward)
 
 

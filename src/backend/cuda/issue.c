@@ -129,7 +129,6 @@ static ra_status make_step(const struct ra__cuda_running *run, cudaStream_t stre
         .lse = tensor_in(run, work->lse),
     };
     set_keys(run, work, out);
-    RA__TRY(set_counts(run, stream, out));
     return set_terms(run, stream, &out->terms);
 }
 
@@ -154,6 +153,7 @@ static ra_status attend(const struct ra__cuda_running *run, struct ra__cuda_queu
     step.l = tensor_in(run, RA__STATE_L);
     step.acc = tensor_in(run, RA__STATE_ACC);
     if (run->launch->step->op == RA__OP_ATTEND) {
+        RA__TRY(set_counts(run, queue->stream, &step));
         const int own = run_own(run, &step, queue->stream);
         if (own != RA__CUDA_NOT_TAKEN) return ra__cuda_check(own, "attend");
         return ra__cuda_check(run->plan->kernel->forward(&step, queue->stream), "attend");
