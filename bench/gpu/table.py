@@ -3,10 +3,12 @@
 """The kernels of the device cuda beside PyTorch's, in one process, alternating.
 
 usage: table.py BUILD [--seconds S] [--rounds N] [--only TEXT] [--kernel NAME] [--any-order]
-                [--check]
+                [--check] [--profile]
 
 BUILD holds libringattn_gpu_bench.so. Every line: TFLOP/s of pairs that are seen, median of the
 rounds, ours / theirs with the least and the most. --check compares results with PyTorch's in f32.
+--profile adds where the time of one call of ours goes: each kernel and copy, and how long the GPU
+was busy with any of them.
 """
 import argparse
 import ctypes
@@ -124,6 +126,33 @@ def rate(call, seconds):
     return count / elapsed
 
 
+def short(kernel):
+    """The name of a kernel without its template arguments and namespaces."""
+    return kernel.split("<")[0].split("(")[0].replace("void ", "").split("::")[-1][:40]
+
+
+def profile(call):
+    """Where the time of one call goes, in microseconds."""
+    call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    spans = sorted((e.time_range.start, e.time_range.end, short(e.name)) for e in seen.events()
+                   if e.device_type == torch.autograd.DeviceType.CUDA)
+    busy, until, sums = 0.0, 0.0, {}
+    for start, end, name in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+        count, total = sums.get(name, (0, 0.0))
+        sums[name] = (count + 1, total + end - start)
+    if not spans:
+        return
+    print(f"    {until - spans[0][0]:9.0f} us from first to last, busy {busy:.0f}")
+    for name, (count, total) in sorted(sums.items(), key=lambda item: -item[1][1]):
+        print(f"    {total:9.0f} us in {count:4} x {name}", flush=True)
+
+
 def compare(name, ours, theirs, flops, args):
     a, b = [], []
     for _ in range(args.rounds):
@@ -133,6 +162,8 @@ def compare(name, ours, theirs, flops, args):
     show = lambda rates: flops * statistics.median(rates) / 1e12
     print(f"{name:58} {show(a):8.1f} {show(b):8.1f}   {statistics.median(ratios):6.3f} "
           f"({min(ratios):.3f} to {max(ratios):.3f})", flush=True)
+    if args.profile:
+        profile(ours)
 
 
 def check(problem):
@@ -264,6 +295,7 @@ def main():
     parser.add_argument("--kernel", default="")
     parser.add_argument("--any-order", action="store_true", help="of the sums of dq")
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
     Problem.any_order = args.any_order
     lib = load(args.build)
