@@ -68,7 +68,7 @@ static ra_status gather(struct ra__builder *b, struct ra__range *hull)
 {
     struct ra__step place = ra__gather(RA__GATHER_PLACE, 0, 0, RA__OWN_KV, RA__GATHERED);
     RA__TRY(find_hull(b, hull));
-    b->plan->gather_base = hull->lo;
+    b->plan->gathered = *hull;
     ra__use_buffer(b, RA__GATHERED, hull->hi - hull->lo);
     RA__TRY(start_key_round(b, 1));
     RA__TRY(put_own(b, place, *hull));

@@ -69,16 +69,26 @@ static ra_status add_packed(struct ra__builder *b, const struct ra__needs *needs
     return RA_OK;
 }
 
+/* Keys that are stored by position. A buffer ends where no query of this rank sees a key: kernels
+ * must not be told of keys after that, which they may add 0 to. */
+static ra_status add_gathered(struct ra__builder *b, const struct ra__tile *tile)
+{
+    const struct ra__range here = b->plan->gathered;
+    int64_t skipped;
+    ra_run keys = tile->keys;
+    if (here.lo < here.hi) keys = ra__run_clip(keys, here.lo, here.hi, &skipped);
+    if (keys.count == 0) return RA_OK;
+    const int64_t token_step = keys.count > 1 ? keys.step : 1;
+    return add_keys(b, (struct ra__key_run){ keys.start - here.lo, token_step, keys.start,
+                                             keys.step, keys.count, tile->band });
+}
+
 static ra_status add_tile(struct ra__builder *b, const struct source *from,
                           const struct ra__row *row, const struct ra__tile *tile)
 {
     const struct ra__shape *shape = &b->input->shape;
-    ra_run all = tile->keys;
-    int64_t token_step = all.count > 1 ? all.step : 1;
-    struct ra__key_run keys = {
-        all.start - b->plan->gather_base, token_step, all.start, all.step, all.count, tile->band
-    };
-    if (from->stored == GATHERED) return add_keys(b, keys);
+    struct ra__key_run keys;
+    if (from->stored == GATHERED) return add_gathered(b, tile);
     int kv_head = (int)(row->heads.start / (shape->q_heads / shape->kv_heads));
     int64_t cursor = 0;
     while (ra__layout_next_keys(b->input->k_layout, from->owner, tile, &cursor, &keys))

@@ -218,7 +218,7 @@ enum ra__buffer ra__staged_by(enum ra__buffer stage);
  * any. */
 ra_status ra__put_attend(struct ra__builder *b, int hop, int owner, enum ra__buffer from,
                          enum ra__buffer to);
-/* The same over all keys at once, stored in `from` by position minus plan->gather_base. */
+/* The same over all keys at once, stored in `from` by position minus plan->gathered.lo. */
 ra_status ra__put_attend_gathered(struct ra__builder *b, enum ra__buffer from, enum ra__buffer to);
 
 /* Half 0 or 1 of the queries only: so own keys can be worked on at both ends of a backward ring. */

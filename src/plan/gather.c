@@ -95,7 +95,7 @@ static ra_status put_by_position(struct ra__builder *b, struct ra__step *step,
         if (tokens.count == 0) continue;
         int64_t position = run->at.start + (tokens.start - run->token) * run->at.step;
         struct tokens packed = { gathers ? step->from : step->to, needed->at + skipped, 1 };
-        struct tokens all = { gathers ? step->to : step->from, position - b->plan->gather_base,
+        struct tokens all = { gathers ? step->to : step->from, position - b->plan->gathered.lo,
                               run->at.step * tokens.step };
         RA__TRY(put_tokens(b, step, gathers ? all : packed, gathers ? packed : all, tokens.count,
                            needed->kv_head));

@@ -60,7 +60,7 @@ struct ra__plan {
     struct ra__program forward, backward;
     bool by_head; /* a token in transit is that of one KV head */
     struct ra__storage storage[RA__BUFFERS];
-    int64_t gather_base; /* allgather: position of the first gathered token */
+    struct ra__range gathered; /* allgather: positions of the tokens; empty: nothing is gathered */
 };
 
 struct ra__strategy {
