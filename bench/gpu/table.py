@@ -128,7 +128,8 @@ def rate(call, seconds):
 
 def short(kernel):
     """The name of a kernel without its template arguments and namespaces."""
-    return kernel.split("<")[0].split("(")[0].replace("void ", "").split("::")[-1][:40]
+    name = kernel.replace("(anonymous namespace)::", "").replace("void ", "")
+    return name.split("<")[0].split("(")[0].split("::")[-1][:40]
 
 
 def profile(call):

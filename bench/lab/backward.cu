@@ -11,6 +11,9 @@
 #define LAB_ORDERED 0
 #endif
 
+#ifndef LAB_KEY_STAGES
+#define LAB_KEY_STAGES 1
+#endif
 #ifndef LAB_STAGING
 #define LAB_STAGING 1
 #endif
@@ -19,7 +22,8 @@
 #define LAB_TERMS 0
 #endif
 
-typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG, LAB_ORDERED, LAB_STAGING, LAB_TERMS>
+typedef sm90::Backward<LAB_TYPE, LAB_DIM, LAB_QUERIES, LAB_LAG, LAB_ORDERED, LAB_STAGING,
+                       LAB_TERMS, 1, LAB_KEY_STAGES>
     Kernel;
 
 extern "C" {

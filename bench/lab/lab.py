@@ -96,7 +96,7 @@ class Backward(ctypes.Structure):
         ("padded_rows", c_int), ("lse2", c_void_p), ("delta", c_void_p), ("dq_sum", c_void_p),
         ("parts", c_void_p), ("ranks", c_void_p), ("rank_starts", c_void_p), ("turns", c_void_p),
         ("terms", Terms), ("dk_sum", Column), ("dv_sum", Column), ("flags", c_int),
-        ("views", View * 8), ("view_starts", c_int * 8)]
+        ("views", View * 8), ("view_starts", c_int * 8), ("fresh", c_int)]
 
 
 class Shape(ctypes.Structure):
@@ -122,7 +122,7 @@ class OrderInput(ctypes.Structure):
 
 
 class OrderOutput(ctypes.Structure):
-    _fields_ = [("ranks", c_void_p), ("starts", c_void_p)]
+    _fields_ = [("ranks", c_void_p), ("starts", c_void_p), ("complete", c_int)]
 
 
 def copied(pointer, size):

@@ -13,7 +13,7 @@
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges, direct, classes;
+    int steps, taken, mixed, views, stairs, placed, merges, direct, classes, kept;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -216,6 +216,18 @@ static void check_sums(const struct ra__program *program, const struct ra__sm90_
     }
 }
 
+/* dq is set up and leaves the workspace in each GRADIENT step, or once in all of them. */
+static void check_dq(const struct ra__sm90_program *made, int index, int starts, int ends)
+{
+    const struct ra__sm90_work *work = &made->works[made->steps[index].work];
+    const bool kept = made->first_gradient >= 0;
+    const int launches = work->by_head ? BATCH * made->program->work.shape.kv_heads
+                                       : work->k_rows > 0;
+    assert_int_equal(starts, !kept || index == made->first_gradient ? launches : 0);
+    assert_int_equal(ends, !kept || index == made->last_gradient ? launches : 0);
+    tally[1].kept += kept && made->first_gradient != made->last_gradient;
+}
+
 static void check_calls(const struct ra__program *program, const struct ra__sm90_program *made,
                         int index, bool backward)
 {
@@ -224,12 +236,12 @@ static void check_calls(const struct ra__program *program, const struct ra__sm90
     const struct ra__shape *s = &program->work.shape;
     const struct ra__cuda_step step = step_of(s->q_heads, s->kv_heads, memory);
     const int *count = backward ? &launched.backward : &launched.forward;
-    const int before = *count;
+    const int before = *count, starts = launched.starts, ends = launched.ends;
     const bool keys = made->works[made->steps[index].work].k_rows > 0;
     open_call(&call, program, memory);
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), 0);
     assert_int_equal(*count, before + (keys || !backward));
-    assert_int_equal(launched.starts, launched.ends);
+    if (backward) check_dq(made, index, launched.starts - starts, launched.ends - ends);
     const struct ra__side *side = ra__work_side(program, &program->steps[index]);
     call.at[side->q].data++;
     assert_int_equal(ra__sm90_scheduler.run(made, index, &call, &step, NULL), RA__CUDA_NOT_TAKEN);
@@ -296,7 +308,8 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].classes > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].classes > 0 &&
+                tally[1].kept > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)

@@ -142,6 +142,9 @@ static void check_order(const struct ra__sm90_schedule *made, int padded, int bl
     }
     expect(left == 0 && order.starts[made->clusters] == ra__sm90_order_adds(&in),
            "clusters wait for ever", round);
+    int complete = 1;
+    for (int i = 0; i < blocks; i++) complete = complete && turn[i] > 0;
+    expect(order.complete == complete, "blocks without an add", round);
     free(turn);
     free(block_of);
     free(at);

@@ -20,11 +20,11 @@ static int64_t tokens_in(const struct ra__program *program, enum ra__buffer buff
 static void check_run(const char *text, const struct ra__program *program,
                       const struct ra__step *step, const struct ra__plan_row *row, int key)
 {
-    const enum ra__buffer buffers[] = { step->from, step->op == RA__OP_GRADIENT ? step->to
-                                                                                : step->from };
+    const enum ra__buffer buffers[] = { step->from,
+                                        step->op == RA__OP_GRADIENT ? step->to : step->from };
     for (int64_t repeat = 0; repeat < row->repeat; repeat += ra__max(row->repeat - 1, 1)) {
-        const struct ra__key_run run = ra__key_run_at(&program->keys[key],
-                                                      &program->advances[key], repeat);
+        const struct ra__key_run run = ra__key_run_at(&program->keys[key], &program->advances[key],
+                                                      repeat);
         const int64_t last = run.token + (run.count - 1) * run.token_step;
         for (int i = 0; i < RA__COUNT(buffers); i++)
             if (run.token < 0 || last >= tokens_in(program, buffers[i]))

@@ -173,14 +173,20 @@ template <class F> struct DqAdder {
     {
         const int buffer = done % F::STAGING;
         int32_t *turn = args.turns + 2 * (size_t)block + consumer;
+        float *to = args.dq_sum + (((size_t)block * F::WALKS + walk) * 2 + consumer) * F::HALF;
+        bool sets = false;
         if constexpr (F::ORDERED) { /* often its turn has come before the block is there */
-            if (lane_of() == 0) turn_wait(turn, __ldg(rank++));
+            if (lane_of() == 0) {
+                const int own = __ldg(rank++);
+                sets = args.fresh && own == 0;
+                turn_wait(turn, own);
+            }
             __syncwarp();
         }
         named_sync(staging_full(consumer, buffer), STAGING_THREADS);
         if (lane_of() == 0) {
-            add_out(args.dq_sum + (((size_t)block * F::WALKS + walk) * 2 + consumer) * F::HALF,
-                    shared.dq(consumer, buffer), F::HALF * 4);
+            if (sets) set_out(to, shared.dq(consumer, buffer), F::HALF * 4);
+            else add_out(to, shared.dq(consumer, buffer), F::HALF * 4);
             add_out_read();
         }
         __syncwarp();

@@ -133,6 +133,31 @@ static int find_direct(const struct ra__sm90_program *p)
     return -1;
 }
 
+/* Can dq stay in the workspace from one GRADIENT step to the next? Only where all of them are run
+ * here and have the same rows of dq. */
+static bool keeps_dq(const struct ra__sm90_program *p)
+{
+    if (p->program->direction != RA__BACKWARD || p->program->units || p->direct >= 0) return false;
+    for (int i = 0; i < p->program->step_count; i++) {
+        if (!computes(p, &p->program->steps[i])) continue;
+        if (!p->steps[i].taken) return false;
+        const struct ra__sm90_work *work = &p->works[p->steps[i].work];
+        if (work->by_head || work->needs.views || work->k_rows == 0) return false;
+    }
+    return true;
+}
+
+static void find_gradients(struct ra__sm90_program *p)
+{
+    p->first_gradient = p->last_gradient = -1;
+    if (!keeps_dq(p)) return;
+    for (int i = 0; i < p->program->step_count; i++) {
+        if (!p->steps[i].taken) continue;
+        if (p->first_gradient < 0) p->first_gradient = i;
+        p->last_gradient = i;
+    }
+}
+
 static bool carries(const struct ra__sm90_program *p)
 {
     for (int i = 0; i < p->program->step_count; i++) {
@@ -201,6 +226,7 @@ static int fill(struct ra__sm90_program *p)
     leave_out(p);
     drop_works(p);
     p->direct = find_direct(p);
+    find_gradients(p);
     return 0;
 }
 

@@ -161,6 +161,7 @@ struct ra__sm90_work {
     int64_t adds;         /* to blocks of dq, in one launch */
     int32_t *ranks;
     int64_t *rank_starts;
+    bool sets_dq; /* the first add to each block of dq may set it */
 };
 
 /* The shape of the kernel for `rows`, and a schedule. RA__SM90_NO: there is no kernel, or it would
@@ -203,6 +204,9 @@ struct ra__sm90_program {
     bool carried; /* states go from step to step: these kernels run all ATTEND steps, or none */
     bool origin;  /* positions of score terms go through an order */
     int direct;   /* the GRADIENT step that writes results, so that sums are not used; or -1 */
+    /* Backward, several GRADIENT steps, all run by these kernels: dq stays in their workspace from
+     * the first to the last of them. -1: each step adds to the sums of the engine. */
+    int first_gradient, last_gradient;
     char *scratch;
 };
 

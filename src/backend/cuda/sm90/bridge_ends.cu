@@ -139,8 +139,9 @@ extern "C" {
 int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
 {
     const int64_t rows = (int64_t)ends->batch * ends->heads * ends->padded_rows;
-    const cudaError_t error = cudaMemsetAsync(
-        ends->dq_sum, 0, (size_t)rows * ends->dim * sizeof(float), (cudaStream_t)stream);
+    const size_t bytes = ends->clears ? (size_t)rows * ends->dim * sizeof(float) : 0;
+    const cudaError_t error =
+        bytes ? cudaMemsetAsync(ends->dq_sum, 0, bytes, (cudaStream_t)stream) : cudaSuccess;
     if (error != cudaSuccess) return error;
     start<<<(unsigned)((rows + THREADS - 1) / THREADS), THREADS, 0, (cudaStream_t)stream>>>(*ends);
     return cudaGetLastError();

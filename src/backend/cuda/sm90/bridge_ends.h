@@ -21,6 +21,7 @@ struct ra__sm90_ends {
     struct ra__cuda_tensor dq;         /* sums of the engine in f32, or results in 16 bits */
     int dq_dtype;                      /* enum ra__cuda_dtype */
     float *lse2, *own_delta, *dq_sum;  /* of the kernel */
+    int clears;                        /* dq_sum = 0; otherwise the kernel sets it */
     /* With views, as in struct ra__sm90_backward. block_views: that of a block of rows, or
      * RA__SM90_NO_VIEW; [head][block] in device memory. NULL: all rows follow one another. */
     struct ra__sm90_view views[RA__SM90_VIEWS];
@@ -28,7 +29,7 @@ struct ra__sm90_ends {
     const uint8_t *block_views;
 };
 
-/* lse2 and delta as the kernel reads them; dq_sum = 0. */
+/* lse2 and delta as the kernel reads them; dq_sum = 0 where the kernel adds to it only. */
 int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream);
 
 /* Adds dq_sum to the engine's sums of dq, or writes it as the result. */

@@ -216,15 +216,31 @@ static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int b
     return out;
 }
 
+/* What a GRADIENT step does to dq besides adding to it. */
+struct dq_span {
+    bool starts, ends; /* the workspace is set up; dq leaves it */
+    int rows;          /* queries that have dq */
+};
+
+static struct dq_span span_of(const struct ra__sm90_program *p, const struct ra__call *call,
+                              int index, const struct ra__sm90_work *work)
+{
+    bool kept = p->first_gradient >= 0;
+    for (int i = 0; kept && i < p->program->step_count; i++) kept = step_fits(p, call, i);
+    if (!kept) return (struct dq_span){ true, true, work->q_rows };
+    return (struct dq_span){ index == p->first_gradient, index == p->last_gradient,
+                             (int)p->program->work.queries };
+}
+
 static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
-                                    const struct ra__sm90_work *work,
+                                    const struct ra__sm90_work *work, struct dq_span span,
                                     const struct ra__sm90_scratch *scratch)
 {
     struct ra__sm90_ends ends = { .dim = step->dim,
                                   .block_queries = work->shape.block_keys,
                                   .batch = step->batch,
                                   .heads = step->q_heads,
-                                  .rows = work->q_rows,
+                                  .rows = span.rows,
                                   .padded_rows = work->padded_rows,
                                   .scale = step->scale,
                                   .lse = step->lse,
@@ -234,20 +250,29 @@ static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
                                   .lse2 = scratch->lse2,
                                   .own_delta = scratch->delta,
                                   .dq_sum = scratch->dq_sum,
+                                  .clears = !work->sets_dq,
                                   .block_views = work->block_views };
     memcpy(ends.views, work->views, sizeof ends.views);
     memcpy(ends.view_starts, work->view_starts, sizeof ends.view_starts);
     return ends;
 }
 
-static int launch_gradient(const struct ra__sm90_program *p, int index, int extras,
-                           const struct ra__sm90_work *work, const struct ra__cuda_step *step,
-                           void *stream)
+/* A GRADIENT step, or of it one KV head of a batch item. */
+struct gradient {
+    const struct ra__sm90_work *work;
+    int index, extras;
+    struct dq_span span;
+};
+
+static int launch_gradient(const struct ra__sm90_program *p, const struct gradient *gradient,
+                           const struct ra__cuda_step *step, void *stream)
 {
+    const struct ra__sm90_work *work = gradient->work;
+    const struct dq_span span = gradient->span;
     const struct ra__sm90_scratch scratch = ra__sm90_scratch_of(work, &p->program->work.shape,
                                                                 p->scratch);
-    const struct ra__sm90_needs needs = needs_of(work, extras);
-    const struct ra__sm90_ends ends = ends_of(step, work, &scratch);
+    const struct ra__sm90_needs needs = needs_of(work, gradient->extras);
+    const struct ra__sm90_ends ends = ends_of(step, work, span, &scratch);
     const int kv_heads = work->one_head ? 1 : step->kv_heads;
     struct ra__sm90_backward args = {
         .q = tensor_of(&step->q, work->q_rows, step->q_heads, step->batch, step->dim),
@@ -271,16 +296,17 @@ static int launch_gradient(const struct ra__sm90_program *p, int index, int extr
         .ranks = work->ranks,
         .rank_starts = work->rank_starts,
         .turns = scratch.turns,
-        .terms = terms_of(step, &p->steps[index]),
+        .fresh = span.starts && work->sets_dq,
+        .terms = terms_of(step, &p->steps[gradient->index]),
         .dk_sum = column_of(&step->dk),
         .dv_sum = column_of(&step->dv),
         .flags = 0, /* what comes before and after is in bridge_ends.cu */
     };
     memcpy(args.views, work->views, sizeof args.views);
     memcpy(args.view_starts, work->view_starts, sizeof args.view_starts);
-    int error = ra__sm90_start_gradient(&ends, stream);
+    int error = span.starts ? ra__sm90_start_gradient(&ends, stream) : 0;
     if (!error) error = ra__sm90_backward_launch(&args, &needs, stream);
-    if (!error) error = ra__sm90_end_gradient(&ends, stream);
+    if (!error && span.ends) error = ra__sm90_end_gradient(&ends, stream);
     return error;
 }
 
@@ -307,14 +333,15 @@ static int gradient(const struct ra__sm90_program *p, int index, const struct ra
                     const struct ra__cuda_step *given, void *stream)
 {
     const struct ra__sm90_work *work = &p->works[p->steps[index].work];
-    const int extras = extras_of(p, call);
+    const struct gradient gradient = { work, index, extras_of(p, call),
+                                       span_of(p, call, index, work) };
     const struct ra__cuda_step step = work->direct ? direct_step(p, call, given) : *given;
     if (work->k_rows == 0) return 0; /* nobody sees anything */
-    if (!work->by_head) return launch_gradient(p, index, extras, work, &step, stream);
+    if (!work->by_head) return launch_gradient(p, &gradient, &step, stream);
     for (int i = 0; i < step.batch * step.kv_heads; i++) {
         const struct ra__cuda_step one = step_of_head(&step, i / step.kv_heads, i % step.kv_heads,
                                                       work->direct ? 2 : sizeof(float));
-        const int error = launch_gradient(p, index, extras, work, &one, stream);
+        const int error = launch_gradient(p, &gradient, &one, stream);
         if (error) return error;
     }
     return 0;

@@ -125,7 +125,7 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
          * the launch of another one begins where clusters have ended: whole tiles are faster. */
         .split = program->device_ranks <= 1 && !(back && (work->one_head || work->needs.views)),
         /* Measured: docs/GPU.md. */
-        .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 8 : 1,
+        .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 2 : 1,
         .rotate = work->needs.deterministic,
         .views = work->needs.views,
     };
@@ -150,15 +150,22 @@ static struct ra__sm90_order_input order_of(const struct ra__shape *shape,
                                           .views = work->needs.views };
 }
 
-/* The rows of dq of a head. RA__SM90_NO: more than runs can name. */
-static enum ra__sm90_answer place_queries(const struct ra__shape *s, struct ra__sm90_work *work)
+/* The rows of dq of a head; without views all queries of the rank, so that dq of several steps is in
+ * the same place. RA__SM90_NO: more than runs can name. */
+static enum ra__sm90_answer place_queries(const struct ra__program *program,
+                                          struct ra__sm90_work *work)
 {
+    const struct ra__shape *s = &program->work.shape;
     const int block = work->shape.block_keys, group = s->q_heads / s->kv_heads;
+    const int64_t rows = program->units ? work->q_rows
+                                        : ra__max(work->q_rows, program->work.queries);
     const int64_t most = work->needs.views ? RA__SM90_VIEW_ROWS : RA__SM90_FAR;
-    work->padded_rows = work->needs.views
-                            ? ra__sm90_place_classes(&work->rows, block, work->view_starts)
-                            : (work->q_rows + block - 1) / block * block;
-    return group * (int64_t)work->padded_rows < most ? RA__SM90_YES : RA__SM90_NO;
+    const int64_t padded = work->needs.views
+                               ? ra__sm90_place_classes(&work->rows, block, work->view_starts)
+                               : ra__ceil_div(rows, block) * block;
+    if (group * padded >= most) return RA__SM90_NO;
+    work->padded_rows = (int)padded;
+    return RA__SM90_YES;
 }
 
 /* Which view the blocks of dq have that a launch works on. */
@@ -181,7 +188,7 @@ static enum ra__sm90_answer schedule_gradient(const struct ra__program *program,
                                               struct ra__sm90_work *work)
 {
     const struct ra__shape *s = &program->work.shape;
-    enum ra__sm90_answer answer = place_queries(s, work);
+    enum ra__sm90_answer answer = place_queries(program, work);
     if (answer != RA__SM90_YES) return answer;
     for (;;) {
         answer = schedule(program, clusters, work);
@@ -305,6 +312,7 @@ int ra__sm90_work_place(struct ra__sm90_work *work, const struct ra__shape *shap
         const struct ra__sm90_order_input in = order_of(shape, work);
         struct ra__sm90_order order;
         if (ra__sm90_order(&in, &order)) return -1;
+        work->sets_dq = order.complete && work->shape.walks <= 1;
         work->ranks = put(&at, order.ranks, (size_t)work->adds * sizeof *order.ranks);
         work->rank_starts = put(&at, order.starts, (clusters + 1) * sizeof *order.starts);
         ra__sm90_order_clear(&order);
@@ -326,10 +334,10 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
     struct placing at = { NULL, scratch, 0 };
     struct ra__sm90_scratch out = { .bytes = 0 };
     const size_t parts = (size_t)work->schedule.part_count * (size_t)work->shape.part_floats;
-    out.parts = put(&at, NULL, parts * sizeof *out.parts);
     if (!work->backward) {
         out.failed = put(&at, NULL, (size_t)work->schedule.item_count * (size_t)work->shape.warps);
     } else {
+        /* First what may stay from step to step: at the same place whatever the work is. */
         const size_t rows = (size_t)heads.batch * (size_t)heads.q_heads * (size_t)work->padded_rows;
         const size_t blocks = rows / (size_t)work->shape.block_keys;
         out.lse2 = put(&at, NULL, rows * sizeof *out.lse2);
@@ -337,6 +345,7 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
         out.dq_sum = put(&at, NULL, rows * (size_t)work->needs.dim * sizeof *out.dq_sum);
         out.turns = put(&at, NULL, 2 * blocks * sizeof *out.turns);
     }
+    out.parts = put(&at, NULL, parts * sizeof *out.parts);
     out.bytes = at.used;
     return out;
 }

@@ -101,6 +101,13 @@ static void walk(const struct ra__sm90_order_input *in, struct walker *walkers, 
         }
 }
 
+static int has_all(const int32_t *counts, int64_t blocks)
+{
+    for (int64_t i = 0; i < blocks; i++)
+        if (counts[i] == 0) return 0;
+    return 1;
+}
+
 int ra__sm90_order(const struct ra__sm90_order_input *in, struct ra__sm90_order *out)
 {
     const int clusters = in->schedule->clusters;
@@ -121,6 +128,7 @@ int ra__sm90_order(const struct ra__sm90_order_input *in, struct ra__sm90_order 
         out->ranks = malloc((size_t)(out->starts[clusters] + 1) * sizeof *out->ranks);
         if (out->ranks) walk(in, walkers, at, counts, out);
         else status = -1;
+        out->complete = has_all(counts, blocks);
     }
     free(walkers);
     free(at);

@@ -139,6 +139,7 @@ struct ra__sm90_order_input {
 struct ra__sm90_order {
     int32_t *ranks;
     int64_t *starts;
+    int complete; /* every block of dq has an add */
 };
 
 /* How many ranks there will be. */
@@ -240,6 +241,9 @@ struct ra__sm90_backward {
      * shape.block_keys. */
     struct ra__sm90_view views[RA__SM90_VIEWS];
     int32_t view_starts[RA__SM90_VIEWS];
+    /* Not 0: dq_sum is not cleared, and the first add to a block sets it. For deterministic kernels
+     * of one walk, where every block has an add (struct ra__sm90_order). */
+    int32_t fresh;
 };
 
 /* What a kernel asks of the host. */
