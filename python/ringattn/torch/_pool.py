@@ -77,48 +77,33 @@ class Pool:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._idle: collections.OrderedDict = collections.OrderedDict()
-        self._count = 0
+        self._idle: list = []  # (key, crew), the one used last at the end
 
     def take(self, key):
         """One that was made for the key; None: there is none now."""
         with self._lock:
-            idle = self._idle.get(key)
-            if not idle:
-                return None
-            self._count -= 1
-            return idle.pop()
+            idle = self._idle
+            for at in range(len(idle) - 1, -1, -1):
+                if idle[at][0] == key:
+                    return idle.pop(at)[1]
+        return None
 
     def give(self, key, crew):
         if crew.closed:
             return
         gone = None
         with self._lock:
-            idle = self._idle.get(key)
-            if idle is None:
-                idle = self._idle[key] = []
-            idle.append(crew)
-            if len(self._idle) > 1:
-                self._idle.move_to_end(key)
-            self._count += 1
-            if self._count > _IDLE:
-                gone = self._oldest()
+            self._idle.append((key, crew))
+            if len(self._idle) > _IDLE:
+                gone = self._idle.pop(0)[1]
         if gone is not None:
             gone.close()
 
-    def _oldest(self):
-        for key, idle in list(self._idle.items()):
-            if idle:
-                self._count -= 1
-                return idle.pop(0)
-            del self._idle[key]
-
     def clear(self):
         with self._lock:
-            idle, self._idle, self._count = self._idle, collections.OrderedDict(), 0
-        for crews in idle.values():
-            for crew in crews:
-                crew.close()
+            idle, self._idle = self._idle, []
+        for _, crew in idle:
+            crew.close()
 
 
 _pool = Pool()
