@@ -40,11 +40,8 @@ def _check_types(q, k, v, bias, mask):
                                 "expected (ringattn.attention takes arrays of NumPy)")
 
 
-def _check_shards(q, order, ring, threads, pool):
+def _check_shards(order, ring, threads, pool):
     """With a group: what belongs to whole tensors, or to its mesh."""
-    if q.device.type not in ("cpu", "meta"):
-        raise UnsupportedError(f"tensors on {q.device} over a process group: CPUs are what works "
-                               "today")
     if order is not None:
         raise ArgumentError("an order is for whole tensors, not for shards of a group")
     if ring != 1 or threads is not None or pool is not None:
@@ -114,8 +111,8 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64, device="cpu")
     mesh = None
     if group is not None:
-        _check_shards(q, order, ring, threads, pool)
-        mesh = mesh_for(None if group is True else group).name
+        _check_shards(order, ring, threads, pool)
+        mesh = mesh_for(group, q.device).name
     text = _text if torch.compiler.is_compiling() else _kept_text
     options = text((
         pattern, partition, strategy, None if scale is None else float(scale), float(softcap),

@@ -6,12 +6,11 @@ import threading
 
 import torch
 
-from .. import _library as c
-from .._errors import ArgumentError
 from .._library import lib
 from .._plan import local_groups
 from .._resource import Owned
 from ._ring import TensorRing
+from ._tensors import group_options
 
 _RINGS = 16  # of a crew
 _IDLE = 8  # crews and decoders that wait for their next run, each with its threads
@@ -23,14 +22,11 @@ class Crew(Owned):
 
     def __init__(self, device: torch.device, ranks, threads, pool=None, mesh=None):
         super().__init__()
-        if device.type not in ("cpu", "cuda"):
-            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
         self.mesh, self.closed = mesh, False
         self._rings: collections.OrderedDict = collections.OrderedDict()
-        name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
         self.groups = [mesh.group] if mesh else list(local_groups(
-            ranks, threads=threads, device=c.text(name), on_device=int(device.type != "cpu"),
-            pool_threshold=0 if pool is None else pool % 2 ** 64))
+            ranks, threads=threads, pool_threshold=0 if pool is None else pool % 2 ** 64,
+            **group_options(device)))
 
     def known(self, key) -> TensorRing | None:
         """The ring of a problem that was made before."""
