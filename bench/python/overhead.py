@@ -36,11 +36,12 @@ def tensors(torch, device):
     import ringattn.torch as rt
     q, out, lse = (torch.ones(1, 1, 1, 8, device=device) for _ in range(3))
     graded = q.clone().requires_grad_()
+    rt.clear()
     rt.attention(q, q, q, threads=1)
-    crew, setup = ringattn.torch._pool.Crew(q.device, 1, 1), ringattn._setup.Setup(q.shape)
-    ring = ringattn.torch._ring.TensorRing(setup, q.device, crew.groups)
-    plan = ring._plans[0].value
-    args = c.AttendArgs(lse=lse.data_ptr(), queue=ring._queue())
+    ((_, crew),) = rt._pool.pool()._idle
+    (ring,) = crew._rings.values()
+    plan = ring._plans[0].value  # the one that attention() runs
+    args = c.AttendArgs(lse=lse.data_ptr(), queue=ring._queue(), counts=address(ring._counts))
     args.q.data = args.k.data = args.v.data = q.data_ptr()
     args.out.data = out.data_ptr()
     bare = microseconds(lambda: c.lib.ra_attend(plan, byref(args)))

@@ -7,9 +7,8 @@ values stay with one process, another one for each token.
 """
 import numpy
 import torch
-import torch.distributed as dist
 
-from ._errors import ArgumentError, MismatchError, UnsupportedError
+from ._errors import ArgumentError, MismatchError
 from ._functions import positions
 from .torch import Mesh, attention, merge
 from .torch._mesh import mesh_for
@@ -34,7 +33,7 @@ class Step:
             out, lse = attention(q, k, v, scale=scale, softcap=softcap, return_lse=True)
         else:
             out = q.new_zeros((*q.shape[:3], v.shape[3]))
-            lse = torch.full(q.shape[:3], -torch.inf)
+            lse = torch.full(q.shape[:3], -torch.inf, device=q.device)
         out, lse = merge(out, lse, self._mesh)
         if sinks is not None:
             out = out * torch.sigmoid(lse - sinks.float())[..., None]
@@ -52,7 +51,7 @@ class _Run:
         self._tokens = 0  # over all processes
 
     def _call(self, ids, places):
-        at = torch.as_tensor(places)[None].expand(ids.shape[0], -1)
+        at = torch.as_tensor(places, device=ids.device)[None].expand(ids.shape[0], -1)
         return self._model(input_ids=ids, position_ids=at, past_key_values=self._cache,
                            use_cache=True, logits_to_keep=1).logits[:, -1]
 
@@ -61,10 +60,9 @@ class _Run:
         shards = positions(ids.shape[1], self._mesh.ranks, self._partition)
         self._places, self._tokens = shards[self._mesh.rank], ids.shape[1]
         with self._within({"group": self._mesh, "partition": self._partition, "strategy": None}):
-            logits = self._call(ids[:, self._places], self._places).contiguous()
+            logits = self._call(ids[:, self._places], self._places)
         owner = next(rank for rank, shard in enumerate(shards) if shard[-1] == self._tokens - 1)
-        dist.broadcast(logits, self._mesh.peer(owner), self._mesh.process_group)
-        return logits
+        return self._mesh.broadcast(logits, owner)
 
     def token(self, ids):
         """The next token, ids [batch, 1], on all processes. Its logits."""
@@ -99,53 +97,51 @@ def _check(model, input_ids, max_new_tokens, choose):
         raise ArgumentError(f"max_new_tokens is {max_new_tokens!r}; a whole number is expected")
     if choose is not None and not callable(choose):
         raise ArgumentError(f"choose is {choose!r}; a function of the logits is expected")
-    if input_ids.device.type != "cpu":
-        raise UnsupportedError(f"generation over a process group on {input_ids.device}: CPUs are "
-                               "what works today")
 
 
 def _agree(mesh, input_ids, max_new_tokens):
     """Refuses what would end in a wrong text, or in waiting for one another."""
     text = input_ids.flatten()
-    places = torch.arange(1, len(text) + 1)
+    places = torch.arange(1, len(text) + 1, device=text.device)
     mine = torch.tensor([*input_ids.shape, max_new_tokens, int((text * places).sum()),
                          int((text * text * places).sum())])
-    all_of_them = [torch.empty_like(mine) for _ in range(mesh.ranks)]
-    dist.all_gather(all_of_them, mine, group=mesh.process_group)
     names = ("batch", "number of tokens", "max_new_tokens", "prompt", "prompt")
-    for rank, theirs in enumerate(all_of_them):
+    for rank, theirs in enumerate(mesh.gather(mine)):
         for name, a, b in zip(names, mine, theirs):
             if a != b:
                 raise MismatchError(f"generate(): rank {rank} was given another {name} than rank "
                                     f"{mesh.rank}")
 
 
-def _ends(model, eos_token_id):
+def _ends(model, eos_token_id, device):
     given = model.generation_config.eos_token_id if eos_token_id is None else eos_token_id
-    return torch.tensor([] if given is None else given, dtype=torch.int64).reshape(-1)
+    return torch.tensor([] if given is None else given, dtype=torch.int64,
+                        device=device).reshape(-1)
 
 
 @torch.no_grad()
 def generate(model, input_ids, max_new_tokens, *, group=True, partition=None, choose=None,
              eos_token_id=None, within):
     _check(model, input_ids, max_new_tokens, choose)
-    mesh = mesh_for(None if group is True else group)
+    device = input_ids.device
+    mesh = mesh_for(group, device)
     _agree(mesh, input_ids, max_new_tokens)
     run = _Run(model, mesh, partition, within)
     even = input_ids.shape[1] // (2 * mesh.ranks) * 2 * mesh.ranks  # every partition divides these
     logits = run.prompt(input_ids[:, :even]) if even else None
     for i in range(even, input_ids.shape[1]):
         logits = run.token(input_ids[:, i:i + 1])
-    ends, ended = _ends(model, eos_token_id), torch.zeros(input_ids.shape[0], dtype=torch.bool)
+    ends = _ends(model, eos_token_id, device)
+    ended = torch.zeros(input_ids.shape[0], dtype=torch.bool, device=device)
     filler = model.generation_config.pad_token_id
     for i in range(max_new_tokens):
-        token = (choose or _largest)(logits).to(torch.int64, copy=True).contiguous()
+        token = (choose or _largest)(logits).to(device, torch.int64, copy=True)
         if token.shape != ended.shape:
             raise ArgumentError(f"choose() gave tokens of shape {tuple(token.shape)}; one for each "
                                 f"of {len(ended)} sequences is expected")
         if ended.any():
             token[ended] = int(ends[0]) if filler is None else filler
-        dist.broadcast(token, mesh.peer(0), mesh.process_group)
+        token = mesh.broadcast(token, 0)
         input_ids = torch.cat([input_ids, token[:, None]], 1)
         ended |= torch.isin(token, ends)
         if ended.all() or i + 1 == max_new_tokens:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """libringattn by ctypes: its structs, its functions, and a check of what they return.
 
-ctypes releases the GIL for as long as a call takes. The structs are those of ringattn.h; a test
-compares their layout with what a C compiler says.
+ctypes releases the GIL for as long as a call takes. The structs are those of ringattn.h and
+ringattn_nccl.h; a test compares their layout with what a C compiler says.
 """
 import ctypes
 import os
@@ -17,6 +17,7 @@ PROGRESS = ctypes.CFUNCTYPE(c_int, c_void_p, c_double)
 LINE = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 F32, BF16, F16 = range(3)
 NO_KEYS = -1
+NCCL_ID_BYTES = 128
 
 
 class Sized(ctypes.Structure):
@@ -76,6 +77,13 @@ class TransportCallbacks(Sized):
 
     _fields_ = [("size", c_size_t), ("context", c_void_p), ("post", POST), ("wait", WAIT),
                 ("poll", c_void_p), ("abort", c_void_p), ("close", c_void_p)]
+
+
+class NcclWhere(Sized):
+    """ra_nccl_where."""
+
+    _fields_ = [("size", c_size_t), ("rank", c_int), ("ranks", c_int), ("device", c_int),
+                ("reserved", c_int), ("path", c_char_p), ("id", c_void_p)]
 
 
 class PlanOptions(Sized):
@@ -164,6 +172,7 @@ _STATUS = {
     "ra_group_create_local": [c_int, POINTER(GroupOptions), POINTER(c_void_p)],
     "ra_group_create_custom": [c_int, c_int, POINTER(TransportCallbacks), POINTER(GroupOptions),
                                POINTER(c_void_p)],
+    "ra_group_join": [c_char_p, c_void_p, POINTER(GroupOptions), POINTER(c_void_p)],
     "ra_plan_create": [c_void_p, POINTER(Problem), POINTER(PlanOptions), POINTER(c_void_p)],
     "ra_plan_stats": [c_void_p, POINTER(Stats)],
     "ra_plan_forecast": [c_void_p, c_int, POINTER(Stats)],

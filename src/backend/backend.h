@@ -99,6 +99,9 @@ struct ra__backend {
      * put on it next starts after everything that was issued. NULL: the device has no queues. */
     ra_status (*follow)(void *device, void *queue);
     ra_status (*precede)(void *device, void *queue);
+    /* Until the last call that ended so has passed: nobody has waited for it. NULL: the device has
+     * no queues. */
+    ra_status (*finish)(void *device, const struct ra__heartbeat *heartbeat);
     /* Query-key pairs that were folded since it was prepared. */
     int64_t (*pairs)(const void *prepared);
 };

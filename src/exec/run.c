@@ -87,6 +87,14 @@ static int collect_events(const struct run *run, const struct ra__step *step)
     return count;
 }
 
+/* A call on a queue of the caller returned when it was issued, and may still read the buffers that
+ * messages of this one arrive in. */
+static ra_status finish_last_call(const struct run *run)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    return rank->backend->finish ? rank->backend->finish(rank->device, &run->heartbeat) : RA_OK;
+}
+
 static ra_status post(struct run *run, int index)
 {
     struct ra__exec *exec = run->exec;
@@ -94,6 +102,7 @@ static ra_status post(struct run *run, int index)
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
     round->after = exec->after;
     round->after_count = collect_events(run, step);
+    RA__TRY(finish_last_call(run));
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     run->exchange = index;
     exec->steps[index].stage = RA__ISSUED;

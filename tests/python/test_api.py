@@ -168,7 +168,7 @@ def test_the_structs_are_those_of_the_header():
                "ra_group_options": _library.GroupOptions, "ra_plan_options": _library.PlanOptions,
                "ra_stats": _library.Stats, "ra_memory": _library.Memory, "ra_bias": _library.Bias,
                "ra_attend_args": _library.AttendArgs, "ra_gradient_args": _library.GradientArgs,
-               "ra_part": _library.Part}
+               "ra_part": _library.Part, "ra_nccl_where": _library.NcclWhere}
     lines, want = [], []
     for name, struct in structs.items():
         want.append(f"{name} {ctypes.sizeof(struct)}")
@@ -177,7 +177,9 @@ def test_the_structs_are_those_of_the_header():
             want.append(f"{name}.{field} {getattr(struct, field).offset}")
             lines.append(f'printf("{name}.{field} %zu\\n", offsetof({name}, '
                          f'{field.rstrip("_")}));')
-    source = '#include <stdio.h>\n#include "ringattn.h"\nint main(void) {' + "".join(lines) + "}"
+    headers = "".join(f"#include {name}\n"
+                      for name in ("<stdio.h>", '"ringattn.h"', '"ringattn_nccl.h"'))
+    source = headers + "int main(void) {" + "".join(lines) + "}"
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder)
         (path / "layout.c").write_text(source)

@@ -2,7 +2,7 @@
 """One process of a ring over gloo whose last process dies between two calls: the others get an error
 that names the loss, none hangs.
 
-    usage: dying_worker.py RANK RANKS FILE     (FILE: where the processes meet)
+    usage: dying_worker.py RANK RANKS FILE DEVICE     (FILE: where the processes meet)
 """
 import os
 import sys
@@ -12,11 +12,11 @@ import ringattn.torch as rt
 import torch
 import torch.distributed as dist
 
-rank, ranks, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+rank, ranks, path, device = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
 torch.set_num_threads(1)
 dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
-mesh = rt.Mesh(timeout=20.0)
-x = torch.randn(1, 64, 2, 16, generator=torch.Generator().manual_seed(rank))
+mesh = rt.Mesh(device=device, timeout=20.0)
+x = torch.randn(1, 64, 2, 16, generator=torch.Generator().manual_seed(rank)).to(device)
 rt.attention(x, x, x, "causal", group=mesh)
 if rank == ranks - 1:
     os._exit(9)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One process of a ring over gloo: the ring functions on its shards, against the whole problem on one
-rank, forward and backward.
+"""One process of a ring: the ring functions on its shards, against the whole problem on one rank,
+forward and backward.
 
-    usage: ring_worker.py RANK RANKS FILE     (FILE: where the processes meet)
+    usage: ring_worker.py RANK RANKS FILE BACKEND DEVICE     (FILE: where the processes meet)
 """
 import sys
 
@@ -11,6 +11,7 @@ import ringattn.torch as rt
 import torch
 import torch.distributed as dist
 
+BACKEND, DEVICE = sys.argv[4:]
 FAMILIES = {"contiguous": (rt.ring_flash_attn_func, rt.ring_flash_attn_qkvpacked_func,
                            rt.ring_flash_attn_varlen_func),
             "zigzag": (rt.zigzag_ring_flash_attn_func, rt.zigzag_ring_flash_attn_qkvpacked_func,
@@ -23,7 +24,14 @@ SEQUENCES = [[120, 1128, 2984], [7, 7, 2], [31, 0, 64]]
 
 def whole(*shape, seed, dtype=torch.float32):
     generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator).to(dtype)
+    return torch.randn(shape, generator=generator).to(DEVICE, dtype)
+
+
+def total(x):
+    """The sum over all processes."""
+    sent = x.cpu() if BACKEND == "gloo" else x
+    dist.all_reduce(sent)
+    return sent.to(x.device)
 
 
 def compare(what, got, want, tolerance=1e-4):
@@ -64,7 +72,7 @@ def dense(rank, ranks):
     places = torch.from_numpy(ringattn.positions(n, ranks, "zigzag")[rank])
     check("bf16", lambda *x: rt.zigzag_ring_flash_attn_func(*x, causal=True),
           lambda *x: rt.flash_attn_func(*x, causal=True), tensors, places, 3e-2)
-    slopes = torch.rand(4, generator=torch.Generator().manual_seed(1))
+    slopes = torch.rand(4, generator=torch.Generator().manual_seed(1)).to(DEVICE)
     check("alibi", lambda *x: rt.ring_flash_attn_func(*x, causal=True, alibi_slopes=slopes),
           lambda *x: rt.flash_attn_func(*x, causal=True, alibi_slopes=slopes),
           [x.float() for x in tensors], torch.arange(n).chunk(ranks)[rank], 1e-4)
@@ -76,7 +84,7 @@ def packed_sequences(rank, ranks):
             lengths = [-(-n // (2 * ranks)) * 2 * ranks for n in lengths]
             n = sum(lengths)
             places = torch.from_numpy(ringattn.positions(n, ranks, partition, lengths=lengths)[rank])
-            ends = torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0).to(torch.int32)
+            ends = torch.tensor([0, *lengths], device=DEVICE).cumsum(0).to(torch.int32)
             tensors = [whole(1, n, h, 16, seed=seed) for seed, h in enumerate((4, 2, 2))]
 
             def ring(q, k, v):
@@ -120,10 +128,10 @@ def general(rank, ranks):
 def meshes(rank, ranks):
     """Meshes that are closed and made again are not mixed up, and what fails says so."""
     q = whole(1, 6, 2, 8, seed=0)
-    first, second = rt.Mesh(), rt.Mesh()
+    first, second = rt.Mesh(device=DEVICE), rt.Mesh(device=DEVICE)
     want = rt.attention(q, q, q, group=first)
     first.close()
-    third = rt.Mesh()
+    third = rt.Mesh(device=DEVICE)
     assert len({first.name, second.name, third.name}) == 3
     for mesh in (second, third):
         compare("another mesh", rt.attention(q, q, q, group=mesh), want)
@@ -135,9 +143,8 @@ def meshes(rank, ranks):
     sinks = whole(2, seed=4).requires_grad_()
     full = whole(1, 6 * ranks, 2, 8, seed=3)
     part = full[:, 6 * rank:6 * rank + 6]
-    found = torch.autograd.grad(rt.attention(part, part, part, sinks=sinks, group=second).sum(),
-                                sinks)[0]
-    dist.all_reduce(found)
+    found = total(torch.autograd.grad(
+        rt.attention(part, part, part, sinks=sinks, group=second).sum(), sinks)[0])
     expected = torch.autograd.grad(rt.attention(full, full, full, sinks=sinks).sum(), sinks)[0]
     compare("dsinks over processes", found, expected)
     bias = whole(6 * ranks, 6 * ranks, seed=5)
@@ -148,6 +155,34 @@ def meshes(rank, ranks):
     out = rt.attention(full, full, full, bias=all_rows)
     expected = torch.autograd.grad(out.square().sum(), all_rows)[0]
     compare("dbias over processes", found, expected[6 * rank:6 * rank + 6])
+
+
+def devices(rank, ranks):
+    """Tensors decide what carries them. Calls of one plan that follow one another on a stream, each
+    with other numbers; and tensors that the process group, or the mesh, is not for."""
+    every = [whole(1, 16 * ranks, 2, 8, seed=seed) for seed in range(8)]
+    mine = [x[:, 16 * rank:16 * rank + 16].contiguous() for x in every]
+    found = [rt.attention(x, x, x, "causal", group=True) for x in mine]
+    for x, got in zip(every, found):
+        compare("calls in a row", got, rt.attention(x, x, x, "causal")[:, 16 * rank:16 * rank + 16])
+    on_cpu = mine[0].cpu()
+    if BACKEND == "nccl":
+        refused("does not carry them", lambda: rt.attention(on_cpu, on_cpu, on_cpu, group=True))
+    else:
+        got = rt.attention(on_cpu, on_cpu, on_cpu, "causal", group=True)
+        compare("tensors of CPUs", got, found[0].cpu())
+    mesh = rt.Mesh(device=DEVICE)
+    mesh.device = torch.device("cuda", 77)
+    refused("the mesh is for cuda:77", lambda: rt.attention(*3 * mine[:1], group=mesh))
+
+
+def refused(sentence, call):
+    try:
+        call()
+    except ringattn.RingattnError as error:
+        assert sentence in str(error), error
+    else:
+        raise AssertionError(f"not refused: {sentence}")
 
 
 def caches(rank, ranks):
@@ -182,19 +217,20 @@ def models(rank, ranks):
         torch.manual_seed(0)
         model = transformers.AutoModelForCausalLM.from_config(config,
                                                               attn_implementation="ringattn")
+        model = model.to(DEVICE)
         n = 16 * ranks
-        ids = torch.randint(0, 50, (1, n), generator=torch.Generator().manual_seed(2))
+        ids = torch.randint(0, 50, (1, n), generator=torch.Generator().manual_seed(2)).to(DEVICE)
         places = torch.from_numpy(ringattn.positions(n, ranks, "zigzag")[rank])
         want = model(ids, use_cache=False).logits
         dlogits = whole(*want.shape, seed=3)
         expected = torch.autograd.grad(want, list(model.parameters()), dlogits)
         with ringattn.transformers.ring(partition="zigzag"):
-            got = model(ids[:, places], position_ids=places[None], use_cache=False).logits
+            got = model(ids[:, places], position_ids=places[None].to(DEVICE),
+                        use_cache=False).logits
             found = torch.autograd.grad(got, list(model.parameters()), dlogits[:, places])
         compare("logits", got, want[:, places])
         for mine, theirs in zip(found, expected):
-            dist.all_reduce(mine)
-            compare("gradients of a model", mine, theirs, 1e-3)
+            compare("gradients of a model", total(mine), theirs, 1e-3)
         continue_text(model.eval(), ids, ranks)
 
 
@@ -226,8 +262,11 @@ def continue_text(model, ids, ranks):
 
 def main():
     rank, ranks, path = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+    if DEVICE == "cuda":
+        torch.cuda.set_device(rank if "nccl" in BACKEND else 0)
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=ranks)
+    dist.init_process_group(BACKEND, init_method=f"file://{path}", rank=rank, world_size=ranks)
+    devices(rank, ranks)
     dense(rank, ranks)
     packed_sequences(rank, ranks)
     general(rank, ranks)

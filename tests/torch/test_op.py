@@ -9,7 +9,7 @@ import ringattn
 import ringattn.torch as rt
 import torch
 from conftest import exact, near
-from ringattn.torch import _op
+from ringattn.torch import _op, _pool
 from ringattn.torch._op import attend, gradient, text_of
 
 
@@ -180,6 +180,39 @@ def test_the_gradient_of_a_bias(shape, ring, dtype, make):
         near(mine, theirs, dtype, factor=4)
 
 
+def test_strides_that_change(make):
+    """Calls of one plan with other strides each, some of which the library cannot read."""
+    q, k, v = (make(2, 12, 4, 16, seed=seed).detach() for seed in range(3))
+    forms = (lambda x: x, lambda x: x.transpose(1, 2).contiguous().transpose(1, 2),
+             lambda x: x.mT.contiguous().mT, lambda x: torch.cat([x, x], 3)[..., :16])
+    want = rt.attention(q, k, v, "causal")
+    for of_q in forms:
+        for of_k in forms:
+            near(rt.attention(of_q(q), of_k(k), of_q(v), "causal"), want)
+    one = v[:1, :1, :1].expand(2, 12, 4, 16)  # strides of 0
+    near(rt.attention(q, k, one, "causal"), rt.attention(q, k, one.clone(), "causal"))
+
+
+def test_idle_crews():
+    """Each is found by its own key, the one given last first; of too many the oldest is closed."""
+    class Idle:
+        closed = False
+
+        def close(self):
+            self.closed = True
+
+    pool, crews = _pool.Pool(), [Idle() for _ in range(_pool._IDLE + 2)]
+    for number, crew in enumerate(crews):
+        pool.give(number % 2, crew)
+    assert [crew.closed for crew in crews] == [True] * 2 + [False] * _pool._IDLE
+    assert pool.take(0) is crews[-2] and pool.take(1) is crews[-1] and pool.take(2) is None
+    for crew in crews[-4:1:-2]:
+        assert pool.take(0) is crew
+    assert pool.take(0) is None
+    pool.clear()
+    assert pool.take(1) is None and crews[3].closed and not crews[-1].closed
+
+
 @pytest.mark.parametrize("pattern", ["full", "causal", "window:30"])
 def test_keys_that_grow(pattern, make, monkeypatch):
     """As on GPUs: one plan for a capacity, whatever the number of keys, and none after them read."""
@@ -191,7 +224,7 @@ def test_keys_that_grow(pattern, make, monkeypatch):
                 made.append(setup.k_len)
             super().__init__(setup, *more)
 
-    monkeypatch.setattr(_op, "_GROWS", ("cpu", "cuda"))
+    monkeypatch.setattr(_op, "_grows", lambda q: True)
     monkeypatch.setattr(_op, "TensorRing", Counted)
     rt.clear()
     keys, values = (make(2, 400, 2, 16, seed=seed).detach() for seed in (1, 2))
@@ -203,6 +236,8 @@ def test_keys_that_grow(pattern, make, monkeypatch):
     assert made == [256, 512]
     with pytest.raises(ValueError, match="tokens and heads those of k and v"):
         rt.attention(q, keys[:, :200], values[:, :100], pattern)
+    with pytest.raises(ValueError, match="k has shape"):
+        rt.attention(q, keys[0, 0, 0], values, pattern)
     lengths = numpy.array([17, 390])
     options = _op.text_of({"pattern": pattern})
     out, lse = _op.attend_counted(q, keys, values, None, lengths, options)

@@ -1,19 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """attention() for tensors of PyTorch, and a module."""
+import functools
+
 import torch
 
 from .._errors import ArgumentError, UnsupportedError
 from ._mesh import mesh_for
-from ._op import call, text_for
+from ._op import call, text_of
 
 _OPTIONS = ("pattern", "partition", "strategy", "scale", "softcap", "dropout", "memory", "kernel",
             "threads", "query_offset", "any_order", "order", "pool", "keep", "packed", "ring",
             "mesh")
 
 
+def _text(values) -> str:
+    return text_of(dict(zip(_OPTIONS, values)))
+
+
+_kept_text = functools.lru_cache(maxsize=512)(_text)  # compilers cannot trace it
+
+
 def _autocast(q, k, v):
     """As PyTorch's own attention: in the dtype of autocast, where that is on."""
-    kind = q.device.type
+    kind = "cuda" if q.is_cuda else "cpu" if q.is_cpu else q.device.type  # a name takes long to make
     if kind == "meta" or not torch.is_autocast_enabled(kind):
         return q, k, v
     dtype = torch.get_autocast_dtype(kind)
@@ -31,11 +40,8 @@ def _check_types(q, k, v, bias, mask):
                                 "expected (ringattn.attention takes arrays of NumPy)")
 
 
-def _check_shards(q, order, ring, threads, pool):
+def _check_shards(order, ring, threads, pool):
     """With a group: what belongs to whole tensors, or to its mesh."""
-    if q.device.type not in ("cpu", "meta"):
-        raise UnsupportedError(f"tensors on {q.device} over a process group: CPUs are what works "
-                               "today")
     if order is not None:
         raise ArgumentError("an order is for whole tensors, not for shards of a group")
     if ring != 1 or threads is not None or pool is not None:
@@ -105,9 +111,10 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         seed = torch.randint(0, 2 ** 62, (), dtype=torch.int64, device="cpu")
     mesh = None
     if group is not None:
-        _check_shards(q, order, ring, threads, pool)
-        mesh = mesh_for(None if group is True else group).name
-    options = text_for(_OPTIONS, (
+        _check_shards(order, ring, threads, pool)
+        mesh = mesh_for(group, q.device).name
+    text = _text if torch.compiler.is_compiling() else _kept_text
+    options = text((
         pattern, partition, strategy, None if scale is None else float(scale), float(softcap),
         float(dropout), memory, kernel, threads, query_offset, any_order, order, pool, keep,
         lengths is not None, ring, mesh))

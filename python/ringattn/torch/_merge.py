@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Attention over keys that are spread over processes, for queries that every process has."""
 import torch
-import torch.distributed as dist
 
 from .._errors import ArgumentError, UnsupportedError
 from ._mesh import mesh_for
@@ -16,11 +15,7 @@ def merge(out, lse, group=True):
     if out.shape[:-1] != lse.shape:
         raise ArgumentError(f"out has shape {tuple(out.shape)} and lse {tuple(lse.shape)}; lse must "
                             "have one number for each row of out")
-    mesh = mesh_for(None if group is True else group)
-    mine = torch.cat([out.float(), lse.float()[..., None]], -1).contiguous()
-    parts = [torch.empty_like(mine) for _ in range(mesh.ranks)]
-    dist.all_gather(parts, mine, group=mesh.process_group)
-    every = torch.stack(parts)
+    every = mesh_for(group, out.device).gather(torch.cat([out.float(), lse.float()[..., None]], -1))
     outs, lses = every[..., :-1], every[..., -1:]
     whole = lses.logsumexp(0)
     weights = (lses - whole.masked_fill(whole == -torch.inf, 0.0)).exp()

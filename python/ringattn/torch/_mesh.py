@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes of torch.distributed as the ranks of a ring: messages by its point-to-point calls."""
+"""Processes of torch.distributed as the ranks of a ring: messages by its point-to-point calls, or, of
+GPUs that NCCL connects, by the library itself."""
 import atexit
 import ctypes
 import datetime
@@ -14,6 +15,8 @@ from .. import _library as c
 from .._errors import ArgumentError, UnsupportedError
 from .._library import lib
 from .._resource import Owned
+from . import _nccl
+from ._tensors import group_options
 
 _PEER, _TIMEOUT = 7, 6  # of ra_status
 _meshes: dict = {}
@@ -21,30 +24,38 @@ _numbers = itertools.count()
 
 
 class Mesh(Owned):
-    """A process group whose processes are the ranks of a ring. Every process makes it; calls with it
-    are collective, like those of torch.distributed. `name` is what operators know it by."""
+    """A process group whose processes are the ranks of a ring, for tensors on one device of each.
+    Every process makes it; calls with it are collective, like those of torch.distributed. `name` is
+    what operators know it by.
 
-    def __init__(self, group=None, *, threads=None, timeout=1800.0):
+    Messages of GPUs over gloo go through memory of the host, so processes may share a GPU.
+    """
+
+    def __init__(self, group=None, *, device="cpu", threads=None, timeout=1800.0):
         super().__init__()
         if not dist.is_initialized():
             raise ArgumentError("torch.distributed is not initialized; call init_process_group() "
                                 "first, as torchrun jobs do")
         self.process_group = dist.group.WORLD if group is None else group
-        backend = _backend(self.process_group)
-        if backend != "gloo":
-            raise UnsupportedError(f"a process group of {backend}: tensors of CPUs over gloo are "
-                                   "what works today")
+        self.device = _with_index(torch.device(device))
+        backend = _backend(self.process_group, self.device)
+        self._carrier = self.device if backend == "nccl" else torch.device("cpu")
         self.ranks = dist.get_world_size(self.process_group)
         self.rank = dist.get_rank(self.process_group)
         self._peers = [dist.get_global_rank(self.process_group, rank) for rank in range(self.ranks)]
         self._tickets: dict[int, list] = {}
         self._next = 0
         self._interruption = None
+        self.closed = False
         self._callbacks = c.TransportCallbacks(post=c.POST(self._post), wait=c.WAIT(self._wait))
         self.group = c_void_p()
-        options = c.GroupOptions(threads=int(threads or self._fair_threads()), timeout=timeout)
-        lib.ra_group_create_custom(self.ranks, self.rank, byref(self._callbacks), byref(options),
-                                   byref(self.group))
+        options = c.GroupOptions(threads=int(threads or self._fair_threads()), timeout=timeout,
+                                 **group_options(self.device))
+        if backend == "nccl":
+            _nccl.join(self, options, self.group)
+        else:
+            lib.ra_group_create_custom(self.ranks, self.rank, byref(self._callbacks),
+                                       byref(options), byref(self.group))
         self.name = f"mesh-{next(_numbers)}"
         _meshes[self.name] = self
 
@@ -52,10 +63,6 @@ class Mesh(Owned):
         """The cores of this machine, shared by the processes that torchrun started on it."""
         here = int(os.environ.get("LOCAL_WORLD_SIZE", self.ranks))
         return max(1, len(os.sched_getaffinity(0)) // max(here, 1))
-
-    def peer(self, rank):
-        """The number of a rank among all processes, as torch.distributed counts them."""
-        return self._peers[rank]
 
     def whole_shapes(self, q, k):
         """Shapes over all ranks, where each has as many tokens."""
@@ -66,7 +73,22 @@ class Mesh(Owned):
         _meshes.pop(self.name, None)
         if self.group and self.is_ours():
             lib.ra_group_destroy(self.group)
-        self.group, self.process_group = c_void_p(), None
+        self.group, self.process_group, self.closed = c_void_p(), None, True
+
+    # ---- Collectives of the process group, of tensors on any device ----
+
+    def broadcast(self, x, rank):
+        """The tensor of one rank, on all of them; x may be overwritten."""
+        sent = x.to(self._carrier).contiguous()
+        dist.broadcast(sent, self._peers[rank], self.process_group)
+        return sent.to(x.device)
+
+    def gather(self, x):
+        """The tensors of all ranks, [ranks, ...], on all of them."""
+        mine = x.to(self._carrier).contiguous()
+        parts = [torch.empty_like(mine) for _ in range(self.ranks)]
+        dist.all_gather(parts, mine, group=self.process_group)
+        return torch.stack(parts).to(x.device)
 
     # ---- Messages ----
 
@@ -115,12 +137,27 @@ def _sentence(error):
     return f"torch.distributed: {first}".encode()
 
 
-def _backend(group):
-    """What carries tensors of CPUs."""
-    try:
-        return group._get_backend(torch.device("cpu")).name().lower()
-    except (AttributeError, RuntimeError):
-        return dist.get_backend(group)
+def _with_index(device):
+    """The current GPU where none is named."""
+    if device.type == "cuda" and device.index is None:
+        return torch.device("cuda", torch.cuda.current_device())
+    return device
+
+
+def _backend(group, device):
+    """What carries messages between tensors of this device."""
+    config = dist.get_backend_config(group)  # such as "cpu:gloo,cuda:nccl"
+    backends = dict(part.split(":") for part in config.split(","))
+    name = backends.get(device.type)
+    if name is None and backends.get("cpu") == "gloo":
+        return "gloo"  # messages are in memory of the host
+    if name is None:
+        raise UnsupportedError(f"tensors on {device} over a process group of {config}, which does "
+                               "not carry them: move them to a GPU, or make the process group with "
+                               '"cpu:gloo,cuda:nccl"')
+    if name not in ("gloo", "nccl"):
+        raise UnsupportedError(f"a process group of {config}: gloo and, for GPUs, nccl are taken")
+    return name
 
 
 def _bytes_at(message):
@@ -136,7 +173,8 @@ def mesh_of(name):
     return _meshes[name]
 
 
-_by_group: dict = {}
+_by_group: dict = {}  # and device
+os.register_at_fork(after_in_child=_by_group.clear)  # they are the parent's
 
 
 @atexit.register
@@ -148,13 +186,20 @@ def _close_all():
     _by_group.clear()
 
 
-def mesh_for(group):
-    """The mesh of a process group, made once; every process of it must come here alike."""
+def mesh_for(group, device):
+    """The mesh of a process group, or of all processes (True), for tensors on a device. It is made
+    once; every process of the group must come here alike."""
+    if device.type == "meta":  # no data, no messages
+        device = torch.device("cpu")
     if isinstance(group, Mesh):
+        if group.device != device:
+            raise ArgumentError(f"the tensors are on {device}, but the mesh is for {group.device}; "
+                                f'make another one by Mesh(group, device="{device}")')
         return group
-    key = dist.group.WORLD if group is None and dist.is_initialized() else group
+    group = None if group is True else group
+    key = dist.group.WORLD if group is None and dist.is_initialized() else group, device
     mesh = _by_group.get(key)
-    if mesh is None or not mesh.group or not mesh.is_ours():
-        mesh = _by_group[key] = Mesh(group)
+    if mesh is None or mesh.closed:
+        mesh = _by_group[key] = Mesh(group, device=device)
     return mesh
 

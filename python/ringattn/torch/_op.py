@@ -30,18 +30,6 @@ def text_of(options: dict) -> str:
     return ", ".join([f"{name}={value!r}" for name, value in options.items()])
 
 
-@functools.lru_cache(maxsize=512)
-def _kept_text(names, values):
-    return text_of(dict(zip(names, values)))
-
-
-def text_for(names, values) -> str:
-    """The same, from the memory of texts where that is quicker."""
-    if torch.compiler.is_compiling():
-        return text_of(dict(zip(names, values)))
-    return _kept_text(names, values)
-
-
 def _value(option):
     """Of a keyword: what can be written down, so neither NaN nor infinity."""
     try:
@@ -78,26 +66,34 @@ def _bytes(array):
     return None if array is None else array.tobytes()
 
 
-# Where a plan takes more time than a token does: few queries over keys that grow get a plan for a
-# capacity, and each call says how many keys there are.
-_GROWS = ("cuda",)
 _STEP = 256  # keys that a capacity is a multiple of
 
 
-def _capacity(q, k, given):
+def _grows(q):
+    """Is q where a plan takes more time than a token does? Few queries over keys that grow then get
+    a plan for a capacity, and each call says how many keys there are."""
+    return q.is_cuda
+
+
+def _capacity(q, shapes, given):
     """For how many keys a plan is made, or None: for those there are."""
-    if q.device.type not in _GROWS or q.shape[1] > FEW or not given.relative:
+    if not given.relative or not _grows(q):
         return None
-    return -(-k.shape[1] // _STEP) * _STEP
+    of_queries, of_keys, of_values = shapes
+    if not len(of_queries) == len(of_keys) == len(of_values) == 4 or of_queries[1] > FEW:
+        return None
+    return -(-of_keys[1] // _STEP) * _STEP
 
 
-def _key(q, k, v, options, backward, capacity):
-    """What the ring of a problem without terms is found by, among those of its crew."""
-    keys, values = k.shape, v.shape
-    if capacity is not None:  # any number of keys, with as many values
-        keys = (k.shape[0], "up to", capacity, *k.shape[2:])
-        values = (v.shape[0], v.shape[1] - k.shape[1], *v.shape[2:])
-    return (q.shape, keys, values, q.dtype, options, backward)
+def _key(shapes, dtype, options, backward, capacity):
+    """What the ring of a problem without terms is found by, among those of its crew. shapes: of q, k
+    and v; each is asked for once, since a tensor makes it anew."""
+    if capacity is None:
+        return (shapes, dtype, options, backward)
+    of_queries, (batch, keys, heads, dim), (value_batch, values, value_heads, value_dim) = shapes
+    return (of_queries, capacity, batch, heads, dim,
+            value_batch, values - keys, value_heads, value_dim,  # any number of keys, and of values
+            dtype, options, backward)
 
 
 class _Problem:
@@ -119,10 +115,11 @@ class _Problem:
         if given.packed:
             _check_lengths(sequences, q, k, mesh)
         plain = bias is None and sequences is None
+        shapes = q.shape, k.shape, v.shape
         capacity = k.shape[1] if counts else None
         if plain and not counts and not backward:
-            capacity = _capacity(q, k, given)
-        self._key = _key(q, k, v, options, backward, capacity)
+            capacity = _capacity(q, shapes, given)
+        self._key = _key(shapes, q.dtype, options, backward, capacity)
         if alibi is not None or sequences is not None or bias is not None:
             self._key += (_bytes(alibi), _bytes(sequences), bias is not None)
         self._kind = (q.device, given.crew)
@@ -130,13 +127,13 @@ class _Problem:
                                        mesh)
 
         def make(groups):
-            shapes, more = (q.shape, k.shape), {}
+            sizes, more = (q.shape, k.shape), {}
             if mesh is not None:
-                shapes, more = mesh.whole_shapes(q.shape, k.shape), {"ring": mesh.ranks}
+                sizes, more = mesh.whole_shapes(q.shape, k.shape), {"ring": mesh.ranks}
             if capacity is not None:
-                shapes = q.shape, (k.shape[0], capacity, *k.shape[2:])
+                sizes = q.shape, (k.shape[0], capacity, *k.shape[2:])
                 more = {"counts": True}
-            setup = Setup(*shapes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
+            setup = Setup(*sizes, v.shape[3], code_of(q, "q"), alibi=alibi, sequences=sequences,
                           bias=bias is not None, backward=backward, **{**given.problem, **more})
             return TensorRing(setup, q.device, groups, mesh)
 
@@ -198,7 +195,8 @@ def _attend_again(q, k, v, options):
     crew = pool().take(kind)
     if crew is None:
         return None
-    key = _key(q, k, v, options, False, _capacity(q, k, given))
+    shapes = q.shape, k.shape, v.shape
+    key = _key(shapes, dtype, options, False, _capacity(q, shapes, given))
     try:
         ring = crew.known(key)
         if ring is None:
@@ -267,9 +265,9 @@ def _(dout, dlse, q, k, v, out, lse, bias, sinks, alibi, sequences, seed, option
 
 
 def _save(ctx, inputs, output):
-    *tensors, ctx.options = inputs
-    ctx.dbias = tensors[3] is not None and ctx.needs_input_grad[3]
-    ctx.save_for_backward(*tensors, *output)
+    ctx.options = inputs[8]
+    ctx.dbias = inputs[3] is not None and ctx.needs_input_grad[3]
+    ctx.save_for_backward(*inputs[:8], *output)
 
 
 def _typed(dq, dk, dv, dsinks, dbias, bias, sinks):
@@ -294,9 +292,9 @@ class _Attend(torch.autograd.Function):
     """attend with its gradient, without the dispatcher."""
 
     @staticmethod
-    def forward(ctx, q, k, v, bias, sinks, alibi, sequences, seed, options):
-        output = _attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
-        _save(ctx, (q, k, v, bias, sinks, alibi, sequences, seed, options), output)
+    def forward(ctx, *inputs):
+        output = _attend(*inputs)
+        _save(ctx, inputs, output)
         ctx.set_materialize_grads(False)
         return output
 

@@ -6,12 +6,11 @@ import threading
 
 import torch
 
-from .. import _library as c
-from .._errors import ArgumentError
 from .._library import lib
 from .._plan import local_groups
 from .._resource import Owned
 from ._ring import TensorRing
+from ._tensors import group_options
 
 _RINGS = 16  # of a crew
 _IDLE = 8  # crews and decoders that wait for their next run, each with its threads
@@ -23,14 +22,11 @@ class Crew(Owned):
 
     def __init__(self, device: torch.device, ranks, threads, pool=None, mesh=None):
         super().__init__()
-        if device.type not in ("cpu", "cuda"):
-            raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
         self.mesh, self.closed = mesh, False
         self._rings: collections.OrderedDict = collections.OrderedDict()
-        name = None if device.type == "cpu" else f"cuda:{device.index or 0}"
         self.groups = [mesh.group] if mesh else list(local_groups(
-            ranks, threads=threads, device=c.text(name), on_device=int(device.type != "cpu"),
-            pool_threshold=0 if pool is None else pool % 2 ** 64))
+            ranks, threads=threads, pool_threshold=0 if pool is None else pool % 2 ** 64,
+            **group_options(device)))
 
     def known(self, key) -> TensorRing | None:
         """The ring of a problem that was made before."""
@@ -77,48 +73,33 @@ class Pool:
 
     def __init__(self):
         self._lock = threading.Lock()
-        self._idle: collections.OrderedDict = collections.OrderedDict()
-        self._count = 0
+        self._idle: list = []  # (key, crew), the one used last at the end
 
     def take(self, key):
         """One that was made for the key; None: there is none now."""
         with self._lock:
-            idle = self._idle.get(key)
-            if not idle:
-                return None
-            self._count -= 1
-            return idle.pop()
+            idle = self._idle
+            for at in range(len(idle) - 1, -1, -1):
+                if idle[at][0] == key:
+                    return idle.pop(at)[1]
+        return None
 
     def give(self, key, crew):
         if crew.closed:
             return
         gone = None
         with self._lock:
-            idle = self._idle.get(key)
-            if idle is None:
-                idle = self._idle[key] = []
-            idle.append(crew)
-            if len(self._idle) > 1:
-                self._idle.move_to_end(key)
-            self._count += 1
-            if self._count > _IDLE:
-                gone = self._oldest()
+            self._idle.append((key, crew))
+            if len(self._idle) > _IDLE:
+                gone = self._idle.pop(0)[1]
         if gone is not None:
             gone.close()
 
-    def _oldest(self):
-        for key, idle in list(self._idle.items()):
-            if idle:
-                self._count -= 1
-                return idle.pop(0)
-            del self._idle[key]
-
     def clear(self):
         with self._lock:
-            idle, self._idle, self._count = self._idle, collections.OrderedDict(), 0
-        for crews in idle.values():
-            for crew in crews:
-                crew.close()
+            idle, self._idle = self._idle, []
+        for _, crew in idle:
+            crew.close()
 
 
 _pool = Pool()

@@ -29,16 +29,27 @@ def _current_queue(device: torch.device):
 
 
 class _Arguments:
-    """Arguments of one rank's calls, which are used again: to set them in place takes less time than
-    to make new ones."""
+    """Arguments of one rank's calls, which are used again: to set what has changed takes less time
+    than to make new ones."""
 
     def __init__(self, args, names):
         self.args = args
-        self._tensors = [getattr(args, name) for name in names]
+        self._views = [getattr(args, name) for name in names]
+        self._strides = [None] * len(names)  # as the views have them
 
     def set(self, *tensors):
-        """Tensors in the order of the names; returns what must stay alive until the call is done."""
-        return [place(view, x) for view, x in zip(self._tensors, tensors)]
+        """Tensors in the order of the names, which the caller keeps alive until the call is done, as
+        it does the copies that are returned."""
+        copies, strides = [], self._strides
+        for at, x in enumerate(tensors):
+            if x.stride() == strides[at]:
+                self._views[at].data = x.data_ptr()
+                continue
+            placed = place(self._views[at], x)
+            strides[at] = placed.stride()
+            if placed is not x:
+                copies.append(placed)
+        return copies
 
 
 class TensorRing(Ring):
@@ -71,8 +82,10 @@ class TensorRing(Ring):
         if setup.options.counts:
             self._counts = numpy.zeros(setup.batch, numpy.int64)
             self._forward[0].args.counts = address(self._counts)
-        self._lse_shape = (setup.batch, setup.q_len, setup.q_heads)
-        self._out_shape = (*self._lse_shape, setup.value_dim)
+        rows, heads, dim = setup.q_len, setup.q_heads, setup.value_dim
+        # Shapes and strides: with both, PyTorch makes a tensor in less time.
+        self._out_like = (setup.batch, rows, heads, dim), (rows * heads * dim, heads * dim, dim, 1)
+        self._lse_like = (setup.batch, rows, heads), (rows * heads, heads, 1)
 
     # ---- Runs ----
 
@@ -96,8 +109,10 @@ class TensorRing(Ring):
     def attend(self, q, k, v, bias=None, sinks=None, seed=0, counts=None):
         """counts: where the setup has them, how many keys each batch item has; None: all of k."""
         if self._alone and bias is None:
-            if self._counts is not None:
-                self._counts[:] = k.shape[1] if counts is None else counts
+            if counts is not None:
+                self._counts[:] = counts
+            elif self._counts is not None:
+                self._counts.fill(k.shape[1])
             return self._attend_alone(q, k, v, sinks, seed)
         self._check(q, k)
         q, k, v = self._taken(q, 0), self._taken(k, 1), self._taken(v, 1)
@@ -116,7 +131,8 @@ class TensorRing(Ring):
 
     def _attend_alone(self, q, k, v, sinks, seed):
         """The short way: one rank, with all tokens in their order."""
-        out, lse = q.new_empty(self._out_shape), q.new_empty(self._lse_shape, dtype=torch.float32)
+        out = q.new_empty_strided(*self._out_like)
+        lse = q.new_empty_strided(*self._lse_like, dtype=torch.float32)
         keep = self._forward[0].set(q, k, v, out)
         args = self._forward[0].args
         args.lse, args.sinks, args.dropout_seed = lse.data_ptr(), pointer(sinks), seed

@@ -34,6 +34,15 @@ def check(q, k, v):
                             f"on {v.device}: they must be alike")
 
 
+def group_options(device: torch.device) -> dict:
+    """Options of a group whose tensors are on the device."""
+    if device.type == "cpu":
+        return {}
+    if device.type != "cuda":
+        raise ArgumentError(f"tensors are on {device}; cpu and cuda are taken")
+    return {"device": c.text(f"cuda:{device.index or 0}"), "on_device": 1}
+
+
 def place(view, x):
     """Points a tensor of the library at x, or at a copy that the library can read; returns what must
     stay alive."""

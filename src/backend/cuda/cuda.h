@@ -49,6 +49,7 @@ struct ra__cuda_device {
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
     cudaEvent_t caller;                 /* on a stream of the caller */
     bool follows;                       /* such a stream, which may be captured: nothing is asked */
+    struct ra__event unfinished;        /* the end of the last call that followed one */
     struct ra__cuda_report *report;     /* pinned */
     struct ra__cuda_staging staging[2]; /* one is copied while the other is filled */
     int staged;                         /* the one used last */
@@ -74,6 +75,7 @@ void ra__cuda_drain(void *device);
 ra_status ra__cuda_copy(void *device, void *to, const void *from, size_t bytes);
 ra_status ra__cuda_follow(void *device, void *stream);
 ra_status ra__cuda_precede(void *device, void *stream);
+ra_status ra__cuda_finish(void *device, const struct ra__heartbeat *heartbeat);
 /* Whatever is queued next waits for these events. */
 ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__launch *launch);
 /* The same on the host. */

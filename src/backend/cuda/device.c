@@ -146,6 +146,7 @@ void ra__cuda_drain(void *opaque)
     for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
     cudaGetLastError();
     device->follows = false;
+    device->unfinished = (struct ra__event){ NULL, 0 };
     memset(device->report, 0, sizeof *device->report);
 }
 
@@ -185,10 +186,18 @@ ra_status ra__cuda_precede(void *opaque, void *stream)
     device->follows = false;
     RA__TRY(join_queues(device));
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        struct ra__event end;
-        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &end));
-        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&end), 0));
+        struct ra__event *end = &device->unfinished; /* of any queue: they waited for all others */
+        RA__TRY(ra__cuda_queue_mark(&device->queues[i], end));
+        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(end), 0));
     }
+    return RA_OK;
+}
+
+ra_status ra__cuda_finish(void *opaque, const struct ra__heartbeat *heartbeat)
+{
+    struct ra__cuda_device *device = opaque;
+    RA__TRY(ra__cuda_wait(device, &device->unfinished, heartbeat));
+    device->unfinished = (struct ra__event){ NULL, 0 };
     return RA_OK;
 }
 

@@ -72,6 +72,7 @@ static const struct ra__backend backend = {
     .drain = ra__cuda_drain,
     .follow = ra__cuda_follow,
     .precede = ra__cuda_precede,
+    .finish = ra__cuda_finish,
     .pairs = ra__cuda_pairs,
 };
 

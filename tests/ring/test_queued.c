@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_queued.c - calls on a queue of the caller, which return when they are issued, of ranks whose
+ * messages callbacks send: a message of the next call must not overwrite what the call before still
+ * reads. RINGATTN_TEST_DEVICE names a device with queues; on a CPU a call is complete when it
+ * returns. */
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "support/mailbox.h"
+#include "support/test.h"
+
+enum { RANKS = 3, CALLS = 6, TOKENS = 8, HEADS = 2, DIM = 8, ROW = HEADS * DIM };
+enum { SHARD = TOKENS * ROW, ALL = RANKS * SHARD };
+enum { NON_BLOCKING = 1, ANY_DIRECTION = 4 }; /* as CUDA has them */
+
+/* Every call has numbers of its own. Under causal attention the first rank only sends, and the last
+ * one only receives, so nothing but the messages themselves keeps its host waiting. */
+struct calls {
+    float q[CALLS][ALL], k[CALLS][ALL], v[CALLS][ALL], dout[CALLS][ALL];
+    float out[CALLS][ALL], lse[CALLS][RANKS * TOKENS * HEADS];
+    float dq[CALLS][ALL], dk[CALLS][ALL], dv[CALLS][ALL];
+};
+
+static void fill(struct calls *calls)
+{
+    float *const all[] = { calls->q[0], calls->k[0], calls->v[0], calls->dout[0] };
+    for (int t = 0; t < TEST_COUNT(all); t++)
+        for (int i = 0; i < CALLS * ALL; i++) all[t][i] = sinf((0.7f + 0.3f * (float)t) * (float)i);
+}
+
+/* ---- Queues of the device, by the runtime that its plug-in uses ------------------------------ */
+
+/* A function of it. POSIX lets a pointer to data become one to a function, C does not. */
+static void find(const char *name, void *function)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/libringattn_cuda.so", getenv("RINGATTN_PLUGINS"));
+    void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
+    assert_non_null(module);
+    void *found = dlsym(module, name);
+    assert_non_null(found);
+    memcpy(function, &found, sizeof found);
+    dlclose(module);
+}
+
+static void *make_queue(void)
+{
+    int (*create)(void **, unsigned);
+    void *queue = NULL;
+    if (!getenv("RINGATTN_TEST_DEVICE")) return NULL;
+    find("cudaStreamCreateWithFlags", &create);
+    assert_int_equal(create(&queue, NON_BLOCKING), 0);
+    return queue;
+}
+
+static void end_queue(void *queue)
+{
+    int (*wait)(void *), (*destroy)(void *);
+    if (!queue) return;
+    find("cudaStreamSynchronize", &wait);
+    find("cudaStreamDestroy", &destroy);
+    assert_int_equal(wait(queue), 0);
+    assert_int_equal(destroy(queue), 0);
+}
+
+/* What the caller has put on its queue before its calls: it works for a while. The emulation runs
+ * it on the thread that waits for the queue, so that is another one than those of the ranks. */
+struct delay {
+    void *queue;
+    atomic_bool started;
+    pthread_t thread;
+};
+
+static void work_for_a_while(void *context)
+{
+    const struct timespec moment = { .tv_nsec = 20000000 };
+    atomic_store(&((struct delay *)context)->started, true);
+    nanosleep(&moment, NULL);
+}
+
+static void *wait_for_queue(void *context)
+{
+    int (*wait)(void *);
+    find("cudaStreamSynchronize", &wait);
+    wait(((struct delay *)context)->queue);
+    return NULL;
+}
+
+static void delay_start(struct delay *delay, void *queue)
+{
+    int (*launch)(void *, void (*)(void *), void *);
+    *delay = (struct delay){ .queue = queue };
+    if (!queue) return;
+    find("cudaLaunchHostFunc", &launch);
+    assert_int_equal(launch(queue, work_for_a_while, delay), 0);
+    assert_int_equal(pthread_create(&delay->thread, NULL, wait_for_queue, delay), 0);
+    while (!atomic_load(&delay->started)) sched_yield();
+}
+
+static void delay_end(struct delay *delay)
+{
+    if (delay->queue) pthread_join(delay->thread, NULL);
+}
+
+/* The numbers in memory of the device, and back: nothing then waits for it but what has to. */
+static struct calls *to_device(struct calls *calls)
+{
+    int (*alloc)(void **, size_t), (*copy)(void *, const void *, size_t, int);
+    void *memory = NULL;
+    if (!getenv("RINGATTN_TEST_DEVICE")) return calls;
+    find("cudaMalloc", &alloc);
+    find("cudaMemcpy", &copy);
+    assert_int_equal(alloc(&memory, sizeof *calls), 0);
+    assert_int_equal(copy(memory, calls, sizeof *calls, ANY_DIRECTION), 0);
+    return memory;
+}
+
+static void from_device(struct calls *calls, struct calls *there)
+{
+    int (*release)(void *), (*copy)(void *, const void *, size_t, int);
+    if (there == calls) return;
+    find("cudaMemcpy", &copy);
+    find("cudaFree", &release);
+    assert_int_equal(copy(calls, there, sizeof *calls, ANY_DIRECTION), 0);
+    assert_int_equal(release(there), 0);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+{
+    ra_problem problem = ra_problem_default();
+    ra_plan_options options = ra_plan_options_default();
+    ra_pattern *pattern;
+    ra_plan *plan;
+    assert_ok(ra_pattern_parse("causal", &pattern));
+    problem.pattern = pattern;
+    problem.q_len = problem.k_len = RANKS * TOKENS;
+    problem.q_heads = problem.kv_heads = HEADS;
+    problem.dim = DIM;
+    options.backward = backward;
+    options.strategy = ranks > 1 ? "ring" : NULL;
+    assert_ok(ra_plan_create(group, &problem, &options, &plan));
+    ra_pattern_destroy(pattern);
+    return plan;
+}
+
+/* One call on the shard that starts at this token. */
+static ra_status run_call(ra_plan *plan, struct calls *c, int call, int token, bool backward,
+                          void *queue)
+{
+    const int64_t at = (int64_t)token * ROW;
+    ra_attend_args args = ra_attend_args_default();
+    args.q = ra_const_tensor_packed(c->q[call] + at);
+    args.k = ra_const_tensor_packed(c->k[call] + at);
+    args.v = ra_const_tensor_packed(c->v[call] + at);
+    args.out = ra_tensor_packed(c->out[call] + at);
+    args.lse = c->lse[call] + token * HEADS;
+    args.queue = queue;
+    ra_status status = ra_attend(plan, &args);
+    if (status != RA_OK || !backward) return status;
+    ra_gradient_args back = ra_gradient_args_default();
+    back.q = args.q, back.k = args.k, back.v = args.v, back.lse = args.lse;
+    back.out = ra_tensor_read(args.out);
+    back.dout = ra_const_tensor_packed(c->dout[call] + at);
+    back.dq = ra_tensor_packed(c->dq[call] + at);
+    back.dk = ra_tensor_packed(c->dk[call] + at);
+    back.dv = ra_tensor_packed(c->dv[call] + at);
+    back.queue = queue;
+    return ra_gradient(plan, &back);
+}
+
+struct job {
+    struct calls *calls;
+    bool backward;
+};
+
+static ra_status run_rank(ra_group *group, void *context)
+{
+    const struct job *job = context;
+    ra_plan *plan = make_plan(group, RANKS, job->backward);
+    void *queue = make_queue();
+    struct delay delay;
+    ra_status status = RA_OK;
+    delay_start(&delay, ra_group_rank(group) == RANKS - 1 ? queue : NULL);
+    for (int call = 0; call < CALLS && status == RA_OK; call++)
+        status = run_call(plan, job->calls, call, TOKENS * ra_group_rank(group), job->backward,
+                          queue);
+    delay_end(&delay);
+    end_queue(queue);
+    ra_plan_destroy(plan);
+    return status;
+}
+
+static void run_ranks(struct calls *calls, bool backward)
+{
+    struct job job = { calls, backward };
+    struct mailbox box;
+    struct mailbox_rank seats[RANKS];
+    ra_group *groups[RANKS];
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    options.timeout = 60;
+    options.device = getenv("RINGATTN_TEST_DEVICE");
+    options.on_device = options.device != NULL;
+    mailbox_open(&box, seats, RANKS);
+    for (int i = 0; i < RANKS; i++) {
+        ra_transport_callbacks callbacks = mailbox_callbacks(&seats[i]);
+        assert_ok(ra_group_create_custom(RANKS, i, &callbacks, &options, &groups[i]));
+    }
+    assert_ok(ra_group_run(groups, RANKS, run_rank, &job));
+    for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
+    mailbox_close(&box, seats, RANKS);
+}
+
+static void run_alone(struct calls *calls, bool backward)
+{
+    ra_group *group;
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan *plan = make_plan(group, 1, backward);
+    for (int call = 0; call < CALLS; call++)
+        assert_ok(run_call(plan, calls, call, 0, backward, NULL));
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+}
+
+static void compare(const char *name, const float *got, const float *want)
+{
+    for (int i = 0; i < CALLS * ALL; i++)
+        if (!(fabsf(got[i] - want[i]) <= 2e-5f))
+            fail_msg("%s of call %d, rank %d: number %d is %g, not %g", name, i / ALL,
+                     i % ALL / SHARD, i % SHARD, (double)got[i], (double)want[i]);
+}
+
+static void check(bool backward, int seed)
+{
+    static struct calls queued, plain;
+    char text[16];
+    ra_part part = ra_part_default();
+    snprintf(text, sizeof text, "%d", seed);
+    setenv("RINGATTN_EMULATED_SEED", text, 1); /* another order of the work on queues */
+    for (int i = 0; ra_part_at("device", i, &part) == RA_OK;) i++; /* opens the plug-ins */
+    fill(&queued);
+    fill(&plain);
+    struct calls *there = to_device(&queued);
+    run_ranks(there, backward);
+    from_device(&queued, there);
+    run_alone(&plain, backward);
+    compare("out", queued.out[0], plain.out[0]);
+    if (!backward) return;
+    compare("dq", queued.dq[0], plain.dq[0]);
+    compare("dk", queued.dk[0], plain.dk[0]);
+    compare("dv", queued.dv[0], plain.dv[0]);
+}
+
+static void calls_in_a_row(void **state)
+{
+    (void)state;
+    for (int seed = 1; seed <= 6; seed++) check(seed % 2 == 0, seed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(calls_in_a_row) };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
