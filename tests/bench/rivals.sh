@@ -191,6 +191,16 @@ if [ "$device" = cpu ]; then # unless they are asked for
     never_says 'rivals'
 fi
 
+if [ "$device" != cpu ]; then # each problem beside those that can do it
+    FAULT='refuses prepare' run bench kernels --quick --device "$device" --tokens 32 --heads 1 --quiet --match rivals
+    exits 0 "all problems"
+    for text in 'cudnn .*full .*d=256 bf16' 'flash .*causal .*d=128 bf16' 'efficient .*causal .*d=128 f32' \
+        'flex .*window:8 .*d=64 bf16' 'flex .*full;docs=0,4,8,12,16,20,24,28,32 .*d=64 bf16' 'flex .*blocks:64;local=8 '; do
+        says "^  $text.* absent: not on a Wednesday"
+    done
+    never_says 'cudnn .*\(window\|f32\)'
+fi
+
 # An interruption ends the other process too, whatever it does. (Ctrl-C is ignored by what a script starts
 # in the background.)
 rm -f "$LOG"
