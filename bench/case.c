@@ -16,6 +16,7 @@
 #include "harness/text/text.h"
 #include "harness/world/same.h"
 #include "harness/world/world.h"
+#include "rivals/rivals.h"
 #include "roof.h"
 #include "row.h"
 #include "sampler.h"
@@ -38,6 +39,8 @@ struct bench_case {
     struct engine engine;
     struct standard standard;
     struct sampler sampler; /* its name is NULL where there is none, and on other ranks */
+    struct shared shared;
+    struct rivals *rivals; /* NULL: none take turns with us */
     struct series *series[PASSES];
     int passes, runs;
     int done; /* runs that count */
@@ -159,6 +162,11 @@ static int open_sampler(struct bench_case *c)
     return sampler_open(&c->sampler, ceiling, (int)(threads < cores ? threads : cores), bytes);
 }
 
+static bool has_rivals(const struct options *options)
+{
+    return options->rivals && strcmp(options->rivals, "no");
+}
+
 /* One pass; the seconds also of plans that are made anew for it. */
 static int run_pass(struct bench_case *c, bool backward, double *seconds)
 {
@@ -180,19 +188,26 @@ static int run_once(struct bench_case *c, int pass)
     int status = interrupt_check();
     s->samples[c->done] = NAN;
     if (!status && c->sampler.name) status = sampler_take(&c->sampler, &s->samples[c->done]);
-    if (!status) status = run_pass(c, pass == 1, &s->seconds[c->done]);
-    if (!status) c->spent += s->seconds[c->done];
+    double start = machine_seconds();
+    if (!status && c->rivals) {
+        status = rivals_round(c->rivals, pass, c->done, &s->seconds[c->done]);
+        c->spent += machine_seconds() - start;
+    } else if (!status) {
+        status = run_pass(c, pass == 1, &s->seconds[c->done]);
+        c->spent += s->seconds[c->done];
+    }
     return status;
 }
 
-/* The first round warms up and does not count, unless it is so long that it is the only one. All
- * processes of a world see the same seconds, so they end together. */
+/* The first round warms up and does not count, unless it is so long that it is the only one, or
+ * rivals are warm. All processes of a world see the same seconds, so they end together. */
 static int run_rounds(struct bench_case *c)
 {
     double limit = c->options->seconds > 0.0 ? c->options->seconds : INFINITY;
+    const int least = c->rivals ? RIVALS_ROUNDS_LEAST : 1;
     int status = EXIT_PASS;
-    for (bool first = true; !status && c->done < c->runs; first = false) {
-        if (c->done > 0 && c->spent >= limit) break;
+    for (bool first = !c->rivals; !status && c->done < c->runs; first = false) {
+        if (c->done >= least && c->spent >= limit) break;
         for (int pass = 0; pass < c->passes && !status; pass++) status = run_once(c, pass);
         bool counts = !first || c->spent > 0.5 * limit;
         c->warmup += !counts;
@@ -253,7 +268,8 @@ static int finish(struct bench_case *c)
     }
     for (int pass = 0; pass < c->passes && !status; pass++) {
         fill_row(c, pass, &check);
-        row_write(stdout, &c->series[pass]->row);
+        if (c->rivals) rivals_write(c->rivals, pass, c->done, &c->series[pass]->row);
+        else row_write(stdout, &c->series[pass]->row);
     }
     return status;
 }
@@ -274,10 +290,30 @@ static int open_series(struct bench_case *c)
     return EXIT_PASS;
 }
 
+/* Our results are there before others are compared with them. */
+static int open_rivals(struct bench_case *c)
+{
+    struct rivals_setup setup = { .names = c->options->rivals,
+                                  .engine = &c->engine,
+                                  .shared = &c->shared,
+                                  .passes = c->passes,
+                                  .seconds = c->options->seconds,
+                                  .timeout = c->options->wire.timeout };
+    double seconds;
+    int status = EXIT_PASS;
+    for (int pass = 0; pass < c->passes && !status; pass++) {
+        setup.rows[pass] = &c->series[pass]->row;
+        status = run_pass(c, pass == 1, &seconds);
+    }
+    c->warmup = 1;
+    return status ? status : rivals_open(&c->rivals, &setup);
+}
+
 static int measure_case(struct bench_case *c)
 {
     int status = c->options->standard ? standard_open(&c->standard, &c->engine, c->options->memory)
                                       : EXIT_PASS;
+    if (!status && has_rivals(c->options)) status = open_rivals(c);
     for (int pass = 0; pass < c->passes && !status; pass++) describe_plan(&c->series[pass]->row, c);
     if (!status) status = open_sampler(c);
     if (!status) status = run_rounds(c);
@@ -322,22 +358,40 @@ static int run_trial(const struct options *options, struct trial *trial)
                                   .resident = is_resident(trial) };
     ra_machine machine;
     int status = check_limit(&c, &machine);
+    if (!status && has_rivals(options)) {
+        status = shared_open(&c.shared, trial);
+        setup.inputs = &c.shared.inputs;
+    }
     if (!status) status = open_series(&c);
     if (!status) status = engine_open(&c.engine, &setup);
     if (!status) {
         status = measure_case(&c);
+        rivals_close(c.rivals);
         sampler_close(&c.sampler);
         standard_close(&c.standard);
         engine_close(&c.engine);
     }
+    shared_close(&c.shared);
     for (int pass = 0; pass < c.passes; pass++) free(c.series[pass]);
     return status;
+}
+
+static int check_rivals(const struct options *options, const struct trial *trial)
+{
+    if (!has_rivals(options)) return EXIT_PASS;
+    if (options->standard || options->replan)
+        return refuse("--rivals is not for --standard and --replan");
+    if (options->runs && options->runs < RIVALS_ROUNDS_LEAST)
+        return refuse("--rivals: at least %d rounds (--runs)", RIVALS_ROUNDS_LEAST);
+    int status = rivals_check(options->rivals);
+    return status ? status : rivals_check_trial(trial);
 }
 
 static int run_problem(const struct options *options, const char *text)
 {
     struct trial trial;
     int status = trial_parse(&trial, text);
+    if (!status) status = check_rivals(options, &trial);
     if (!status) status = world_open(&trial, options->wire);
     if (!status && world_runs(&trial)) status = world_agree(same_command(options, "bench"));
     if (!status) status = run_trial(options, &trial);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* process.h - starts a command in a process group of its own and reads what it prints. */
+/* process.h - starts a command in a process group of its own, and reads what it prints: all of it,
+ * or an answer for each line that it is sent. */
 #ifndef BENCH_PROCESS_H
 #define BENCH_PROCESS_H
+
+#include <sys/types.h>
 
 #include "harness/base/complain.h"
 #include "harness/text/text.h"
@@ -17,5 +20,25 @@ struct process_end {
  * process ends the other one, with all that it started, within half a second. EXIT_FAULT where it
  * could not be started or this process was interrupted; `end` is then empty. */
 int process_run(char *const *arguments, struct process_end *end);
+
+/* A process that is asked. It ends at the latest when the thread that started it does. */
+struct process {
+    pid_t id; /* 0: it does not run */
+    int to, from;
+    bool ended;         /* by itself, when it was asked last */
+    struct string part; /* of a line that has not ended */
+    char last[240];     /* the last line that was no answer: why it ended, as a rule */
+};
+
+/* Its standard output and error are read alike. EXIT_FAULT where it could not be started. */
+int process_open(struct process *process, char *const *arguments);
+
+/* Sends a line, unless it is NULL, and waits for an answer: a line that begins with '{'. `answer`
+ * stays empty where the process ended, or the time did. EXIT_FAULT where this process was
+ * interrupted. */
+int process_ask(struct process *process, const char *line, double seconds, struct string *answer);
+
+/* Ends it, with all that it started; accepts one that was never opened. */
+void process_close(struct process *process);
 
 #endif

@@ -146,6 +146,13 @@ void row_share(struct row *row, struct spread spread)
     row->share_most = spread.most;
 }
 
+void row_ratio(struct row *row, struct spread spread)
+{
+    row->ratio = spread.median;
+    row->ratio_least = spread.least;
+    row->ratio_most = spread.most;
+}
+
 /* ---- Lists ----------------------------------------------------------------------------------- */
 
 int rows_add(struct rows *rows, const struct row *row)

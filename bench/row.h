@@ -52,6 +52,7 @@ bool row_has_spread(const struct row *row);
 void row_seconds(struct row *row, struct spread spread);
 void row_rate(struct row *row, struct spread spread);
 void row_share(struct row *row, struct spread spread);
+void row_ratio(struct row *row, struct spread spread);
 
 void row_write(FILE *stream, const struct row *row); /* a line of JSON */
 void rows_csv(FILE *stream, const struct rows *rows);

@@ -15,9 +15,11 @@
 #include "harness/text/progress.h"
 #include "process.h"
 #include "results.h"
+#include "rivals/rivals.h"
 #include "roof.h"
 
 enum { QUICK_RUNS = 5, ARGUMENTS_MOST = 48 };
+#define RIVALS_START 15.0 /* seconds until PyTorch is there and has compiled, roughly */
 
 /* What a suite runs, listed once: it is what the estimate counts too. */
 struct work {
@@ -34,6 +36,7 @@ struct runner {
     char self[4096];
     double done, todo; /* seconds, roughly, over all suites */
     int planned;       /* configurations of all suites */
+    bool noted;        /* some were left out, and it will be said why */
     int failed;        /* configurations whose result was wrong, too fast, or missing */
     const char *shown; /* the section whose title was printed last */
 };
@@ -47,6 +50,13 @@ static double number_of(const char *problem, const char *key, double none)
     snprintf(word, sizeof word, " %s=", key);
     const char *at = strstr(problem, word);
     return at ? strtod(at + strlen(word), NULL) : none;
+}
+
+/* The number after a flag, which ends with a space; 0 without it. */
+static double flag_of(const char *options, const char *flag)
+{
+    const char *at = strstr(options, flag);
+    return at ? strtod(at + strlen(flag), NULL) : 0.0;
 }
 
 /* Pairs of a problem, roughly: sparse patterns see some thousand keys. */
@@ -70,8 +80,9 @@ static double guess_seconds(const struct runner *runner, const struct suite *sui
     double once = 4.0 * guess_pairs(c->problem) * number_of(c->problem, "d", 64.0) / speed;
     if (strstr(c->problem, " backward")) once *= 3.5;
     if (!strncmp(c->problem, CASE_CEILING, strlen(CASE_CEILING))) once = 0.0;
+    if (strstr(c->options, "--rivals")) return RIVALS_START + flag_of(c->options, "--seconds ");
     const char *bound = strstr(c->options, "--limit ");
-    if (bound && once > strtod(bound + strlen("--limit "), NULL)) return start; /* refused */
+    if (bound && once > flag_of(bound, "--limit ")) return start; /* refused */
     return start + once + (once > 0.5 * limit ? 0.0 : fmin(once * CASE_RUNS, limit));
 }
 
@@ -139,10 +150,22 @@ static void name_row(const struct runner *runner, const struct configuration *c,
 {
     snprintf(row->suite, sizeof row->suite, "%s", runner->suite->name);
     snprintf(row->section, sizeof row->section, "%s", c->section);
-    snprintf(row->name, sizeof row->name, "%s", c->name);
+    if (strcmp(row->kind, "rival")) snprintf(row->name, sizeof row->name, "%s", c->name);
     snprintf(row->problem, sizeof row->problem, "%s", c->problem);
     snprintf(row->options, sizeof row->options, "%s", c->options);
     row->quick = runner->options->quick;
+}
+
+/* In a round with others: how it compares with ours, one call by itself, and what the GPU did. */
+static void print_turns(const struct row *row)
+{
+    if (row->ratio > 0.0)
+        printf("  ratio %.3f  %.3f to %.3f", row->ratio, row->ratio_least, row->ratio_most);
+    printf("  single %s", text_seconds(row->single_seconds).s);
+    if (row->single_ratio > 0.0) printf(", ratio %.3f", row->single_ratio);
+    if (row->clock_mhz > 0.0) printf("  %.0f MHz", row->clock_mhz);
+    if (row->power_watts > 0.0) printf("  %.0f W", row->power_watts);
+    printf("\n");
 }
 
 static void print_row(struct runner *runner, const struct row *row)
@@ -161,7 +184,10 @@ static void print_row(struct runner *runner, const struct row *row)
                text_seconds(row->seconds).s, text_seconds(row->seconds_least).s,
                text_seconds(row->seconds_most).s, row->rate, row->unit);
         if (row->share > 0.0) printf(" %3.0f%%", 100.0 * row->share);
-        printf("  %s%s\n", text_bytes(row->bytes_per_rank).s, row->ranks > 1 ? " per rank" : "");
+        if (row->single_seconds > 0.0) print_turns(row);
+        else
+            printf("  %s%s\n", text_bytes(row->bytes_per_rank).s,
+                   row->ranks > 1 ? " per rank" : "");
     }
     fflush(stdout);
 }
@@ -225,6 +251,7 @@ static int keep_absence(struct runner *runner, const struct configuration *c,
 static bool is_done(const struct runner *runner, const struct configuration *c)
 {
     struct row row;
+    row_default(&row);
     name_row(runner, c, &row);
     for (int i = 0; i < runner->results.rows.count; i++) {
         const struct row *r = &runner->results.rows.at[i];
@@ -264,10 +291,14 @@ static int list_suite(const struct runner *runner, const struct suite *suite,
         list->at[kept++] = *c;
     }
     list->count = kept;
-    if (!list->lost) return EXIT_PASS;
+    int status = list->lost    ? fault("bench %s: a configuration does not fit, or out of memory",
+                                       suite->name)
+                 : suite->trim ? suite->trim(list)
+                               : EXIT_PASS;
+    if (!status) return EXIT_PASS;
     free(list->at);
     list->at = NULL;
-    return fault("bench %s: a configuration does not fit, or out of memory", suite->name);
+    return status;
 }
 
 /* Lists a suite, and adds what it will take. */
@@ -282,6 +313,7 @@ static int add_work(struct runner *runner, const struct suite *suite)
     if (status) return status;
     runner->work_count++;
     runner->planned += work->list.count;
+    runner->noted |= *work->list.note != 0;
     for (int i = 0; i < work->list.count; i++)
         runner->todo += guess_seconds(runner, suite, &work->list.at[i]);
     return EXIT_PASS;
@@ -316,6 +348,7 @@ static int run_list(struct runner *runner, const struct configurations *list)
 
 static int run_work(struct runner *runner, const struct work *work)
 {
+    if (*work->list.note) printf("\n%s: %s\n", work->suite->name, work->list.note);
     if (!work->list.count) return EXIT_PASS; /* --match may leave nothing of a suite */
     runner->suite = work->suite;
     runner->shown = NULL;
@@ -343,13 +376,14 @@ static int prepare(struct runner *runner, const struct suite *only)
     if (length <= 0) return fault("this program's own file cannot be found in /proc");
     runner->self[length] = 0;
     status = row_check_device(runner->options->trial.device);
+    if (!status && runner->options->rivals) status = rivals_check(runner->options->rivals);
     if (status) return status;
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are no fault */
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
     if (only) status = prepare_suite(runner, only);
     for (int i = 0; !only && suite_at(i) && !status; i++)
         status = prepare_suite(runner, suite_at(i));
-    if (!status && !runner->planned && runner->options->match)
+    if (!status && !runner->planned && !runner->noted && runner->options->match)
         return refuse("bench: no configuration contains \"%s\" (--match)", runner->options->match);
     if (!status && runner->options->out) status = results_make_folder(runner->options->out);
     return status;

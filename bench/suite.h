@@ -20,7 +20,8 @@ struct configurations {
     bool quick;
     struct configuration *at;
     int count, capacity;
-    bool lost; /* memory ran out, or a text is too long */
+    bool lost;      /* memory ran out, or a text is too long */
+    char note[480]; /* what is left out, and why; "": nothing */
 };
 
 struct suite {
@@ -29,6 +30,8 @@ struct suite {
     double seconds;      /* that the runs of a configuration may take; more make no further ones */
     double quick_seconds;
     void (*list)(struct configurations *list);
+    /* Of those that --match has left, leaves out what this machine lacks; NULL: nothing. */
+    int (*trim)(struct configurations *list);
     bool takes_wishes; /* --tokens, --heads, --kernel, --threads */
 };
 

@@ -62,6 +62,8 @@ static int run_suites(const struct options *options)
     if (options->word_count > 1)
         return refuse("bench: one suite at a time, not \"%.40s\" too", options->words[1]);
     int status = check_flags(options, false, suite && suite->takes_wishes);
+    if (!status && suite && !suite->takes_wishes && options->rivals)
+        status = refuse("--rivals is for bench kernels, all and case");
     return status ? status : runner_run(suite, options);
 }
 

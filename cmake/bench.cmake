@@ -11,14 +11,16 @@ add_custom_target(ringattn_commit BYPRODUCTS ${generated}/commit.c
     COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} -DTO=${generated}/commit.c
             -P ${PROJECT_SOURCE_DIR}/cmake/commit.cmake)
 
-# The page of reports carries its style sheet and script.
-set(report ${PROJECT_SOURCE_DIR}/bench/report)
+# Files that the program carries.
+set(assets style=bench/report/page.css script=bench/report/page.js rivals=bench/rivals/rivals.py)
+string(REGEX REPLACE "[a-z]+=" "${PROJECT_SOURCE_DIR}/" asset_files "${assets}")
 add_custom_command(OUTPUT ${generated}/assets.c
-    DEPENDS ${report}/page.css ${report}/page.js ${PROJECT_SOURCE_DIR}/cmake/assets.cmake
-    COMMAND ${CMAKE_COMMAND} -DSOURCE=${report} -DTO=${generated}/assets.c
-            -P ${PROJECT_SOURCE_DIR}/cmake/assets.cmake)
+    DEPENDS ${asset_files} ${PROJECT_SOURCE_DIR}/cmake/assets.cmake
+    COMMAND ${CMAKE_COMMAND} -DSOURCE=${PROJECT_SOURCE_DIR} "-DASSETS=${assets}" -DTO=${generated}/assets.c
+            -P ${PROJECT_SOURCE_DIR}/cmake/assets.cmake VERBATIM)
 
-file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c bench/suites/*.c bench/report/*.c)
+file(GLOB bench_sources CONFIGURE_DEPENDS bench/*.c bench/ceilings/*.c bench/suites/*.c bench/report/*.c
+    bench/rivals/*.c)
 add_library(ringattn_bench STATIC ${bench_sources} ${RINGATTN_CEILING_SOURCES}
     ${generated}/commit.c ${generated}/assets.c)
 add_dependencies(ringattn_bench ringattn_commit)

@@ -7,6 +7,7 @@
 #   tests/bits                      records bits of the conformance grid, compares versions
 #   tests/plan/forecast.sh          what plan predicts against what happens
 #   tests/bench/peers.sh            the comparison with rivals, from outside
+#   tests/bench/rivals.sh           turns with PyTorch, with a Python that pretends to have it
 #   tests/fuzz                      what reads texts and files, with any bytes
 #   tests/mpi                       processes, started by a launcher of MPI
 #   tests/cuda                      the plug-in for GPUs on an emulated one
@@ -166,6 +167,8 @@ include(${CMAKE_CURRENT_LIST_DIR}/tests-mpi.cmake)
 if(TARGET peers)
     ringattn_test_script(bench/peers 120 sh ${tests}/bench/peers.sh ${PROJECT_BINARY_DIR})
 endif()
+
+ringattn_test_script(bench/rivals 200 sh ${tests}/bench/rivals.sh ${PROJECT_BINARY_DIR})
 
 # These look at sources and at what users link against; sanitizers have nothing to add.
 if(NOT RINGATTN_SANITIZE)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "harness/base/complain.h"
+#include "harness/text/text.h"
 #include "section.h"
 
 /* FLOPs for each byte of the tensors that a pass must read or write once. */
@@ -109,6 +110,13 @@ static void put_ceilings(struct page *page, const struct rows *rows)
     page_table(page, &table);
 }
 
+/* A number that may not be known. */
+static void cell_measured(struct table *table, double value)
+{
+    if (value > 0.0) table_number(table, value, "%.0f", value);
+    else table_text(table, " ");
+}
+
 static void put_kernels(struct page *page, const struct rows *rows)
 {
     struct table table = { .heads = { "kernel", "dtype", "dim", "pass", "pattern", "threads",
@@ -134,11 +142,48 @@ static void put_kernels(struct page *page, const struct rows *rows)
     page_table(page, &table);
 }
 
+/* Who was how fast in turns with whom, problem by problem: ours, then those beside it. */
+static void put_rivals(struct page *page, const struct rows *rows)
+{
+    struct table table = { .heads = { "pattern", "tokens", "dim", "dtype", "pass", "who", "GFLOP/s",
+                                      "theirs / ours", "spread", "single shot", "MHz", "W" },
+                           .columns = 12 };
+    for (int i = 0; i < rows->count; i++) {
+        const struct row *row = &rows->at[i];
+        if (!row_in(row, "kernels", "rivals")) continue;
+        table_text(&table, "%s", row->pattern);
+        cell_count(&table, (double)row->queries);
+        table_number(&table, (double)row->dim, "%lld", (long long)row->dim);
+        table_text(&table, "%s", row->dtype);
+        table_text(&table, "%s", row->pass);
+        table_text(&table, "%s%s%s", row->name, *row->kernel ? ", " : "", row->kernel);
+        table_number(&table, row->rate, "%.1f", row->rate);
+        if (row->ratio > 0.0) {
+            table_number(&table, row->ratio, "%.3f", row->ratio);
+            table_phrase(&table, "%.3f to %.3f, %lld rounds", row->ratio_least, row->ratio_most,
+                         (long long)row->runs);
+        } else {
+            table_text(&table, " ");
+            table_text(&table, " ");
+        }
+        table_number(&table, row->single_seconds, "%s", text_seconds(row->single_seconds).s);
+        cell_measured(&table, row->clock_mhz);
+        cell_measured(&table, row->power_watts);
+    }
+    if (!table.count) return;
+    page_heading(page, "Beside rivals, in turns");
+    page_text(page, "Ratios are of the seconds of a call, round by round: above 1 ours is faster. "
+                    "Calls come one after the other and fill a time, at the clock and the power "
+                    "beside them; a single shot is one call after a pause.");
+    page_table(page, &table);
+}
+
 static void write_kernels(struct page *page, const struct rows *rows)
 {
     plot_roof(page, rows);
     put_ceilings(page, rows);
     put_kernels(page, rows);
+    put_rivals(page, rows);
 }
 
 const struct section section_kernels = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels.c - the suite `kernels`: the ceilings of this machine, and how near every kernel
- * comes. */
+/* kernels.c - the suite `kernels`: the ceilings of this machine, how near every kernel comes, and
+ * the attention of PyTorch beside ours. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,6 +8,7 @@
 #include "ceilings/ceiling.h"
 #include "harness/base/machine.h"
 #include "harness/device/maker.h"
+#include "rivals/problems.h"
 #include "suite.h"
 
 enum { TOKENS = 4096, QUICK_TOKENS = 512, SLOW = 16 /* the plain kernel gets this part */ };
@@ -90,13 +91,15 @@ static void list_kernels(struct configurations *list)
         for (int t = 0; t < ways && part.usable; t++)
             if (!*wish->kernel || !strcmp(wish->kernel, part.name))
                 add_kernel(list, &part, counts[t]);
+    rival_problems_list(list);
 }
 
 const struct suite suite_kernels = {
     .name = "kernels",
-    .summary = "the ceilings of this machine, and how near every kernel comes",
+    .summary = "the ceilings of this machine, how near every kernel comes, and rivals",
     .seconds = 8.0,
     .quick_seconds = 0.05,
     .list = list_kernels,
+    .trim = rival_problems_trim,
     .takes_wishes = true,
 };

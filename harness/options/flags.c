@@ -186,8 +186,12 @@ static const struct flag {
         "case: with --link, ranks wait for messages instead of computing"),
     SET(VERB_BENCH, MACHINE, "--standard", NULL, SETS_SWITCH, standard,
         "case: the baseline, with the score matrix in memory"),
+    SET(VERB_BENCH, MACHINE, "--rivals", "LIST", SETS_TEXT, rivals,
+        "kernels, case: beside these of PyTorch, in turns: cudnn, flash, efficient, flex, all or "
+        "no (all with --device cuda, if python3 or what RINGATTN_TORCH_PYTHON names has PyTorch)"),
     SET(VERB_BENCH, MACHINE, "--timeout", "SECONDS", SETS_TIME, wire.timeout,
-        "case: a rank that sends no heartbeat for this long is lost (60)"),
+        "case: a rank that sends no heartbeat for this long is lost (60), and so is a rival "
+        "without an answer (300)"),
     SET(SIZED, MACHINE, "--memory", "SIZE", SETS_BYTES, memory,
         "budget of each rank, e.g. 512M; refused with the bytes needed if it is too small; auto "
         "streams if nothing else fits"),

@@ -15,6 +15,7 @@
 #include "shards.h"
 #include "harness/text/text.h"
 #include "harness/world/world.h"
+#include "ringattn_cuda.h"
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
@@ -155,12 +156,9 @@ static ra_const_tensor input_of(const struct engine_rank *r, enum tensor tensor)
     return ra_tensor_read(resident_tensor(r, tensor));
 }
 
-static ra_status body_forward(ra_group *group, void *context)
+static ra_attend_args forward_args(const struct engine *engine, struct reporter *reporter)
 {
-    struct engine *engine = context;
-    int rank = ra_group_rank(group);
-    struct engine_rank *r = &engine->rank[rank];
-    struct reporter reporter = { engine, rank };
+    const struct engine_rank *r = &engine->rank[reporter->rank];
     ra_attend_args args = ra_attend_args_default();
     args.q = input_of(r, TENSOR_Q);
     args.k = input_of(r, TENSOR_K);
@@ -168,10 +166,19 @@ static ra_status body_forward(ra_group *group, void *context)
     args.out = resident_tensor(r, TENSOR_OUT);
     args.lse = (float *)resident_tensor(r, TENSOR_LSE).data;
     args.progress = on_progress;
-    args.context = &reporter;
+    args.context = reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
     args.sinks = engine->terms.sinks;
     args.dropout_seed = (uint64_t)engine->trial->seed;
+    return args;
+}
+
+static ra_status body_forward(ra_group *group, void *context)
+{
+    struct engine *engine = context;
+    struct reporter reporter = { engine, ra_group_rank(group) };
+    struct engine_rank *r = &engine->rank[reporter.rank];
+    ra_attend_args args = forward_args(engine, &reporter);
     if (engine->streaming) {
         streaming_begin(engine->streaming);
         args.stream = streaming_callbacks(engine->streaming);
@@ -180,12 +187,9 @@ static ra_status body_forward(ra_group *group, void *context)
     return status == RA_OK ? ra_plan_stats(r->plan, &r->forward) : status;
 }
 
-static ra_status body_backward(ra_group *group, void *context)
+static ra_gradient_args backward_args(const struct engine *engine, struct reporter *reporter)
 {
-    struct engine *engine = context;
-    int rank = ra_group_rank(group);
-    struct engine_rank *r = &engine->rank[rank];
-    struct reporter reporter = { engine, rank };
+    const struct engine_rank *r = &engine->rank[reporter->rank];
     ra_gradient_args args = ra_gradient_args_default();
     args.q = input_of(r, TENSOR_Q);
     args.k = input_of(r, TENSOR_K);
@@ -198,25 +202,68 @@ static ra_status body_backward(ra_group *group, void *context)
     args.dk = resident_tensor(r, TENSOR_DK);
     args.dv = resident_tensor(r, TENSOR_DV);
     args.progress = on_progress;
-    args.context = &reporter;
+    args.context = reporter;
     args.bias = terms_view(&engine->terms, r->bias, r->counts[0]);
     args.sinks = engine->terms.sinks;
     args.dropout_seed = (uint64_t)engine->trial->seed;
     if (engine->terms.sinks) args.dsinks = r->dsinks;
+    return args;
+}
+
+static ra_status body_backward(ra_group *group, void *context)
+{
+    struct engine *engine = context;
+    struct reporter reporter = { engine, ra_group_rank(group) };
+    struct engine_rank *r = &engine->rank[reporter.rank];
+    ra_gradient_args args = backward_args(engine, &reporter);
     if (engine->streaming) args.stream = streaming_callbacks(engine->streaming);
     ra_status status = ra_gradient(r->plan, &args);
     return status == RA_OK ? ra_plan_stats(r->plan, &r->backward) : status;
 }
 
-/* Runs a body on every rank of this process; the seconds from the first start to the last end. */
+/* Calls of one rank, one after the other. */
+struct repeat {
+    struct engine *engine;
+    bool backward;
+    int count;
+    double seconds;
+};
+
+static ra_status body_repeat(ra_group *group, void *context)
+{
+    struct repeat *repeat = context;
+    const struct engine *engine = repeat->engine;
+    struct reporter reporter = { repeat->engine, ra_group_rank(group) };
+    const struct engine_rank *r = &engine->rank[reporter.rank];
+    ra_attend_args forward = forward_args(engine, &reporter);
+    ra_gradient_args backward = backward_args(engine, &reporter);
+    ra_status status = RA_OK;
+    void *queue = engine->maker && repeat->count > 1 ? ra_cuda_queue(NULL) : NULL;
+    forward.queue = backward.queue = queue;
+    double start = machine_seconds();
+    for (int i = 0; i < repeat->count && status == RA_OK; i++)
+        status = repeat->backward ? ra_gradient(r->plan, &backward) : ra_attend(r->plan, &forward);
+    if (queue && status == RA_OK) status = resident_wait(engine, reporter.rank, queue);
+    repeat->seconds = machine_seconds() - start;
+    return status;
+}
+
+/* Runs a body on every rank of this process. */
+static int run_ranks(struct engine *engine, ra_rank_fn body, void *context)
+{
+    for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
+    ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, context);
+    int interrupted = status != RA_OK ? interrupt_check() : EXIT_PASS;
+    return interrupted ? interrupted : library_failed(status);
+}
+
+/* The same with the engine; the seconds from the first start to the last end. */
 static int run_body(struct engine *engine, ra_rank_fn body, double *seconds)
 {
     double start = machine_seconds();
-    for (int rank = 0; rank < engine->ranks; rank++) atomic_store(&engine->rank[rank].done, 0);
-    ra_status status = ra_group_run(engine->groups + engine->first, engine->count, body, engine);
+    int status = run_ranks(engine, body, engine);
     *seconds = machine_seconds() - start;
-    int interrupted = status != RA_OK ? interrupt_check() : EXIT_PASS;
-    return interrupted ? interrupted : library_failed(status);
+    return status;
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -416,6 +463,16 @@ int engine_backward(struct engine *engine)
     if (!status && engine->maker) status = resident_fetch(engine, true);
     if (!status) status = add_dsinks(engine);
     return status ? status : share_figures(engine, &engine->backward_seconds);
+}
+
+int engine_repeat(struct engine *engine, bool backward, int count, double *seconds)
+{
+    struct repeat repeat = { engine, backward, count, 0.0 };
+    if (engine->ranks > 1 || engine->streaming)
+        return fault("only one rank with its tensors in memory repeats a pass");
+    int status = run_ranks(engine, body_repeat, &repeat);
+    *seconds = repeat.seconds;
+    return status;
 }
 
 static void close_rank(struct engine_rank *r)

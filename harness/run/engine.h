@@ -87,6 +87,12 @@ struct engine {
 int engine_open(struct engine *engine, const struct engine_setup *setup);
 int engine_forward(struct engine *engine);
 int engine_backward(struct engine *engine);
+
+/* A pass `count` times on the one rank there is, and the seconds of all together. A device has them
+ * in its queue one after the other, and is waited for once. Results stay where they are: nothing is
+ * copied from a device. */
+int engine_repeat(struct engine *engine, bool backward, int count, double *seconds);
+
 void engine_close(struct engine *engine); /* accepts a half-opened one */
 
 /* Plans anew, as a caller would who keeps no plan. Where ranks are processes, all call it. */

@@ -47,6 +47,17 @@ ra_status resident_fill(const struct engine *engine, int rank)
     return why ? ra_transport_error(RA_ERR_SYSTEM, why) : RA_OK;
 }
 
+/* Four bytes are copied, after all that comes before them. */
+ra_status resident_wait(const struct engine *engine, int rank, void *queue)
+{
+    float first;
+    const char *why = engine->maker->use(maker_number(engine->trial->device));
+    if (!why)
+        why = engine->maker->fetch(&first, engine->rank[rank].twins[TENSOR_LSE], sizeof first,
+                                   queue);
+    return why ? ra_transport_error(RA_ERR_SYSTEM, why) : RA_OK;
+}
+
 int resident_fetch(const struct engine *engine, bool backward)
 {
     const char *why = NULL;

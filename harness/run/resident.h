@@ -13,6 +13,9 @@ void resident_close(struct engine *engine); /* also of an engine without twins *
 
 ra_status resident_fill(const struct engine *engine, int rank); /* inputs, once they are there */
 
+/* Until everything on a queue of the device is done. */
+ra_status resident_wait(const struct engine *engine, int rank, void *queue);
+
 /* Results of a pass. */
 int resident_fetch(const struct engine *engine, bool backward);
 

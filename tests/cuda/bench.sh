@@ -27,7 +27,7 @@ suite() { run bench "$1" --quick --device cuda --quiet --out "$work/results" --m
 no_suite() { ! suite "$@"; }
 expect 'what no configuration has is refused' no_suite kernels 'n=64 '
 expect 'with a reason' has 'no configuration contains'
-expect 'kernels of the device' run bench kernels --quick --device cuda --tokens 64 --heads 1 --quiet \
+expect 'kernels of the device' run bench kernels --quick --device cuda --rivals no --tokens 64 --heads 1 --quiet \
     --out "$work/results" --match 'd=64 bf16'
 expect 'are those of the GPU' has 'kernel=mma'
 expect 'and no others' lacks 'kernel=avx2\|kernel=scalar'
@@ -39,7 +39,7 @@ expect 'a row is beside its ceiling' run bench case 'full n=64 h=2 d=64 bf16 dev
 expect 'of its kernel' has '"ceiling": "mma-bf16"'
 expect 'a decode is beside reading' run bench case 'full n=1 nk=1500 h=2 d=64 bf16 device=cuda' --runs 2
 expect 'of memory' has '"ceiling": "read-memory"'
-too_fast() { ! RINGATTN_EMULATED_CEILING=1e-9 run bench kernels --quick --device cuda --tokens 64 --heads 1 --quiet \
+too_fast() { ! RINGATTN_EMULATED_CEILING=1e-9 run bench kernels --quick --device cuda --rivals no --tokens 64 --heads 1 --quiet \
     --out "$work/fast" --match 'full n=64 h=1 d=64 bf16'; }
 expect 'nothing is faster than its ceiling' too_fast
 expect 'and it is said' has 'is faster than its ceiling mma-bf16'

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gauge.c - clock and power of a GPU, by NVML. Nothing of NVIDIA is needed to build it: the few
+ * functions are declared here as their documentation has them. */
+#include "gauge.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "harness/base/machine.h"
+#include "harness/device/maker.h"
+
+enum { SUCCESS = 0, CLOCK_SM = 1 /* NVML_CLOCK_SM */, ADDRESS_BYTES = 32 };
+#define STEP_SECONDS 0.01 /* between two looks at the clock */
+
+struct nvml {
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*find)(const char *address, void **device);
+    int (*clock)(void *device, int type, unsigned *mhz);
+    int (*energy)(void *device, unsigned long long *millijoules); /* since the driver was loaded */
+};
+
+struct gauge {
+    void *library;
+    struct nvml nvml;
+    void *device;
+    pthread_t thread;
+    bool running; /* the thread */
+    atomic_bool stop;
+    double clocks; /* sum */
+    int samples;
+    double start; /* seconds */
+    unsigned long long energy;
+    bool has_energy;
+};
+
+/* The GPU by its place on the bus: CUDA may count GPUs in another order than NVML. */
+static bool find_address(int number, char *address)
+{
+    int (*init)(unsigned), (*get)(int *, int), (*name)(char *, int, int), device;
+    void *driver = dlopen("libcuda.so.1", RTLD_NOW);
+    if (!driver) return false;
+    *(void **)&init = dlsym(driver, "cuInit");
+    *(void **)&get = dlsym(driver, "cuDeviceGet");
+    *(void **)&name = dlsym(driver, "cuDeviceGetPCIBusId");
+    return init && get && name && !init(0) && !get(&device, number) &&
+           !name(address, ADDRESS_BYTES, device);
+}
+
+static bool find_functions(void *library, struct nvml *nvml)
+{
+    *(void **)&nvml->init = dlsym(library, "nvmlInit_v2");
+    *(void **)&nvml->shutdown = dlsym(library, "nvmlShutdown");
+    *(void **)&nvml->find = dlsym(library, "nvmlDeviceGetHandleByPciBusId_v2");
+    *(void **)&nvml->clock = dlsym(library, "nvmlDeviceGetClockInfo");
+    *(void **)&nvml->energy = dlsym(library, "nvmlDeviceGetTotalEnergyConsumption");
+    return nvml->init && nvml->shutdown && nvml->find && nvml->clock && nvml->energy;
+}
+
+struct gauge *gauge_open(const char *device)
+{
+    char address[ADDRESS_BYTES] = "";
+    struct gauge *gauge = calloc(1, sizeof *gauge);
+    if (!gauge) return NULL;
+    gauge->library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
+    if (gauge->library && find_address(maker_number(device), address) &&
+        find_functions(gauge->library, &gauge->nvml) && gauge->nvml.init() == SUCCESS) {
+        if (gauge->nvml.find(address, &gauge->device) == SUCCESS) return gauge;
+        gauge->nvml.shutdown();
+    }
+    if (gauge->library) dlclose(gauge->library);
+    free(gauge);
+    return NULL;
+}
+
+static void *watch(void *argument)
+{
+    struct gauge *gauge = argument;
+    unsigned mhz;
+    do {
+        if (gauge->nvml.clock(gauge->device, CLOCK_SM, &mhz) == SUCCESS) {
+            gauge->clocks += mhz;
+            gauge->samples++;
+        }
+        usleep((useconds_t)(STEP_SECONDS * 1e6));
+    } while (!atomic_load(&gauge->stop));
+    return NULL;
+}
+
+void gauge_start(struct gauge *gauge)
+{
+    if (!gauge) return;
+    atomic_store(&gauge->stop, false);
+    gauge->clocks = 0.0;
+    gauge->samples = 0;
+    gauge->start = machine_seconds();
+    gauge->has_energy = gauge->nvml.energy(gauge->device, &gauge->energy) == SUCCESS;
+    gauge->running = !pthread_create(&gauge->thread, NULL, watch, gauge);
+}
+
+/* Power by the counter of energy: the power that NVML reports itself is a mean over the second
+ * before, so that of somebody else's turn. */
+struct gauge_reading gauge_stop(struct gauge *gauge)
+{
+    struct gauge_reading reading = { NAN, NAN };
+    unsigned long long energy;
+    if (!gauge) return reading;
+    if (gauge->has_energy && gauge->nvml.energy(gauge->device, &energy) == SUCCESS &&
+        energy > gauge->energy) /* it counts in steps, which a short turn may not reach */
+        reading.power_watts = (double)(energy - gauge->energy) * 1e-3 /
+                              (machine_seconds() - gauge->start);
+    atomic_store(&gauge->stop, true);
+    if (gauge->running) pthread_join(gauge->thread, NULL);
+    gauge->running = false;
+    if (gauge->samples) reading.clock_mhz = gauge->clocks / gauge->samples;
+    return reading;
+}
+
+void gauge_close(struct gauge *gauge)
+{
+    if (!gauge) return;
+    gauge->nvml.shutdown();
+    dlclose(gauge->library);
+    free(gauge);
+}
