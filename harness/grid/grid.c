@@ -282,6 +282,7 @@ static void add_models(struct grid_lists *lists)
         "causal n=1050 h=1 d=128 ring=8 striped",
         "causal n=900 h=2/1 d=128 bf16 ring=4 zigzag",
         "causal n=509 h=2 d=192 dv=128 ring=4 zigzag allgather",
+        "causal n=700 h=2 d=64 bf16 ring=3 zigzag allgather backward",
         "full n=382 h=4 d=64 f16 ring=8",
         "full n=301 h=2 d=256 bf16 ring=3 striped",
         "window:512 n=1050 h=1 d=64 ring=4 zigzag",

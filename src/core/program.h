@@ -316,6 +316,7 @@ struct ra__program {
     int units;            /* of a stream */
     struct ra__key_split split;
     bool any_order;   /* backward: dq may be summed in any order */
+    bool same_bits;   /* forward: those of a row do not depend on the rows beside it (allgather) */
     bool counts;      /* calls may have fewer keys than the shape */
     int device_ranks; /* ranks of this process on the same device, itself included */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */

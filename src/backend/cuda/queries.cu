@@ -64,26 +64,7 @@ template <class T> __device__ bool is_aligned(const void *a, const void *b, int 
     return count % chunk<T>::COUNT == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
-/* A sum of products, near to that in double. Products of 16-bit numbers are exact in f32; what their
- * sum is rounded off by is summed as well, since converting each of them to double would take
- * longer than reading them. */
-template <class T> struct products {
-    float high = 0.0f, low = 0.0f;
-    __device__ void add(T a, T b)
-    {
-        const float x = wide(a) * wide(b), sum = high + x, part = sum - high;
-        low += (high - (sum - part)) + (x - part);
-        high = sum;
-    }
-    __device__ double sum() const { return isfinite(high) ? (double)high + low : high; }
-};
-template <> struct products<float> {
-    double all = 0.0;
-    __device__ void add(float a, float b) { all += (double)a * b; }
-    __device__ double sum() const { return all; }
-};
-
-/* LANES lanes of a warp for each row. */
+/* LANES lanes of a warp for each row; sums in double, as on the CPU. */
 template <class T, int LANES>
 __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q)
 {
@@ -93,10 +74,10 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q
     const place p = place_of(q, there ? row : 0);
     const T *out = ra::at<T>(q.out, p.batch, p.query, p.head);
     const T *dout = ra::at<T>(q.dout, p.batch, p.query, p.head);
-    products<T> of_lane;
+    double sum = 0.0;
     int any = 0;
     const auto add = [&](T o, T g) {
-        of_lane.add(o, g);
+        sum += (double)wide(o) * wide(g);
         any |= wide(g) != 0.0f;
     };
     if (is_aligned<T>(out, dout, q.value_dim)) {
@@ -109,7 +90,6 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q
     } else {
         for (int d = lane; d < q.value_dim; d += LANES) add(out[d], dout[d]);
     }
-    double sum = of_lane.sum();
 #pragma unroll
     for (int step = LANES / 2; step > 0; step /= 2) {
         sum += __shfl_xor_sync(0xffffffffu, sum, step);

@@ -238,14 +238,17 @@ static int terms_of(const struct ra__problem_terms *terms)
 }
 
 /* Masks of an order, positions that go through one, and split keys are for other kernels. Dropout
- * counts heads from the first one of the problem, the kernels from that of the head slice. */
+ * counts heads from the first one of the problem, the kernels from that of the head slice. The
+ * reference of a row depends on the 64 rows of its warpgroup, and which tiles are split on all of
+ * them: bits that may not depend on either are for others, too. */
 static bool can_run(const struct ra__sm90_program *p, const struct ra__problem_terms *terms)
 {
     const struct ra__program *program = p->program;
     if (terms && (terms->see_from || terms->see_to)) return false;
     if (p->origin && p->terms & POSITION_TERMS) return false;
     if (p->terms & RA__SM90_DROPOUT && program->work.first_head != 0) return false;
-    return program->direction == RA__BACKWARD || program->split.ranges == 1;
+    if (program->direction == RA__BACKWARD) return true;
+    return program->split.ranges == 1 && !program->same_bits;
 }
 
 static void destroy(void *schedule)

@@ -150,8 +150,8 @@ static struct ra__sm90_order_input order_of(const struct ra__shape *shape,
                                           .views = work->needs.views };
 }
 
-/* The rows of dq of a head; without views all queries of the rank, so that dq of several steps is in
- * the same place. RA__SM90_NO: more than runs can name. */
+/* The rows of dq of a head; without views all queries of the rank, so that dq of several steps is
+ * in the same place. RA__SM90_NO: more than runs can name. */
 static enum ra__sm90_answer place_queries(const struct ra__program *program,
                                           struct ra__sm90_work *work)
 {
