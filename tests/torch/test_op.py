@@ -350,10 +350,6 @@ def test_what_cannot_be_honoured_is_refused(make, device):
         rt.attention(q, k, v, alibi=torch.ones(2, requires_grad=True))
     with pytest.raises(ValueError, match="same seed"):
         rt.attention(q, k, v, group=True, dropout=0.5)
-    if device == "cuda":
-        with pytest.raises(NotImplementedError, match="over a process group"):
-            rt.attention(q, k, v, group=True)
-        return
     with pytest.raises(ValueError, match="not initialized"):
         rt.attention(q, k, v, group=True)
     with pytest.raises(ValueError, match="Mesh"):

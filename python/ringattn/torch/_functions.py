@@ -118,7 +118,8 @@ def attention(q, k, v, pattern="full", *, scale=None, softcap=0.0, alibi=None, s
         pattern, partition, strategy, None if scale is None else float(scale), float(softcap),
         float(dropout), memory, kernel, threads, query_offset, any_order, order, pool, keep,
         lengths is not None, ring, mesh))
-    out, lse = call(q, k, v, mask if bias is None else bias, sinks, alibi, sequences, seed, options)
+    out, lse = call(q, k, v, mask if bias is None else bias, sinks, alibi, sequences, seed, options,
+                    return_lse)
     return (out, lse) if return_lse else out
 
 

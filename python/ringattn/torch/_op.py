@@ -185,7 +185,7 @@ def _in_shape(dbias, bias):
 
 # ---- Runs ----
 
-def _attend_again(q, k, v, options):
+def _attend_again(q, k, v, options, lse):
     """The short way for a problem that was run before, without terms; None: it is not that."""
     device, dtype, given = q.device, q.dtype, _options_of(options)
     if k.dtype != dtype or v.dtype != dtype or k.device != device or v.device != device or \
@@ -202,16 +202,17 @@ def _attend_again(q, k, v, options):
         if ring is None:
             return None
         try:
-            return ring.attend(q, k, v)
+            return ring.attend(q, k, v, lse=lse)
         finally:
             crew.release(key, ring)
     finally:
         pool().give(kind, crew)
 
 
-def _attend(q, k, v, bias, sinks, alibi, sequences, seed, options):
+def _attend(q, k, v, bias, sinks, alibi, sequences, seed, options, lse=True):
+    """(out, lse), or (out, None) where lse is not wanted and takes time."""
     if bias is None and sinks is None and alibi is None and sequences is None and seed is None:
-        found = _attend_again(q, k, v, options)
+        found = _attend_again(q, k, v, options, lse)
         if found is not None:
             return found
     with _Problem(q, k, v, bias, sinks, alibi, sequences, seed, options, False) as p:
@@ -327,8 +328,8 @@ def _plain(q, k, v):
                 type(k) not in _PLAIN or type(v) not in _PLAIN or q.is_meta)
 
 
-def call(q, k, v, bias, sinks, alibi, sequences, seed, options):
-    """The operator, or, in much less time, what it does."""
+def call(q, k, v, bias, sinks, alibi, sequences, seed, options, lse=True):
+    """The operator, or, in much less time, what it does; without lse where nobody wants it."""
     if not _plain(q, k, v):
         check(q, k, v)
         return attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
@@ -336,4 +337,4 @@ def call(q, k, v, bias, sinks, alibi, sequences, seed, options):
                                     (bias is not None and bias.requires_grad) or
                                     (sinks is not None and sinks.requires_grad)):
         return _Attend.apply(q, k, v, bias, sinks, alibi, sequences, seed, options)
-    return _attend(q, k, v, bias, sinks, alibi, sequences, seed, options)
+    return _attend(q, k, v, bias, sinks, alibi, sequences, seed, options, lse)

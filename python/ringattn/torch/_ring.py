@@ -106,14 +106,15 @@ class TensorRing(Ring):
                                 f"{self._setup.partition or 'contiguous'} gives it "
                                 f"{self._tokens[0]} and {self._tokens[1]}")
 
-    def attend(self, q, k, v, bias=None, sinks=None, seed=0, counts=None):
-        """counts: where the setup has them, how many keys each batch item has; None: all of k."""
+    def attend(self, q, k, v, bias=None, sinks=None, seed=0, counts=None, lse=True):
+        """counts: where the setup has them, how many keys each batch item has; None: all of k. lse:
+        whether it is wanted; None may take its place then."""
         if self._alone and bias is None:
             if counts is not None:
                 self._counts[:] = counts
             elif self._counts is not None:
                 self._counts.fill(k.shape[1])
-            return self._attend_alone(q, k, v, sinks, seed)
+            return self._attend_alone(q, k, v, sinks, seed, lse)
         self._check(q, k)
         q, k, v = self._taken(q, 0), self._taken(k, 1), self._taken(v, 1)
         bias = None if bias is None else self._taken(bias, 0, 2)
@@ -129,13 +130,14 @@ class TensorRing(Ring):
         self._run(lib.ra_attend, [call.args for call in self._forward])
         return self._restored(out, 0), self._restored(_joined(lse), 0)
 
-    def _attend_alone(self, q, k, v, sinks, seed):
+    def _attend_alone(self, q, k, v, sinks, seed, wants_lse):
         """The short way: one rank, with all tokens in their order."""
-        out = q.new_empty_strided(*self._out_like)
-        lse = q.new_empty_strided(*self._lse_like, dtype=torch.float32)
+        out, lse = q.new_empty_strided(*self._out_like), None
+        if wants_lse:
+            lse = q.new_empty_strided(*self._lse_like, dtype=torch.float32)
         keep = self._forward[0].set(q, k, v, out)
         args = self._forward[0].args
-        args.lse, args.sinks, args.dropout_seed = lse.data_ptr(), pointer(sinks), seed
+        args.lse, args.sinks, args.dropout_seed = pointer(lse), pointer(sinks), seed
         args.queue = self._queue()
         if self._is_long:
             self._run(lib.ra_attend, (args,))
