@@ -188,8 +188,8 @@ def _in_shape(dbias, bias):
 def _attend_again(q, k, v, options, lse):
     """The short way for a problem that was run before, without terms; None: it is not that."""
     device, dtype, given = q.device, q.dtype, _options_of(options)
-    if k.dtype != dtype or v.dtype != dtype or k.device != device or v.device != device or \
-            given.mesh is not None:
+    if k.dtype is not dtype or v.dtype is not dtype or k.device != device or \
+            v.device != device or given.mesh is not None:
         return None
     kind = (device, given.crew)
     crew = pool().take(kind)

@@ -24,15 +24,20 @@ class Crew(Owned):
         super().__init__()
         self.mesh, self.closed = mesh, False
         self._rings: collections.OrderedDict = collections.OrderedDict()
+        self._newest = (None, None)  # of the rings, with its key
         self.groups = [mesh.group] if mesh else list(local_groups(
             ranks, threads=threads, pool_threshold=0 if pool is None else pool % 2 ** 64,
             **group_options(device)))
 
     def known(self, key) -> TensorRing | None:
         """The ring of a problem that was made before."""
+        newest, ring = self._newest
+        if newest == key:  # often it is; to find it by its hash takes longer
+            return ring
         ring = self._rings.get(key)
         if ring is not None:
             self._rings.move_to_end(key)
+            self._newest = key, ring
         return ring
 
     def ring(self, key, make) -> TensorRing:
@@ -40,6 +45,7 @@ class Crew(Owned):
         ring = self.known(key)
         if ring is None:
             ring = self._rings[key] = make(self.groups)
+            self._newest = key, ring
             if len(self._rings) > _RINGS:
                 self._rings.popitem(last=False)[1].close()
         return ring
@@ -49,6 +55,7 @@ class Crew(Owned):
         if ring.closed:
             self.close()
         elif not keep:
+            self._newest = (None, None)
             self._rings.pop(key).close()
 
     def close(self):
@@ -59,6 +66,7 @@ class Crew(Owned):
         for ring in self._rings.values():
             ring.close()
         self._rings.clear()
+        self._newest = (None, None)
         for group in () if self.mesh else self.groups:
             lib.ra_group_destroy(group)
 
