@@ -407,7 +407,8 @@ typedef struct ra_plan_options {
     const char *transport; /* likewise; NULL = "local" */
     int threads;           /* likewise; 0 = 1 */
     int sources;   /* 1: tensors are given by callbacks, and do not count: ringattn_stream.h */
-    int any_order; /* 1: dq may differ in its last bits between runs; faster on GPUs */
+    int any_order; /* 1: faster on GPUs; dq may differ in its last bits between runs, and with
+                      "allgather" results between numbers of ranks */
     int counts;    /* 1: k_len is a capacity, and each run says how many keys there are */
     /* Without a group: what would compute, "cpu" (NULL) or "cuda"; tensors are in host memory. */
     const char *device;

@@ -205,8 +205,9 @@ static const struct flag {
         "every run gives the same bits; --strategy auto then measures nothing, so that it chooses "
         "the same strategy each time"),
     SET(SIZED, MACHINE, "--any-order", NULL, SETS_SWITCH, trial.any_order,
-        "dq may be summed in any order, and differ in its last bits from run to run: faster on "
-        "GPUs with tensor cores, no difference elsewhere"),
+        "dq may be summed in any order, and differ in its last bits from run to run, and results "
+        "of allgather by the number of ranks: faster on GPUs with tensor cores, no difference "
+        "elsewhere"),
     SET(VERB_RUN, OUTPUT, "--verify", NULL, SETS_SWITCH, verify,
         "check the result against the fp64 oracle with files too; synthetic data always is"),
     SET(VERB_RUN, OUTPUT, "--digest", NULL, SETS_SWITCH, digest,

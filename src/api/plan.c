@@ -207,7 +207,8 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
     RA__TRY(ra__machine_from(options, transport, &plan->machine, plan->figures, &plan->load));
     const bool given = input->block > 0;
     if (!given) choose_block(options, WINDOW_EIGHTHS, input);
-    if (input->strategy->chooses) RA__TRY(ra__choose(&choice, input));
+    input->chosen = input->strategy->chooses;
+    if (input->chosen) RA__TRY(ra__choose(&choice, input));
     else snprintf(plan->why, sizeof plan->why, options->strategy ? "as asked" : "the default");
     plan->shrinks = input->strategy->streams && !given && options->memory > 0;
     return RA_OK;

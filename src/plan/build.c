@@ -137,7 +137,8 @@ static void begin_program(struct ra__builder *b, enum ra__direction direction)
     if (b->plan->team.size > 1) use_slices(&b->program->work);
     b->program->split = ra__key_split_for(&b->input->shape, jobs_of(b->plan));
     b->program->any_order = b->plan->caller.any_order;
-    b->program->same_bits = b->input->strategy->gathers && !b->plan->caller.any_order;
+    b->program->same_bits = b->input->strategy->gathers && !b->plan->caller.any_order &&
+                            !b->plan->caller.chosen;
     b->program->counts = b->plan->caller.counts;
     b->program->device_ranks = b->plan->caller.device_ranks;
     b->program->storage = b->plan->storage;

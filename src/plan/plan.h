@@ -44,6 +44,7 @@ struct ra__plan_input {
     bool stages;    /* messages cannot reach the device: they are staged in host memory */
     bool sourced;   /* the caller gives tensors by callbacks */
     bool any_order; /* dq may be summed in any order */
+    bool chosen;    /* the strategy was chosen by "auto", so nobody relies on what it promises */
     bool counts;    /* runs say how many keys there are */
     int64_t block;  /* of a stream: positions; 0: not chosen yet */
     size_t limit;   /* of a stream: bytes that its programs may take; 0: any */

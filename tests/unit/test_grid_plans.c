@@ -66,8 +66,10 @@ static void plan_case(const char *text)
     options.kernel = *t.kernel ? t.kernel : NULL;
     options.backward = t.backward;
     options.bias = t.bias != NULL;
-    /* The last rank of a zigzag partition sees the fewest keys. */
-    for (options.rank = 0; options.rank < t.ranks; options.rank += ra__max((int)t.ranks - 1, 1)) {
+    /* The first rank, one in the middle, and the last, which sees the fewest keys under zigzag. */
+    const int ranks[] = { 0, (int)t.ranks / 2, (int)t.ranks - 1 };
+    for (int i = 0; i < TEST_COUNT(ranks); i++) {
+        options.rank = ranks[i];
         const ra_status status = ra_plan_create(NULL, &problem, &options, &plan);
         if (status != RA_OK) fail_msg("%s: %s", text, ra_last_error());
         check_program(text, &plan->programs.forward);
