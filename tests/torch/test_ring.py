@@ -6,8 +6,10 @@ import subprocess
 import sys
 
 import pytest
+import ringattn
 import torch
 from conftest import DEVICES
+from ringattn.torch import _nccl
 
 needs_gpu = pytest.mark.skipif("cuda" not in DEVICES, reason="no GPU, or a library without CUDA")
 
@@ -61,3 +63,33 @@ def test_a_process_that_dies(device, tmp_path):
     assert last[0] == 9
     for rank, (code, said) in enumerate(others):
         assert code == 0 and "lost:" in said and "after it:" in said, f"rank {rank}: {said[-2000:]}"
+
+
+class Two:
+    """Two ranks, of which this is the second; the first sends `first`."""
+
+    rank, ranks = 1, 2
+
+    def __init__(self, first):
+        self.first, self.sent = first, None
+
+    def gather(self, x):
+        self.sent = x.tolist()
+        return torch.tensor([self.first, self.sent], dtype=torch.uint8)
+
+
+def test_all_ranks_know_which_of_them_has_no_nccl(monkeypatch):
+    size = ringattn._library.NCCL_ID_BYTES
+    monkeypatch.setattr(_nccl, "_must_be_there", lambda: None)
+    assert _nccl._shared_id(Two([7] * size + [1])) == bytes([7] * size)
+    with pytest.raises(OSError, match="rank 0 of this process group cannot use NCCL"):
+        _nccl._shared_id(Two([7] * size + [0]))
+
+    def refuse():
+        raise ringattn.UnsupportedError("no plug-in")
+
+    monkeypatch.setattr(_nccl, "_must_be_there", refuse)
+    mesh = Two([7] * size + [1])
+    with pytest.raises(ringattn.UnsupportedError, match="no plug-in"):
+        _nccl._shared_id(mesh)
+    assert mesh.sent[-1] == 0

@@ -34,11 +34,21 @@ def _new_id() -> bytes:
     return made.raw
 
 
-def _shared_id(mesh) -> bytes:
-    """The id that the first rank makes."""
-    mine = _new_id() if mesh.rank == 0 else bytes(c.NCCL_ID_BYTES)
+def _own_id(mesh):
+    """The id, if this rank is the first one, which makes it, and None; or no id, and what failed."""
     try:
-        return bytes(mesh.broadcast(torch.tensor(list(mine), dtype=torch.uint8), 0).tolist())
+        _must_be_there()
+        return _new_id() if mesh.rank == 0 else bytes(c.NCCL_ID_BYTES), None
+    except Exception as error:
+        return bytes(c.NCCL_ID_BYTES), error
+
+
+def _shared_id(mesh) -> bytes:
+    """The id that the first rank makes. All ranks come to know whether one of them cannot go on:
+    otherwise they would wait for it."""
+    mine, failure = _own_id(mesh)
+    try:
+        told = mesh.gather(torch.tensor([*mine, failure is None], dtype=torch.uint8)).tolist()
     except dist.DistBackendError as error:
         if "Duplicate GPU" not in str(error):
             raise
@@ -46,11 +56,17 @@ def _shared_id(mesh) -> bytes:
                             "one process for each: call torch.cuda.set_device() with another GPU in "
                             "every process, or make the process group with gloo, whose processes "
                             "may share a GPU") from error
+    if failure is not None:
+        raise failure
+    failed = [rank for rank, (*_, fine) in enumerate(told) if not fine]
+    if failed:
+        raise SystemRefusalError(f"rank {failed[0]} of this process group cannot use NCCL; its own "
+                                 "error says why")
+    return bytes(told[0][:-1])
 
 
 def join(mesh, options, group):
     """Makes the group of the library; every process of the mesh comes here alike."""
-    _must_be_there()
     shared = ctypes.create_string_buffer(_shared_id(mesh), c.NCCL_ID_BYTES)
     where = c.NcclWhere(rank=mesh.rank, ranks=mesh.ranks, device=mesh.device.index,
                         id=ctypes.addressof(shared))
