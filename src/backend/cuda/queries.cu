@@ -24,7 +24,7 @@ struct place {
     int64_t query;
 };
 
-/* Division of 64-bit numbers takes as long as all else; most problems need none. */
+/* Divisions take as long as all else; those of 64-bit numbers twice as long. */
 __device__ place place_of(const ra__cuda_queries &q, int64_t row)
 {
     place p;
@@ -43,20 +43,29 @@ __device__ place place_of(const ra__cuda_queries &q, int64_t row)
 }
 
 /* A coarse LSE of a row with a gradient is reported; the first one found is the one named. */
-__device__ void check_lse(const ra__cuda_queries &q, const place &p, bool has_gradient)
+__device__ void check_lse(const ra__cuda_queries &q, int64_t row, float lse, bool has_gradient)
 {
-    const float lse = *ra::at<float>(q.lse, p.batch, p.query, p.head);
     if (lse == -INFINITY || !ra::is_weightless(lse) || !has_gradient) return;
     if (atomicCAS(&q.report->coarse, 0, 1) != 0) return;
+    const place p = place_of(q, row);
     q.report->query = p.query;
     q.report->head = p.head;
     q.report->lse = lse;
 }
 
 /* Numbers of 16 bytes, read at once where they are aligned to it. */
-template <class T> struct __align__(16) chunk {
+template <class T> union __align__(16) chunk
+{
     static constexpr int COUNT = 16 / sizeof(T);
+    static constexpr uint32_t MAGNITUDE = sizeof(T) == 4 ? 0x7fffffffu : 0x7fff7fffu;
     T x[COUNT];
+    uint32_t words[4];
+
+    __device__ chunk() {}
+    __device__ bool any(void) const /* number that is not 0 */
+    {
+        return ((words[0] | words[1] | words[2] | words[3]) & MAGNITUDE) != 0;
+    }
 };
 
 template <class T> __device__ bool is_aligned(const void *a, const void *b, int count)
@@ -64,31 +73,47 @@ template <class T> __device__ bool is_aligned(const void *a, const void *b, int 
     return count % chunk<T>::COUNT == 0 && ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
-/* LANES lanes of a warp for each row; sums in double, as on the CPU. */
-template <class T, int LANES>
+/* Sums of f32 are taken in double, as on the CPU. Products of 16-bit numbers have no rounding error
+ * in f32, and their sum in f32 has less than the numbers themselves; conversions to double would
+ * take longer than reading the numbers. */
+template <class T> struct sum_of {
+    typedef float type;
+};
+template <> struct sum_of<float> {
+    typedef double type;
+};
+
+/* LANES lanes of a warp for each row. With IN_LINE, rows of every tensor follow one another, as
+ * far apart as their heads are: nothing is divided. */
+template <class T, int LANES, bool IN_LINE>
 __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q)
 {
+    typedef typename sum_of<T>::type wider;
     const int64_t row = (int64_t)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
     const int lane = threadIdx.x % LANES;
     const bool there = row < q.batch * q.queries * q.heads;
-    const place p = place_of(q, there ? row : 0);
-    const T *out = ra::at<T>(q.out, p.batch, p.query, p.head);
-    const T *dout = ra::at<T>(q.dout, p.batch, p.query, p.head);
-    double sum = 0.0;
-    int any = 0;
-    const auto add = [&](T o, T g) {
-        sum += (double)wide(o) * wide(g);
-        any |= wide(g) != 0.0f;
+    const place p = IN_LINE ? place() : place_of(q, there ? row : 0);
+    const auto at = [&](const ra__cuda_tensor &x) {
+        return IN_LINE ? (there ? row : 0) * x.head
+                       : p.batch * x.batch + p.query * x.token + p.head * x.head;
     };
+    const T *out = (const T *)q.out.data + at(q.out), *dout = (const T *)q.dout.data + at(q.dout);
+    const float lse = lane == 0 ? ((const float *)q.lse.data)[at(q.lse)] : 0.0f;
+    wider sum = 0;
+    int any = 0;
     if (is_aligned<T>(out, dout, q.value_dim)) {
         constexpr int COUNT = chunk<T>::COUNT;
         for (int d = COUNT * lane; d < q.value_dim; d += COUNT * LANES) {
             const chunk<T> o = *(const chunk<T> *)(out + d), g = *(const chunk<T> *)(dout + d);
+            any |= g.any();
 #pragma unroll
-            for (int i = 0; i < COUNT; i++) add(o.x[i], g.x[i]);
+            for (int i = 0; i < COUNT; i++) sum += (wider)wide(o.x[i]) * wide(g.x[i]);
         }
     } else {
-        for (int d = lane; d < q.value_dim; d += LANES) add(out[d], dout[d]);
+        for (int d = lane; d < q.value_dim; d += LANES) {
+            sum += (wider)wide(out[d]) * wide(dout[d]);
+            any |= wide(dout[d]) != 0.0f;
+        }
     }
 #pragma unroll
     for (int step = LANES / 2; step > 0; step /= 2) {
@@ -96,16 +121,25 @@ __global__ void __launch_bounds__(THREADS) delta_kernel(const ra__cuda_queries q
         any |= __shfl_xor_sync(0xffffffffu, any, step);
     }
     if (lane != 0 || !there) return;
-    const float dlse = q.dlse.data ? *ra::at<float>(q.dlse, p.batch, p.query, p.head) : 0.0f;
-    *ra::at<float>(q.delta, p.batch, p.query, p.head) = (float)(sum - dlse);
-    check_lse(q, p, any || dlse != 0.0f);
+    const float dlse = q.dlse.data ? ((const float *)q.dlse.data)[at(q.dlse)] : 0.0f;
+    ((float *)q.delta.data)[at(q.delta)] = (float)(sum - dlse);
+    check_lse(q, row, lse, any || dlse != 0.0f);
+}
+
+/* Do the rows of a tensor follow one another, those of its heads first? */
+bool is_in_line(const ra__cuda_queries &q, const ra__cuda_tensor &x)
+{
+    return !x.data || ((q.queries == 1 || x.token == q.heads * x.head) &&
+                       (q.batch == 1 || x.batch == q.queries * q.heads * x.head));
 }
 
 template <class T, int LANES> int launch_delta(const ra__cuda_queries &q, void *stream)
 {
     const int64_t rows = q.batch * q.queries * q.heads, per_block = THREADS / LANES;
-    return ra::launch_blocks(delta_kernel<T, LANES>, (rows + per_block - 1) / per_block, THREADS,
-                             stream, q);
+    const bool in_line = is_in_line(q, q.out) && is_in_line(q, q.dout) && is_in_line(q, q.lse) &&
+                         is_in_line(q, q.dlse) && is_in_line(q, q.delta);
+    return ra::launch_blocks(in_line ? delta_kernel<T, LANES, true> : delta_kernel<T, LANES, false>,
+                             (rows + per_block - 1) / per_block, THREADS, stream, q);
 }
 /* As many lanes as a row has chunks, if possible. */
 template <class T> int launch_delta(const ra__cuda_queries &q, void *stream)

@@ -33,15 +33,28 @@ __device__ line rows_of(const ra__sm90_ends &ends, int head, int block)
     return { of.first + (row - ends.view_starts[view]) * of.step, of.step };
 }
 
+/* Rows and heads of a CTA of start(). Heads follow one another in what it reads, rows in what it
+ * writes: in both, a warp has 16 bytes or more at a time. */
+enum { START_HEADS = 4, START_ROWS = THREADS / START_HEADS };
+__host__ __device__ int start_rows(const ra__sm90_ends &ends) /* of CTAs */
+{
+    return (ends.padded_rows + START_ROWS - 1) / START_ROWS;
+}
+__host__ __device__ int start_heads(const ra__sm90_ends &ends)
+{
+    return (ends.heads + START_HEADS - 1) / START_HEADS;
+}
+
 /* A thread per row. lse2 is in units of log2, +inf for rows without gradient and for those that do
  * not exist: their weights are 0. */
 __global__ void __launch_bounds__(THREADS) start(const __grid_constant__ ra__sm90_ends ends)
 {
-    const int64_t at = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (at >= (int64_t)ends.batch * ends.heads * ends.padded_rows) return;
-    const int row = (int)(at % ends.padded_rows);
-    const int head = (int)(at / ends.padded_rows % ends.heads);
-    const int batch = (int)(at / ends.padded_rows / ends.heads);
+    const int tiles = start_rows(ends), groups = start_heads(ends);
+    const int row = (int)blockIdx.x % tiles * START_ROWS + threadIdx.x / START_HEADS;
+    const int head = (int)blockIdx.x / tiles % groups * START_HEADS + threadIdx.x % START_HEADS;
+    const int batch = (int)blockIdx.x / tiles / groups;
+    if (row >= ends.padded_rows || head >= ends.heads) return;
+    const int64_t at = ((int64_t)batch * ends.heads + head) * ends.padded_rows + row;
     const line rows = rows_of(ends, head, row / ends.block_queries);
     const int token = rows.first + row % ends.block_queries * rows.step;
     float lse = -INFINITY, delta = 0;
@@ -140,10 +153,11 @@ int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
 {
     const int64_t rows = (int64_t)ends->batch * ends->heads * ends->padded_rows;
     const size_t bytes = ends->clears ? (size_t)rows * ends->dim * sizeof(float) : 0;
-    const cudaError_t error =
-        bytes ? cudaMemsetAsync(ends->dq_sum, 0, bytes, (cudaStream_t)stream) : cudaSuccess;
+    const cudaError_t error = bytes ? cudaMemsetAsync(ends->dq_sum, 0, bytes, (cudaStream_t)stream)
+                                    : cudaSuccess;
     if (error != cudaSuccess) return error;
-    start<<<(unsigned)((rows + THREADS - 1) / THREADS), THREADS, 0, (cudaStream_t)stream>>>(*ends);
+    const int64_t blocks = (int64_t)ends->batch * start_heads(*ends) * start_rows(*ends);
+    start<<<(unsigned)blocks, THREADS, 0, (cudaStream_t)stream>>>(*ends);
     return cudaGetLastError();
 }
 
