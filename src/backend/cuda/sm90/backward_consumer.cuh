@@ -24,7 +24,8 @@ template <class F> struct BackwardConsumer {
 
     DEVICE int slot(void) const { return block & 1; }
     DEVICE uint32_t lap(void) const { return block >> 1 & 1; }
-    DEVICE uint32_t keys_at(void) const { return shared.k(key_slot<F>(items)); }
+    DEVICE uint32_t keys_at(unsigned item) const { return shared.k(key_slot<F>(item)); }
+    DEVICE uint32_t keys_at(void) const { return keys_at(items); }
     DEVICE uint32_t values_at(void) const { return shared.v(key_slot<F>(items)); }
     DEVICE void arrive(uint32_t barrier) const
     {
@@ -61,12 +62,12 @@ template <class F> struct BackwardConsumer {
     }
 
     /* Our half of dq, transposed: 64 columns of K, times dS; of half of the queries where
-     * DIM is 64, else of all of them. */
-    DEVICE void issue_dq(float (&dq)[DQ], int from, int walk) const
+     * DIM is 64, else of all of them. `keys`: of the item that the block belongs to. */
+    DEVICE void issue_dq(float (&dq)[DQ], uint32_t keys, int from, int walk) const
     {
         const int panel = F::PANELS > 1 ? 2 * walk + index : 0;
         const int row = F::PANELS > 1 ? 0 : index * (N / 2);
-        const uint64_t a = matrix_at(keys_at() + panel * F::KEYS * 128, F::KEYS * 128);
+        const uint64_t a = matrix_at(keys + panel * F::KEYS * 128, F::KEYS * 128);
         const uint64_t b = matrix_at(shared.ds(from) + row * 128, 0);
         wgmma_fence();
 #pragma unroll
@@ -257,8 +258,13 @@ template <class F> struct BackwardConsumer {
     /* dq of block `of`, whose dS both consumers have shared. */
     DEVICE void wait_ds(unsigned of) const { barrier_wait(shared.ds_full(of & 1), of >> 1 & 1); }
 
-    /* One block of queries. DO_DQ: also dq, of this block or of the one before it. */
-    template <bool DO_DQ>
+    /* What a step does besides scores, dk and dv of its block: nothing; dq, of this block or of the
+     * one before it; or all that is left to do of the item before this one, dq of its last block
+     * included. */
+    enum step_kind { ALONE, WITH_DQ, JOINS };
+
+    /* One block of queries. */
+    template <step_kind KIND>
     DEVICE int step(float (&dk)[SUMS], float (&dv)[SUMS], int current, int walk)
     {
         float s[N / 2], dp[N / 2], dq[DQ];
@@ -270,6 +276,10 @@ template <class F> struct BackwardConsumer {
         issue_scores(dp, values_at(), shared.dout(slot()));
         const int next = uniform(shared_load(entry + 16));
         const bits kept = kept_bits(entry);
+        if constexpr (KIND == JOINS) {
+            store(dk, dv, items - 1, walk);
+            clear(dk, dv);
+        }
         wgmma_wait<1>();
         hold(s);
         if constexpr (F::TERMS) {
@@ -288,9 +298,9 @@ template <class F> struct BackwardConsumer {
         issue_sums(dv, p, shared.dout(slot()), walk);
         share(ds);
         const unsigned of = F::LAG ? block - 1 : block;
-        if constexpr (DO_DQ) {
+        if constexpr (KIND != ALONE) {
             wait_ds(of);
-            issue_dq(dq, of & 1, walk);
+            issue_dq(dq, keys_at(KIND == JOINS ? items - 1 : items), of & 1, walk);
             wgmma_wait<1>();
         } else {
             wgmma_wait<0>();
@@ -298,9 +308,10 @@ template <class F> struct BackwardConsumer {
         hold(p);
         arrive(shared.do_empty(slot()));
         issue_sums(dk, ds, shared.q(slot()), walk);
-        if constexpr (DO_DQ) {
+        if constexpr (KIND != ALONE) {
             wgmma_wait<1>();
             hold(dq);
+            if (KIND == JOINS) arrive(shared.kv_empty(key_slot<F>(items - 1)));
             arrive(shared.ds_empty(of & 1));
             stage(dq, of);
         }
@@ -311,12 +322,12 @@ template <class F> struct BackwardConsumer {
         return next;
     }
 
-    DEVICE void last_dq(int walk) const
+    DEVICE void last_dq(unsigned item, int walk) const
     {
         float dq[DQ];
         const unsigned of = block - 1;
         wait_ds(of);
-        issue_dq(dq, of & 1, walk);
+        issue_dq(dq, keys_at(item), of & 1, walk);
         wgmma_wait<0>();
         hold(dq);
         arrive(shared.ds_empty(of & 1));
@@ -371,10 +382,10 @@ template <class F> struct BackwardConsumer {
         store_rows<T>(x, scale, scale, to, who.x, kv_head, 0, left);
     }
 
-    DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], int walk) const
+    DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], unsigned item, int walk) const
     {
-        const int4 who = shared_load4(shared.item(items));
-        const int4 what = shared_load4(shared.item(items) + 16);
+        const int4 who = shared_load4(shared.item(item));
+        const int4 what = shared_load4(shared.item(item) + 16);
         if (uniform(what.z) < 0) {
             store_one(dk, args.scale, args.dk, args.dk_sum, who, what.w, walk);
             store_one(dv, 1.f, args.dv, args.dv_sum, who, what.w, walk);
@@ -386,22 +397,40 @@ template <class F> struct BackwardConsumer {
         store_sums(dv, 1.f, to + F::DIM, 2 * F::DIM, F::KEYS);
     }
 
-    DEVICE void walk_queries(float (&dk)[SUMS], float (&dv)[SUMS], int walk)
+    DEVICE void clear(float (&dk)[SUMS], float (&dv)[SUMS]) const
     {
 #pragma unroll
         for (int i = 0; i < SUMS; i++) dk[i] = dv[i] = 0;
-        int code = uniform(shared_load(shared.item(items) + 20));
+    }
+
+    DEVICE int first_code(void) const { return uniform(shared_load(shared.item(items) + 20)); }
+
+    DEVICE void walk_queries(float (&dk)[SUMS], float (&dv)[SUMS], int walk)
+    {
+        int code = first_code();
+        clear(dk, dv);
         if constexpr (F::LAG) {
             if (code != BLOCK_END) {
-                code = step<false>(dk, dv, code, walk);
+                code = step<ALONE>(dk, dv, code, walk);
 #pragma unroll 1
-                while (code != BLOCK_END) code = step<true>(dk, dv, code, walk);
-                last_dq(walk);
+                while (code != BLOCK_END) code = step<WITH_DQ>(dk, dv, code, walk);
+                last_dq(items, walk);
             }
         } else {
 #pragma unroll 1
-            while (code != BLOCK_END) code = step<true>(dk, dv, code, walk);
+            while (code != BLOCK_END) code = step<WITH_DQ>(dk, dv, code, walk);
         }
+    }
+
+    /* The next item is here. Returns whether it is one. */
+    DEVICE bool wait_item(void) const
+    {
+        barrier_wait(shared.k_full(key_slot<F>(items)), key_lap<F>(items));
+        if (uniform(shared_load(shared.item(items) + 28)) & BACKWARD_QUIT) return false;
+        barrier_wait(shared.v_full(key_slot<F>(items)), key_lap<F>(items));
+        const int keys = uniform(shared_load(shared.item(items) + 12));
+        if (keys < F::KEYS) clear_rest(keys);
+        return true;
     }
 
     /* Rows of K and V after the last key of the item, set to 0: what is there in memory may be
@@ -418,14 +447,9 @@ template <class F> struct BackwardConsumer {
         named_sync(CONSUMERS_BARRIER, 256);
     }
 
-    DEVICE void run(void)
+    DEVICE void run_items(void)
     {
-        for (;; items++) {
-            barrier_wait(shared.k_full(key_slot<F>(items)), key_lap<F>(items));
-            if (uniform(shared_load(shared.item(items) + 28)) & BACKWARD_QUIT) return;
-            barrier_wait(shared.v_full(key_slot<F>(items)), key_lap<F>(items));
-            const int keys = uniform(shared_load(shared.item(items) + 12));
-            if (keys < F::KEYS) clear_rest(keys);
+        for (; wait_item(); items++) {
             float dk[SUMS], dv[SUMS];
 #pragma unroll 1
             for (int walk = 0; walk < F::WALKS; walk++) {
@@ -433,9 +457,51 @@ template <class F> struct BackwardConsumer {
                 if (walk == F::WALKS - 1) arrive(shared.kv_empty(key_slot<F>(items)));
                 hold(dk);
                 hold(dv);
-                store(dk, dv, walk);
+                store(dk, dv, items, walk);
             }
         }
+    }
+
+    /* What is left of the item before this one. */
+    DEVICE void end_item(float (&dk)[SUMS], float (&dv)[SUMS])
+    {
+        last_dq(items - 1, 0);
+        arrive(shared.kv_empty(key_slot<F>(items - 1)));
+        hold(dk);
+        hold(dv);
+        store(dk, dv, items - 1, 0);
+    }
+
+    /* Items without queries have zeros to write, and no block to do so under. */
+    DEVICE void run_joined(void)
+    {
+        float dk[SUMS], dv[SUMS];
+        bool open = false; /* an item that has not ended */
+        for (; wait_item(); items++) {
+            int code = first_code();
+            if (open && code != BLOCK_END) {
+                code = step<JOINS>(dk, dv, code, 0);
+            } else {
+                if (open) end_item(dk, dv);
+                clear(dk, dv);
+                open = code != BLOCK_END;
+                if (open) {
+                    code = step<ALONE>(dk, dv, code, 0);
+                } else {
+                    arrive(shared.kv_empty(key_slot<F>(items)));
+                    store(dk, dv, items, 0);
+                }
+            }
+#pragma unroll 1
+            while (code != BLOCK_END) code = step<WITH_DQ>(dk, dv, code, 0);
+        }
+        if (open) end_item(dk, dv);
+    }
+
+    DEVICE void run(void)
+    {
+        if constexpr (F::JOINED) run_joined();
+        else run_items();
     }
 };
 
