@@ -114,6 +114,15 @@ static void rotate(struct builder *b, struct tile *tile, int *runs)
     rotate_runs(b, tile, at, skip, runs);
 }
 
+/* Tiles of an earlier wave are taken first. Waves go over spread x clusters tiles at a time, not
+ * over the whole head: what neighbours share is still in the L2 cache when the next wave needs
+ * it. */
+static int wave_of(const struct ra__sm90_schedule_input *in, int tile)
+{
+    const int spread = most(1, in->spread), group = spread * in->clusters;
+    return tile / group * spread + tile % spread;
+}
+
 static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int section, int *runs)
 {
     for (int32_t from = 0; from < rows->q_count; from += b->input->tile_rows) {
@@ -123,7 +132,7 @@ static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int se
                                .count = least(b->input->tile_rows, rows->q_count - from),
                                .first_run = *runs,
                                .section = section,
-                               .wave = from / b->input->tile_rows % most(1, b->input->spread),
+                               .wave = wave_of(b->input, from / b->input->tile_rows),
                                .index = b->tile_count };
         b->tile_count++;
         for (int i = 0; i < rows->run_count; i++) {

@@ -105,9 +105,10 @@ struct ra__sm90_schedule_input {
     int section_heads;         /* KV heads that are worked on together; what fits the L2 cache */
     int item_cost;             /* of starting and ending an item, in key blocks */
     int split;                 /* may share out the keys of a tile, so that clusters end together */
-    int spread; /* every spread-th tile of a head first, then those after them, ...; 0 = 1. Tiles
-                   that are worked on together are then far apart: deterministic, causal backward
-                   would otherwise have them wait for one another at the same dq */
+    int spread; /* of spread x clusters neighbouring tiles, every spread-th first, then those after
+                   them, ...; 0 = 1. Tiles that are worked on together are then far apart:
+                   deterministic backward they would otherwise wait for one another at the same
+                   dq */
     int rotate; /* tiles that see all keys start at different ones: backward, they would otherwise
                    add to the same dq at the same time */
     int views;  /* rows of runs have a view in their high bits */
