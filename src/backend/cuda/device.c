@@ -50,9 +50,9 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device)
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
 
-static ra_status open_queue(struct ra__cuda_queue *queue)
+static ra_status open_queue(struct ra__cuda_queue *queue, int priority)
 {
-    RA__CUDA_TRY(cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking));
+    RA__CUDA_TRY(cudaStreamCreateWithPriority(&queue->stream, cudaStreamNonBlocking, priority));
     for (int i = 0; i < RA__CUDA_RING; i++)
         RA__CUDA_TRY(cudaEventCreateWithFlags(&queue->ring[i], cudaEventDisableTiming));
     return RA_OK;
@@ -215,14 +215,34 @@ ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
 
 /* ---- The device ------------------------------------------------------------------------------ */
 
-static ra_status open_device(struct ra__cuda_device *device)
+/* Kernels of attention fill the GPU, and other kernels wait in line. Loads, stores and copies come
+ * first: copies within the GPU are kernels, too, which would wait for the attention of all other
+ * ranks while their own rank waits for them. Among ranks that share the GPU, the last one comes
+ * first: under causal it has most to do, and left alone at the end it would not fill the GPU. */
+static ra_status priority_of(enum ra__cuda_queue_name name,
+                             const struct ra__device_options *options, int *priority)
+{
+    int least, greatest; /* the greatest is the smallest number */
+    RA__CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    *priority = greatest;
+    if (name == RA__CUDA_COMPUTE)
+        *priority = least - (least - greatest) * options->turn / ra__max(options->sharers, 1);
+    return RA_OK;
+}
+
+static ra_status open_device(struct ra__cuda_device *device,
+                             const struct ra__device_options *options)
 {
     RA__TRY(ra__cuda_facts_of(device->number, &device->facts));
     RA__TRY(ra__cuda_enter(device));
     RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
     memset(device->report, 0, sizeof *device->report);
     RA__CUDA_TRY(cudaEventCreateWithFlags(&device->caller, cudaEventDisableTiming));
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) RA__TRY(open_queue(&device->queues[i]));
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
+        int priority;
+        RA__TRY(priority_of((enum ra__cuda_queue_name)i, options, &priority));
+        RA__TRY(open_queue(&device->queues[i], priority));
+    }
     return RA_OK;
 }
 
@@ -231,7 +251,7 @@ ra_status ra__cuda_open(const struct ra__device_options *options, void **out)
     struct ra__cuda_device *device = ra__cuda_host->alloc(sizeof *device);
     if (!device) return ra__cuda_fail(RA_ERR_MEMORY, "device: %zu bytes", sizeof *device);
     device->number = options->number;
-    const ra_status status = open_device(device);
+    const ra_status status = open_device(device, options);
     if (status == RA_OK) *out = device;
     else ra__cuda_close(device);
     return status;

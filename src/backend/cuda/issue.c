@@ -62,7 +62,8 @@ static void set_keys(const struct ra__cuda_running *run, const struct ra__side *
 {
     const enum ra__buffer from = run->launch->step->from;
     const bool own = from == RA__OWN_KV;
-    const enum ra__buffer k = own ? work->k : from, v = own ? work->v : from;
+    const enum ra__buffer k = own ? work->k : from;
+    const enum ra__buffer v = own ? work->v : ra__values_of(run->program->program, from);
     if (from == RA__NO_BUFFER) return; /* rows without a key */
     out->k = tensor_in(run, k);
     out->v = tensor_from(run, v, k == v ? work->shape.dim : 0);
@@ -309,11 +310,15 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
 
 /* ---- Issuing --------------------------------------------------------------------------------- */
 
-static struct ra__cuda_queue *queue_of(struct ra__cuda_device *device, enum ra__op op)
+/* Where ranks share the GPU, what is gathered does not wait in line with attention. */
+static struct ra__cuda_queue *queue_of(const struct ra__cuda_running *run)
 {
-    return &device->queues[op == RA__OP_LOAD    ? RA__CUDA_LOAD
-                           : op == RA__OP_STORE ? RA__CUDA_STORE
-                                                : RA__CUDA_COMPUTE];
+    const enum ra__op op = run->launch->step->op;
+    const bool crowded = run->program->program->device_ranks > 1;
+    return &run->device->queues[op == RA__OP_LOAD                ? RA__CUDA_LOAD
+                                : op == RA__OP_STORE             ? RA__CUDA_STORE
+                                : op == RA__OP_GATHER && crowded ? RA__CUDA_STORE
+                                                                 : RA__CUDA_COMPUTE];
 }
 
 static ra_status run_step(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
@@ -360,7 +365,7 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
     struct ra__cuda_plan *plan = prepared;
     const struct ra__cuda_running run = { device, plan, &plan->programs[launch->direction],
                                           launch };
-    struct ra__cuda_queue *queue = queue_of(device, launch->step->op);
+    struct ra__cuda_queue *queue = queue_of(&run);
     RA__TRY(ra__cuda_enter(device));
     RA__TRY(run_step(&run, queue));
     RA__TRY(ra__cuda_queue_mark(queue, done));
