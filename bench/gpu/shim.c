@@ -18,7 +18,7 @@ struct bench {
 };
 
 /* `backward`: 0 = no, 1 = yes, 2 = with sums of dq in any order. */
-RA_API int gpu_bench_open(const char *pattern, const char *kernel, const char *strategy, int ranks,
+RA_API int gpu_bench_open(const char *pattern, const char *kernel, const char *partition, int ranks,
                           int dtype, int64_t batch, int64_t q_len, int64_t k_len, int q_heads,
                           int kv_heads, int dim, int backward, struct bench **out);
 RA_API int gpu_bench_attend(struct bench *b, const void *q, const void *k, const void *v, void *o,
@@ -31,7 +31,7 @@ RA_API const char *gpu_bench_kernel(const struct bench *b);
 RA_API double gpu_bench_flops(const struct bench *b, int backward);
 
 static ra_status open_plans(struct bench *b, const char *pattern, const char *kernel,
-                            const char *strategy, ra_problem *problem)
+                            const char *partition, ra_problem *problem)
 {
     ra_group_options options = ra_group_options_default();
     options.device = "cuda";
@@ -43,17 +43,16 @@ static ra_status open_plans(struct bench *b, const char *pattern, const char *ke
     problem->pattern = parsed;
     ra_plan_options how = ra_plan_options_default();
     how.kernel = *kernel ? kernel : NULL;
-    how.strategy = *strategy ? strategy : NULL;
     how.backward = b->backward > 0;
     how.any_order = b->backward == 2;
-    if (b->ranks > 1) how.partition = "zigzag";
+    if (b->ranks > 1) how.partition = partition;
     for (int i = 0; i < b->ranks && status == RA_OK; i++)
         status = ra_plan_create(b->groups[i], problem, &how, &b->plans[i]);
     ra_pattern_destroy(parsed);
     return status;
 }
 
-int gpu_bench_open(const char *pattern, const char *kernel, const char *strategy, int ranks,
+int gpu_bench_open(const char *pattern, const char *kernel, const char *partition, int ranks,
                    int dtype, int64_t batch, int64_t q_len, int64_t k_len, int q_heads,
                    int kv_heads, int dim, int backward, struct bench **out)
 {
@@ -73,7 +72,7 @@ int gpu_bench_open(const char *pattern, const char *kernel, const char *strategy
     b->q_heads = q_heads;
     b->kv_heads = kv_heads;
     b->dim = dim;
-    const ra_status status = open_plans(b, pattern, kernel, strategy, &problem);
+    const ra_status status = open_plans(b, pattern, kernel, partition, &problem);
     if (status == RA_OK) *out = b;
     else gpu_bench_close(b);
     return status;

@@ -3,7 +3,7 @@
 """The kernels of the device cuda beside PyTorch's, in one process, alternating.
 
 usage: table.py BUILD [--seconds S] [--rounds N] [--only TEXT] [--kernel NAME] [--any-order]
-                [--check] [--profile]
+                [--partition NAME] [--check] [--profile]
 
 BUILD holds libringattn_gpu_bench.so. Every line: TFLOP/s of pairs that are seen, median of the
 rounds, ours / theirs with the least and the most. --check compares results with PyTorch's in f32.
@@ -42,6 +42,7 @@ class Problem:
     """One shape, as ours and as PyTorch's."""
 
     any_order = False
+    partition = "contiguous"
 
     def __init__(self, lib, pattern, dtype, n, heads, dim, kv_heads=0, batch=1, nk=0, ranks=1,
                  backward=True, kernel=""):
@@ -56,8 +57,9 @@ class Problem:
         self.lse = torch.empty(batch, n, heads, device="cuda")
         self.dq, self.dk, self.dv = map(torch.empty_like, (self.q, self.k, self.v))
         self.handle = ctypes.c_void_p()
-        status = lib.gpu_bench_open(pattern.encode(), kernel.encode(), b"", ranks, number, batch, n,
-                                    nk, heads, kv_heads, dim,
+        status = lib.gpu_bench_open(pattern.encode(), kernel.encode(),
+                                    self.partition.encode(), ranks, number, batch, n, nk,
+                                    heads, kv_heads, dim,
                                     2 if backward and self.any_order else int(backward),
                                     ctypes.byref(self.handle))
         self.must(status)
@@ -295,10 +297,11 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--kernel", default="")
     parser.add_argument("--any-order", action="store_true", help="of the sums of dq")
+    parser.add_argument("--partition", default="contiguous", help="of rings")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--profile", action="store_true")
     args = parser.parse_args()
-    Problem.any_order = args.any_order
+    Problem.any_order, Problem.partition = args.any_order, args.partition
     lib = load(args.build)
     print(f"{'':58} {'ours':>8} {'theirs':>8}   ratio", flush=True)
     run_dense(lib, args)
