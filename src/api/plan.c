@@ -250,6 +250,12 @@ static bool reaches(const ra_group *group, const ra_plan_options *options)
     return group ? group->rank.reaches : are_here(group, options);
 }
 
+/* May ranks read each other's memory? */
+static bool takes_loans(const ra_group *group, const ra_plan_options *options)
+{
+    return group ? group->rank.transport->takes_loans : are_here(group, options);
+}
+
 /* Where keys are counted, what a query sees must not depend on where the keys begin. */
 static ra_status check_counts(const ra_plan *plan, const ra_plan_options *options,
                               const struct ra__plan_input *input)
@@ -279,6 +285,7 @@ static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_pl
     RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, options->kernel,
                                   &input.shape, input.backward, &plan->kernel));
     input.stages = !plan->backend->host && !reaches(plan->group, options);
+    input.lends = !plan->backend->host && !input.stages && takes_loans(plan->group, options);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
     input.many_jobs = plan->backend->many_jobs;
     input.device_ranks = are_here(plan->group, options) ? input.ranks : 1;
@@ -416,7 +423,7 @@ ra_status ra_plan_forecast(const ra_plan *plan, int backward, ra_stats *out)
     const struct ra__shape *shape = &plan->programs.caller.shape;
     ra_stats stats = ra_stats_default();
     for (int i = 0; i < program->round_count; i++)
-        stats.hops += program->rounds[i].send_count + program->rounds[i].recv_count > 0;
+        stats.hops += ra__round_carries(program, &program->rounds[i]);
     stats.bytes_sent = ra__program_bytes(&plan->programs, program->sends, program->send_count);
     stats.bytes_received = ra__program_bytes(&plan->programs, program->recvs, program->recv_count);
     stats.pairs = ra__program_pairs(&plan->programs, program);

@@ -102,6 +102,9 @@ enum ra__provider {
     X(STAGE_SUM_B, "staged sums B", HOST, GRADIENT)                                                \
     X(STAGE_SUM_ARRIVED, "staged arrived sums", HOST, GRADIENT)                                    \
     X(STAGE_SUM_RETURNED, "staged returned sums", HOST, GRADIENT)                                  \
+    /* V of a travelling block that is lent: it may be in another tensor than K. */                \
+    X(LENT_VALUES_A, "lent V A", NOBODY, TRAVEL)                                                   \
+    X(LENT_VALUES_B, "lent V B", NOBODY, TRAVEL)                                                   \
     X(LINK, "link", NOBODY, TRAVEL) /* carries one round at a time */
 
 enum ra__buffer {
@@ -232,6 +235,9 @@ struct ra__transfer {
     int peer, tag, hop;
     enum ra__buffer buffer;
     struct ra__range range;
+    /* Its tokens stay where they are: the receiver is told where, and reads them there. An empty
+     * one says that the sender does not read its buffer any more. */
+    bool lends;
 };
 
 struct ra__plan_round {
@@ -319,6 +325,7 @@ struct ra__program {
     bool same_bits;   /* forward: those of a row do not depend on the rows beside it (allgather) */
     bool counts;      /* calls may have fewer keys than the shape */
     int device_ranks; /* ranks of this process on the same device, itself included */
+    bool lends;       /* blocks of keys are not copied from rank to rank, but lent */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
     int *waits;
@@ -347,6 +354,31 @@ static inline const struct ra__side *ra__caller_side(const struct ra__program *p
 {
     return step->window.side == RA__NO_WINDOW ? &program->caller : ra__work_side(program, step);
 }
+/* Are there tokens in the messages of a round? */
+static inline bool ra__round_carries(const struct ra__program *program,
+                                     const struct ra__plan_round *round)
+{
+    int64_t tokens = 0;
+    for (int i = 0; i < round->send_count; i++) {
+        const struct ra__range range = program->sends[round->first_send + i].range;
+        tokens += range.hi - range.lo;
+    }
+    for (int i = 0; i < round->recv_count; i++) {
+        const struct ra__range range = program->recvs[round->first_recv + i].range;
+        tokens += range.hi - range.lo;
+    }
+    return tokens > 0;
+}
+
+/* Where V of the keys in `keys` is, a buffer of blocks. */
+static inline enum ra__buffer ra__values_of(const struct ra__program *program, enum ra__buffer keys)
+{
+    if (!program->lends) return keys;
+    return keys == RA__TRAVEL_A   ? RA__LENT_VALUES_A
+           : keys == RA__TRAVEL_B ? RA__LENT_VALUES_B
+                                  : keys;
+}
+
 static inline int64_t ra__caller_queries(const struct ra__program *program,
                                          const struct ra__step *step)
 {

@@ -12,6 +12,7 @@ enum ra__topic {
     RA__TOPIC_RETURN,
     RA__TOPIC_CONTROL,
     RA__TOPIC_ALLTOALL,
+    RA__TOPIC_DONE, /* what was lent is not read any more */
     RA__TOPICS
 };
 

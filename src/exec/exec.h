@@ -6,6 +6,7 @@
 #define RA__EXEC_EXEC_H
 
 #include "exec/handshake.h"
+#include "exec/loan.h"
 #include "exec/rank.h"
 #include "plan/plan.h"
 
@@ -56,8 +57,9 @@ struct ra__exec {
     struct ra__step_progress *steps; /* [step] of the run */
     struct ra__event *after;         /* [step]: those that the step being issued waits for */
     struct ra__handshake handshake;
-    struct ra__call *call; /* of the run */
-    ra_stats stats;        /* of the last run */
+    struct ra__call *call;  /* of the run */
+    struct ra__loans loans; /* likewise */
+    ra_stats stats;         /* of the last run */
 };
 
 /* What a plan will run on, as far as its memory depends on it. */

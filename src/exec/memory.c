@@ -148,6 +148,7 @@ static struct ra__message bind_transfer(const struct ra__exec *exec, int prefix,
         .hop = transfer->hop,
         .data = (char *)exec->buffers[transfer->buffer] + (size_t)transfer->range.lo * token,
         .bytes = (size_t)(transfer->range.hi - transfer->range.lo) * token,
+        .lends = transfer->lends,
     };
 }
 

@@ -100,17 +100,19 @@ static ra_status post(struct run *run, int index)
     struct ra__exec *exec = run->exec;
     const struct ra__step *step = &run->program->steps[index];
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
+    ra__loans_lend(exec, run->program, &run->program->rounds[step->round], round);
     round->after = exec->after;
     round->after_count = collect_events(run, step);
     RA__TRY(finish_last_call(run));
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     run->exchange = index;
     exec->steps[index].stage = RA__ISSUED;
-    exec->stats.hops++;
-    for (int i = 0; i < round->send_count; i++)
-        exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
-    for (int i = 0; i < round->recv_count; i++)
-        exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
+    int64_t sent = 0, received = 0;
+    for (int i = 0; i < round->send_count; i++) sent += (int64_t)round->sends[i].bytes;
+    for (int i = 0; i < round->recv_count; i++) received += (int64_t)round->recvs[i].bytes;
+    exec->stats.hops += sent + received > 0;
+    exec->stats.bytes_sent += sent;
+    exec->stats.bytes_received += received;
     return RA_OK;
 }
 
@@ -210,10 +212,11 @@ static ra_status wait_for_exchange(struct run *run)
     struct ra__exec *exec = run->exec;
     const int index = run->exchange;
     const struct ra__step *step = &run->program->steps[index];
+    struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
     const double start = ra__now();
     run->exchange = NONE; /* after a failure its buffers are free, or retained */
-    RA__TRY(exec->rank->transport->wait(
-        exec->rank->link, &exec->messages[run->program->direction].rounds[step->round]));
+    RA__TRY(exec->rank->transport->wait(exec->rank->link, round));
+    ra__loans_borrow(exec, run->program, &run->program->rounds[step->round], round);
     exec->stats.wait_seconds += ra__now() - start;
     exec->steps[index].stage = RA__DONE;
     trace(run, "wait", step, start);
@@ -287,10 +290,12 @@ static ra_status give_up(struct run *run, ra_status status)
     return ra__fail(status, "%s", sentence);
 }
 
-/* A stream: was this step done by an earlier run, or is it for something that is not wanted? */
+/* A stream: was this step done by an earlier run, or is it for something that is not wanted? A
+ * ring: is what it would pack lent in place? */
 static bool is_skipped(const struct run *run, const struct ra__step *step)
 {
     const ra_stream *stream = run->io->stream;
+    if (ra__loans_skip(run->exec, run->program, step)) return true;
     if (step->unit == RA__SINKS_UNIT) return !run->io->dsinks;
     if (step->unit == 0 || !stream || !stream->finished) return false;
     const int backward = run->program->direction == RA__BACKWARD;
@@ -325,8 +330,9 @@ ra_status ra__exec_run(struct ra__exec *exec, enum ra__direction direction, cons
                        .pairs_before = pairs_of(exec) };
     run.heartbeat = (struct ra__heartbeat){ beat, &run };
     exec->stats = ra_stats_default();
-    begin_steps(&run);
     ra__call_set(exec, direction, io);
+    ra__loans_begin(exec, program, io);
+    begin_steps(&run);
     ra_status status = run_program(&run);
     if (status != RA_OK) return give_up(&run, status);
     ra__rank_idle(exec->rank);

@@ -24,15 +24,22 @@ static ra_status put_transfers(struct ra__builder *b, struct ra__transfer **arra
     return RA_OK;
 }
 
+static bool is_lent(const struct ra__program *p, enum ra__topic topic)
+{
+    return topic == RA__TOPIC_DONE || (p->lends && topic == RA__TOPIC_KEYS);
+}
+
 static ra_status put_sends(struct ra__builder *b, int rank, enum ra__topic topic,
                            enum ra__buffer buffer, const struct ra__ranges *ranges)
 {
     struct ra__program *p = b->program;
     struct ra__plan_round *round = &p->rounds[p->round_count - 1];
     round->send_count += ranges->count;
-    struct ra__transfer transfer = {
-        rank, ra__tag(round->hop, topic), round->hop, buffer, { 0, 0 }
-    };
+    struct ra__transfer transfer = { .peer = rank,
+                                     .tag = ra__tag(round->hop, topic),
+                                     .hop = round->hop,
+                                     .buffer = buffer,
+                                     .lends = is_lent(p, topic) };
     return put_transfers(b, &p->sends, &p->send_count, transfer, ranges);
 }
 
@@ -42,9 +49,11 @@ static ra_status put_recvs(struct ra__builder *b, int rank, enum ra__topic topic
     struct ra__program *p = b->program;
     struct ra__plan_round *round = &p->rounds[p->round_count - 1];
     round->recv_count += ranges->count;
-    struct ra__transfer transfer = {
-        rank, ra__tag(round->hop, topic), round->hop, buffer, { 0, 0 }
-    };
+    struct ra__transfer transfer = { .peer = rank,
+                                     .tag = ra__tag(round->hop, topic),
+                                     .hop = round->hop,
+                                     .buffer = buffer,
+                                     .lends = is_lent(p, topic) };
     return put_transfers(b, &p->recvs, &p->recv_count, transfer, ranges);
 }
 
@@ -64,6 +73,18 @@ ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum r
                    const struct ra__ranges *ranges)
 {
     return put_recvs(b, rank_of_peer(b, peer), topic, buffer, ranges);
+}
+
+static const struct ra__ranges no_tokens = { .count = 1 };
+
+ra_status ra__send_done(struct ra__builder *b, int peer, enum ra__buffer buffer)
+{
+    return ra__send(b, peer, RA__TOPIC_DONE, buffer, &no_tokens);
+}
+
+ra_status ra__recv_done(struct ra__builder *b, int peer, enum ra__buffer buffer)
+{
+    return ra__recv(b, peer, RA__TOPIC_DONE, buffer, &no_tokens);
 }
 
 static struct ra__ranges first_tokens(int64_t count)

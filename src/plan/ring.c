@@ -5,7 +5,11 @@
  * Hop h: rank p works on the keys of rank p - h while those of rank p - h - 1 arrive in the other
  * buffer. Backward, the gradients of a block follow it one hop later: each rank sums its own part,
  * adds what earlier ranks sent, and forwards the sum; the last rank sends it directly to the
- * owner. */
+ * owner.
+ *
+ * Ranks that share a device lend their blocks instead: what goes from rank to rank is where the
+ * owner has packed its keys. It may pack others when all who read them have said that they are
+ * done, so that is the last round. */
 #include "plan/builder.h"
 
 /* A buffer holds tokens of a block where the block has them, up to the last one that is used: under
@@ -16,6 +20,14 @@ static void use_up_to(struct ra__builder *b, enum ra__buffer buffer,
     for (int i = 0; i < ranges->count; i++) ra__use_buffer(b, buffer, ranges->at[i].hi);
 }
 
+/* Only the own block takes memory, where it has to be packed. */
+static void use_lent(struct ra__builder *b, int hop, const struct ra__ranges *onward)
+{
+    if (hop == 1) use_up_to(b, ra__key_buffer(0), onward);
+    ra__use_buffer(b, RA__TRAVEL_A, 1);
+    ra__use_buffer(b, RA__TRAVEL_B, 1);
+}
+
 /* Adds the keys of hop `hop` to the newest round: those of the hop before are forwarded, the next
  * ones arrive. */
 static ra_status exchange_keys(struct ra__builder *b, int hop)
@@ -24,14 +36,32 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
     int here = ra__peer(b, 1 - hop), next = ra__peer(b, -hop); /* owners of the two blocks */
     const struct ra__ranges *onward = &b->flows[here].onward, *coming = &b->flows[next].coming;
     enum ra__buffer from = ra__key_buffer(hop - 1), to = ra__key_buffer(hop);
-    use_up_to(b, from, onward);
-    use_up_to(b, to, coming);
+    if (b->program->lends) {
+        use_lent(b, hop, onward);
+    } else {
+        use_up_to(b, from, onward);
+        use_up_to(b, to, coming);
+    }
     RA__TRY(ra__send(b, ra__peer(b, 1), RA__TOPIC_KEYS, from, onward));
     return ra__recv(b, ra__peer(b, -1), RA__TOPIC_KEYS, to, coming);
 }
 
+/* Every rank to the owners of the blocks that came here. */
+static ra_status end_loans(struct ra__builder *b)
+{
+    if (!b->program->lends) return RA_OK;
+    RA__TRY(ra__open_round(b, b->ranks + 2));
+    for (int hop = 1; hop < b->ranks; hop++)
+        if (b->flows[ra__peer(b, -hop)].coming.count > 0)
+            RA__TRY(ra__send_done(b, ra__peer(b, -hop), ra__key_buffer(hop)));
+    for (int hop = 1; hop <= b->last_visit; hop++)
+        RA__TRY(ra__recv_done(b, ra__peer(b, hop), ra__key_buffer(0)));
+    return ra__put_exchange(b);
+}
+
 static ra_status pack_own(struct ra__builder *b)
 {
+    b->program->lends = b->input->lends && b->ranks > 1 && !b->plan->by_head;
     struct ra__step pack = ra__gather(RA__GATHER_PACK, 0, b->rank, RA__OWN_KV, ra__key_buffer(0));
     return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
@@ -47,7 +77,7 @@ ra_status ra__ring_forward(struct ra__builder *b)
         RA__TRY(ra__put_exchange(b));
         RA__TRY(ra__put_attend(b, hop, ra__peer(b, -hop), from, RA__OWN_KV));
     }
-    return RA_OK;
+    return end_loans(b);
 }
 
 /* What arrives in one hop: the sums of earlier ranks for its block, and, from the last rank that
@@ -134,7 +164,7 @@ ra_status ra__ring_backward(struct ra__builder *b)
     RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_tokens(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
     for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
-    return RA_OK;
+    return end_loans(b);
 }
 
 const struct ra__strategy ra__strategy_ring = {

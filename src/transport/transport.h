@@ -19,6 +19,9 @@ struct ra__message {
     int hop; /* for error sentences */
     void *data;
     size_t bytes;
+    /* On both sides of a message: instead of its bytes, the receiver gets their address in `data`.
+     * For transports that say so. */
+    bool lends;
     struct ra__message *next; /* the transport's while posted, like the next three */
     int from;                 /* the posting rank */
     int state;
@@ -74,6 +77,8 @@ struct ra__transport {
     /* Does `post` take events that have not passed? Then the messages of a round start when all of
      * round->after have. Others are given rounds whose buffers are ready. */
     bool takes_events;
+    /* Does it take messages that lend? Its ranks are in one process. */
+    bool takes_loans;
     /* Starts the messages of a round; their buffers stay busy until wait. */
     ra_status (*post)(void *link, struct ra__round *round);
     /* Until that round is complete on this rank. Fails with a sentence that names rank, peer and

@@ -3,7 +3,6 @@
  * messages callbacks send: a message of the next call must not overwrite what the call before still
  * reads. RINGATTN_TEST_DEVICE names a device with queues; on a CPU a call is complete when it
  * returns. */
-#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -14,11 +13,12 @@
 #include <time.h>
 
 #include "support/mailbox.h"
+#include "support/runtime.h"
 #include "support/test.h"
 
 enum { RANKS = 3, CALLS = 6, TOKENS = 8, HEADS = 2, DIM = 8, ROW = HEADS * DIM };
 enum { SHARD = TOKENS * ROW, ALL = RANKS * SHARD };
-enum { NON_BLOCKING = 1, ANY_DIRECTION = 4 }; /* as CUDA has them */
+enum { NON_BLOCKING = 1 }; /* as CUDA has it */
 
 /* Every call has numbers of its own. Under causal attention the first rank only sends, and the last
  * one only receives, so nothing but the messages themselves keeps its host waiting. */
@@ -37,25 +37,12 @@ static void fill(struct calls *calls)
 
 /* ---- Queues of the device, by the runtime that its plug-in uses ------------------------------ */
 
-/* A function of it. POSIX lets a pointer to data become one to a function, C does not. */
-static void find(const char *name, void *function)
-{
-    char path[4096];
-    snprintf(path, sizeof path, "%s/libringattn_cuda.so", getenv("RINGATTN_PLUGINS"));
-    void *module = dlopen(path, RTLD_NOW | RTLD_NOLOAD);
-    assert_non_null(module);
-    void *found = dlsym(module, name);
-    assert_non_null(found);
-    memcpy(function, &found, sizeof found);
-    dlclose(module);
-}
-
 static void *make_queue(void)
 {
     int (*create)(void **, unsigned);
     void *queue = NULL;
     if (!getenv("RINGATTN_TEST_DEVICE")) return NULL;
-    find("cudaStreamCreateWithFlags", &create);
+    runtime_find("cudaStreamCreateWithFlags", &create);
     assert_int_equal(create(&queue, NON_BLOCKING), 0);
     return queue;
 }
@@ -64,8 +51,8 @@ static void end_queue(void *queue)
 {
     int (*wait)(void *), (*destroy)(void *);
     if (!queue) return;
-    find("cudaStreamSynchronize", &wait);
-    find("cudaStreamDestroy", &destroy);
+    runtime_find("cudaStreamSynchronize", &wait);
+    runtime_find("cudaStreamDestroy", &destroy);
     assert_int_equal(wait(queue), 0);
     assert_int_equal(destroy(queue), 0);
 }
@@ -88,7 +75,7 @@ static void work_for_a_while(void *context)
 static void *wait_for_queue(void *context)
 {
     int (*wait)(void *);
-    find("cudaStreamSynchronize", &wait);
+    runtime_find("cudaStreamSynchronize", &wait);
     wait(((struct delay *)context)->queue);
     return NULL;
 }
@@ -98,7 +85,7 @@ static void delay_start(struct delay *delay, void *queue)
     int (*launch)(void *, void (*)(void *), void *);
     *delay = (struct delay){ .queue = queue };
     if (!queue) return;
-    find("cudaLaunchHostFunc", &launch);
+    runtime_find("cudaLaunchHostFunc", &launch);
     assert_int_equal(launch(queue, work_for_a_while, delay), 0);
     assert_int_equal(pthread_create(&delay->thread, NULL, wait_for_queue, delay), 0);
     while (!atomic_load(&delay->started)) sched_yield();
@@ -107,29 +94,6 @@ static void delay_start(struct delay *delay, void *queue)
 static void delay_end(struct delay *delay)
 {
     if (delay->queue) pthread_join(delay->thread, NULL);
-}
-
-/* The numbers in memory of the device, and back: nothing then waits for it but what has to. */
-static struct calls *to_device(struct calls *calls)
-{
-    int (*alloc)(void **, size_t), (*copy)(void *, const void *, size_t, int);
-    void *memory = NULL;
-    if (!getenv("RINGATTN_TEST_DEVICE")) return calls;
-    find("cudaMalloc", &alloc);
-    find("cudaMemcpy", &copy);
-    assert_int_equal(alloc(&memory, sizeof *calls), 0);
-    assert_int_equal(copy(memory, calls, sizeof *calls, ANY_DIRECTION), 0);
-    return memory;
-}
-
-static void from_device(struct calls *calls, struct calls *there)
-{
-    int (*release)(void *), (*copy)(void *, const void *, size_t, int);
-    if (there == calls) return;
-    find("cudaMemcpy", &copy);
-    find("cudaFree", &release);
-    assert_int_equal(copy(calls, there, sizeof *calls, ANY_DIRECTION), 0);
-    assert_int_equal(release(there), 0);
 }
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
@@ -245,15 +209,15 @@ static void check(bool backward, int seed)
 {
     static struct calls queued, plain;
     char text[16];
-    ra_part part = ra_part_default();
     snprintf(text, sizeof text, "%d", seed);
     setenv("RINGATTN_EMULATED_SEED", text, 1); /* another order of the work on queues */
-    for (int i = 0; ra_part_at("device", i, &part) == RA_OK;) i++; /* opens the plug-ins */
+    runtime_open();
     fill(&queued);
     fill(&plain);
-    struct calls *there = to_device(&queued);
+    /* In memory of the device: nothing then waits for it but what has to. */
+    struct calls *there = runtime_upload(&queued, sizeof queued);
     run_ranks(there, backward);
-    from_device(&queued, there);
+    runtime_download(&queued, there, sizeof queued);
     run_alone(&plain, backward);
     compare("out", queued.out[0], plain.out[0]);
     if (!backward) return;

@@ -59,7 +59,8 @@ static bool work_fits(const struct ra__sm90_program *p, const struct ra__call *c
     const struct ra__shape *s = &side->shape;
     const bool own = step->from == RA__OWN_KV || step->from == RA__NO_BUFFER;
     const bool back = p->program->direction == RA__BACKWARD;
-    const enum ra__buffer k = own ? side->k : step->from, v = own ? side->v : step->from;
+    const enum ra__buffer k = own ? side->k : step->from;
+    const enum ra__buffer v = own ? side->v : ra__values_of(p->program, step->from);
     return tensor_fits(call, side->q, work->q_rows, s->q_heads, s->batch) &&
            tensor_fits(call, back ? side->dout : side->out, work->q_rows, s->q_heads, s->batch) &&
            (work->k_rows == 0 || (tensor_fits(call, k, work->k_rows, s->kv_heads, s->batch) &&

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* loan.h - blocks of keys that ranks of one process lend to one another instead of sending them. */
+#ifndef RA__EXEC_LOAN_H
+#define RA__EXEC_LOAN_H
+
+#include "core/program.h"
+#include "transport/transport.h"
+
+struct ra__exec;
+struct ra__io;
+
+/* Where K and V of a block are. It belongs to the exec of the block's owner, and does not change
+ * while others may read the block. */
+struct ra__loan {
+    struct ra__location k, v;
+};
+
+struct ra__loans {
+    struct ra__loan own;
+    bool in_place;                 /* own: the caller's tensors themselves, which are not packed */
+    const struct ra__loan *now[2]; /* what is in RA__TRAVEL_A and in RA__TRAVEL_B */
+};
+
+/* When the tensors of a run are known: what this rank lends. */
+void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
+                     const struct ra__io *io);
+/* Is this step not needed, since what it would pack is lent in place? */
+bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
+                    const struct ra__step *step);
+/* Before a round is posted: its messages name what they lend. After it: what they named is where
+ * the steps of this run look for it. */
+void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
+                    const struct ra__plan_round *planned, struct ra__round *round);
+void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
+                      const struct ra__plan_round *planned, const struct ra__round *round);
+
+#endif
