@@ -26,10 +26,12 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
         if (p->plan->storage[t->buffer].message)
             snprintf(text + used, sizeof text - (size_t)used, "%s, %" PRId64 " bytes",
                      buffer_name(t->buffer), bytes);
+        else if (t->range.lo == t->range.hi)
+            snprintf(text + used, sizeof text - (size_t)used, "no keys are borrowed any more");
         else
             snprintf(text + used, sizeof text - (size_t)used,
-                     "tokens %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes", t->range.lo,
-                     t->range.hi - 1, buffer_name(t->buffer), bytes);
+                     "tokens %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes%s", t->range.lo,
+                     t->range.hi - 1, buffer_name(t->buffer), bytes, t->lends ? ", lent" : "");
         p->line(p->context, text);
     }
 }
