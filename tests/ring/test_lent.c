@@ -182,8 +182,56 @@ static void keys_are_the_callers_again(void **state)
     }
 }
 
+/* A thread may work on another GPU than its group does. */
+static void expect_device(int want)
+{
+    int (*get)(int *), device;
+    runtime_find("cudaGetDevice", &get);
+    assert_int_equal(get(&device), 0);
+    assert_int_equal(device, want);
+}
+
+static ra_status work_elsewhere(ra_group *group, void *context)
+{
+    struct call *calls = context;
+    int (*set)(int);
+    runtime_find("cudaSetDevice", &set);
+    assert_int_equal(set(1), 0);
+    ra_plan *plan = make_plan(group, "causal");
+    expect_device(1);
+    const int rank = ra_group_rank(group), rows = rank * TOKENS * HEADS;
+    ra_status status = attend(plan, calls, rank * SHARD, rows);
+    expect_device(1);
+    if (status == RA_OK) status = gradient(plan, calls, rank * SHARD, rows);
+    expect_device(1);
+    ra_plan_destroy(plan);
+    expect_device(1);
+    return status;
+}
+
+static void the_device_of_a_thread_stays(void **state)
+{
+    static struct call calls[CALLS];
+    (void)state;
+    if (!getenv("RINGATTN_TEST_DEVICE")) skip();
+    setenv("RINGATTN_EMULATED_GPUS", "2", 1);
+    runtime_open();
+    fill(calls);
+    struct call *there = runtime_upload(calls, sizeof calls);
+    ra_group *groups[RANKS];
+    ra_group_options options = ra_group_options_default();
+    options.device = getenv("RINGATTN_TEST_DEVICE");
+    options.on_device = 1;
+    assert_ok(ra_group_create_local(RANKS, &options, groups));
+    expect_device(0);
+    assert_ok(ra_group_run(groups, RANKS, work_elsewhere, there));
+    for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
+    runtime_download(calls, there, sizeof calls);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(keys_are_the_callers_again) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(keys_are_the_callers_again),
+                                        cmocka_unit_test(the_device_of_a_thread_stays) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,8 +67,16 @@ void ra__cuda_free(void *device, void *memory, size_t bytes);
 void ra__cuda_pin(void *device, void *memory, size_t bytes);
 void ra__cuda_unpin(void *device, void *memory);
 bool ra__cuda_is_on_device(const void *data); /* or in memory of the host? */
-/* Makes the device that of the calling thread. */
-ra_status ra__cuda_enter(const struct ra__cuda_device *device);
+/* Makes the device that of the calling thread, until the visit ends with the block that it is
+ * declared in: a caller may work on another one. */
+struct ra__cuda_visit {
+    int before; /* the device to go back to; RA__CUDA_NOWHERE: the same */
+};
+enum { RA__CUDA_NOWHERE = -1 };
+ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit);
+void ra__cuda_leave(struct ra__cuda_visit *visit);
+#define RA__CUDA_VISIT(name)                                                                       \
+    __attribute__((cleanup(ra__cuda_leave))) struct ra__cuda_visit name = { RA__CUDA_NOWHERE }
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);

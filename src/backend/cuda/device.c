@@ -42,10 +42,20 @@ bool ra__cuda_is_on_device(const void *data)
     return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
 }
 
-ra_status ra__cuda_enter(const struct ra__cuda_device *device)
+ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit)
 {
+    int now;
+    RA__CUDA_TRY(cudaGetDevice(&now));
+    if (now == device->number) return RA_OK;
     RA__CUDA_TRY(cudaSetDevice(device->number));
+    visit->before = now;
     return RA_OK;
+}
+
+void ra__cuda_leave(struct ra__cuda_visit *visit)
+{
+    if (visit->before == RA__CUDA_NOWHERE) return;
+    if (cudaSetDevice(visit->before) != cudaSuccess) cudaGetLastError();
 }
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
@@ -155,7 +165,8 @@ void ra__cuda_drain(void *opaque)
 ra_status ra__cuda_follow(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
-    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_VISIT(visit);
+    RA__TRY(ra__cuda_enter(device, &visit));
     device->follows = true;
     /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
      * are not asked again, since this queue may be captured. */
@@ -207,7 +218,8 @@ ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
 {
     struct ra__cuda_device *device = opaque;
     cudaStream_t stream = device->queues[RA__CUDA_LOAD].stream;
-    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_VISIT(visit);
+    RA__TRY(ra__cuda_enter(device, &visit));
     RA__CUDA_TRY(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream));
     RA__CUDA_TRY(cudaStreamSynchronize(stream));
     return RA_OK;
@@ -233,8 +245,9 @@ static ra_status priority_of(enum ra__cuda_queue_name name,
 static ra_status open_device(struct ra__cuda_device *device,
                              const struct ra__device_options *options)
 {
+    RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_facts_of(device->number, &device->facts));
-    RA__TRY(ra__cuda_enter(device));
+    RA__TRY(ra__cuda_enter(device, &visit));
     RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
     memset(device->report, 0, sizeof *device->report);
     RA__CUDA_TRY(cudaEventCreateWithFlags(&device->caller, cudaEventDisableTiming));
@@ -260,8 +273,9 @@ ra_status ra__cuda_open(const struct ra__device_options *options, void **out)
 void ra__cuda_close(void *opaque)
 {
     struct ra__cuda_device *device = opaque;
+    RA__CUDA_VISIT(visit);
     if (!device) return;
-    cudaSetDevice(device->number);
+    ra__cuda_enter(device, &visit); /* or everything below fails, and nothing can be done */
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
@@ -274,7 +288,8 @@ void ra__cuda_close(void *opaque)
 void *ra__cuda_alloc(void *opaque, size_t bytes)
 {
     void *memory = NULL;
-    if (ra__cuda_enter(opaque) != RA_OK) return NULL;
+    RA__CUDA_VISIT(visit);
+    if (ra__cuda_enter(opaque, &visit) != RA_OK) return NULL;
     if (cudaMalloc(&memory, bytes) == cudaSuccess) return memory;
     cudaGetLastError();
     return NULL;
@@ -283,18 +298,21 @@ void *ra__cuda_alloc(void *opaque, size_t bytes)
 void ra__cuda_free(void *opaque, void *memory, size_t bytes)
 {
     (void)bytes;
-    if (ra__cuda_enter(opaque) == RA_OK) cudaFree(memory);
+    RA__CUDA_VISIT(visit);
+    if (ra__cuda_enter(opaque, &visit) == RA_OK) cudaFree(memory);
 }
 
 /* Errors are of no consequence, and are not left to the next call. */
 void ra__cuda_pin(void *opaque, void *memory, size_t bytes)
 {
-    if (ra__cuda_enter(opaque) != RA_OK) return;
+    RA__CUDA_VISIT(visit);
+    if (ra__cuda_enter(opaque, &visit) != RA_OK) return;
     if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
 }
 
 void ra__cuda_unpin(void *opaque, void *memory)
 {
-    if (ra__cuda_enter(opaque) != RA_OK) return;
+    RA__CUDA_VISIT(visit);
+    if (ra__cuda_enter(opaque, &visit) != RA_OK) return;
     if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
 }

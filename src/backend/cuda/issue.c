@@ -366,7 +366,8 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
     const struct ra__cuda_running run = { device, plan, &plan->programs[launch->direction],
                                           launch };
     struct ra__cuda_queue *queue = queue_of(&run);
-    RA__TRY(ra__cuda_enter(device));
+    RA__CUDA_VISIT(visit);
+    RA__TRY(ra__cuda_enter(device, &visit));
     RA__TRY(run_step(&run, queue));
     RA__TRY(ra__cuda_queue_mark(queue, done));
     note_pairs(&run, done);

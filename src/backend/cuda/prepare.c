@@ -176,7 +176,6 @@ static ra_status take_kernel(const struct ra__setup *setup, struct ra__cuda_plan
                                    setup->backward != NULL);
     plan->scheduler = setup->kernel->scheduler;
     if (!plan->scheduler) return RA_OK;
-    if (plan->device) RA__TRY(ra__cuda_enter(plan->device));
     for (int i = 0; i < (setup->backward ? 2 : 1); i++)
         if (plan->scheduler->create(plan->programs[i].program, setup->terms,
                                     &plan->programs[i].own))
@@ -217,7 +216,9 @@ static ra_status prepare(const struct ra__setup *setup, struct ra__arena *arena,
 {
     const struct ra__cuda_facts unknown = { .l2_bytes = 1 };
     struct place counted = { NULL, NULL, 0 };
+    RA__CUDA_VISIT(visit);
     plan->device = setup->device;
+    if (plan->device) RA__TRY(ra__cuda_enter(plan->device, &visit));
     RA__TRY(take_program(arena, setup->forward, &plan->programs[RA__FORWARD]));
     if (setup->backward)
         RA__TRY(take_program(arena, setup->backward, &plan->programs[RA__BACKWARD]));
@@ -231,7 +232,6 @@ static ra_status prepare(const struct ra__setup *setup, struct ra__arena *arena,
     RA__TRY(
         ra__cuda_host->arena_kept(arena, RA__FOR_WORKSPACE, plan->scratch_bytes, &plan->scratch));
     if (arena->counting) return RA_OK;
-    RA__TRY(ra__cuda_enter(plan->device));
     RA__TRY(upload(setup, &plan->device->facts, plan, counted.used));
     RA__TRY(count_pairs(plan, &plan->programs[RA__FORWARD]));
     return setup->backward ? count_pairs(plan, &plan->programs[RA__BACKWARD]) : RA_OK;
@@ -250,9 +250,10 @@ ra_status ra__cuda_prepare(const struct ra__setup *setup, struct ra__arena *aren
 void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra__account *account)
 {
     struct ra__cuda_plan *plan = prepared;
+    RA__CUDA_VISIT(visit);
     if (!plan) return;
     /* A call that followed a stream may still be running. */
-    if (plan->device && ra__cuda_enter(plan->device) == RA_OK) {
+    if (plan->device && ra__cuda_enter(plan->device, &visit) == RA_OK) {
         cudaStreamSynchronize(plan->device->queues[RA__CUDA_COMPUTE].stream);
         if (plan->bias.data) cudaFree(plan->bias.data);
         if (plan->dbias.data) cudaFree(plan->dbias.data);
