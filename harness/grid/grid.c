@@ -412,6 +412,24 @@ static void add_tensor_cores(struct grid_lists *lists)
             }
 }
 
+/* More tiles than a GPU has SMs, so that its kernels go from one to the next: tiles of few blocks,
+ * the last one of a head not full, some without a query. */
+static void add_many_tiles(struct grid_lists *lists)
+{
+    static const char *const cases[] = {
+        "window:64 n=1024 h=32 d=64 b=2 bf16 backward",
+        "window:64 n=1024 h=32 d=64 b=2 bf16 backward any-order",
+        "window:100 n=256 nk=700 h=32 d=64 b=3 bf16 backward",
+        "blocks:64;local=1 n=1000 h=32/16 d=64 b=2 f16 backward",
+        "causal n=300 h=32 d=64 b=4 f16 backward any-order",
+        "full;docs=0,128,384,500,1000 n=1000 h=32 d=64 bf16 ring=2 backward",
+        "window:64 n=1024 h=16 d=128 b=2 bf16 backward",
+    };
+    if (strcmp(lists->kernels.name[lists->kernels.count - 1], "auto")) return;
+    for (int i = 0; i < COUNT(cases); i++)
+        grid_add(lists, "many tiles", "%s kernel=auto", cases[i]);
+}
+
 /* ---- The grid -------------------------------------------------------------------------------- */
 
 int grid_open(struct grid *grid, const char *device, const char *kernel, bool files)
@@ -419,8 +437,8 @@ int grid_open(struct grid *grid, const char *device, const char *kernel, bool fi
     static void (*const groups[])(struct grid_lists *) = {
         add_dims,          add_dims_backward, add_rings,        add_rings_backward, add_lengths,
         add_models,        add_tiny,          add_heads,        add_documents,      add_scores,
-        add_memory_shapes, add_threads,       add_tensor_cores, add_any_order,      grid_add_sparse,
-        grid_add_packed,
+        add_memory_shapes, add_threads,       add_tensor_cores, add_many_tiles,     add_any_order,
+        grid_add_sparse,   grid_add_packed,
     };
     *grid = (struct grid){ .count = 0 };
     struct grid_lists lists = { .grid = grid,
