@@ -50,9 +50,10 @@ static ra_status open_device(const struct ra__place *place, int number, int thre
 {
     bool pin, fits = (int64_t)place->sharers * threads <= ra__cores();
     RA__TRY(wants_pinning(fits ? place->sharers * threads : 0, &pin));
+    const bool here = rank->transport->open != NULL; /* all ranks are in this process */
     const struct ra__device_options options = { .number = number,
-                                                .sharers = place->sharers,
-                                                .turn = place->turn,
+                                                .sharers = here ? rank->ranks : 1,
+                                                .turn = here ? rank->rank : 0,
                                                 .threads = threads,
                                                 .spin = fits,
                                                 .pin = pin && fits,

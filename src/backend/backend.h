@@ -31,7 +31,7 @@ struct ra__kernel_facts {
 
 struct ra__device_options {
     int number;     /* which device, where a machine has several of a kind */
-    int sharers;    /* ranks that share it, or the cores of its host, this one included */
+    int sharers;    /* ranks of this process that share it, this one included */
     int turn;       /* how many of those come before it */
     int threads;    /* of this rank, with the calling one */
     bool spin, pin; /* as in struct ra__workers_options */

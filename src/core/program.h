@@ -21,7 +21,8 @@ enum ra__provider {
     RA__BY_CALLER, /* a tensor of the call, with the call's strides */
     RA__BY_DEVICE, /* the plan, in memory of its device */
     RA__BY_HOST,   /* the plan, in host memory that messages and the device reach */
-    RA__BY_NOBODY  /* no memory: something that steps use one after the other */
+    RA__BY_NOBODY  /* no memory of its own: something that steps use one after the other, or what
+                      another rank has */
 };
 
 /* Every buffer: name in code, name in print, provider, and what its bytes are counted as. */
@@ -235,9 +236,8 @@ struct ra__transfer {
     int peer, tag, hop;
     enum ra__buffer buffer;
     struct ra__range range;
-    /* Its tokens stay where they are: the receiver is told where, and reads them there. An empty
-     * one says that the sender does not read its buffer any more. */
-    bool lends;
+    bool lends; /* its tokens stay where they are: the receiver is told where, and reads them */
+    bool done; /* no tokens: the sender does not read what it was lent any more */
 };
 
 struct ra__plan_round {

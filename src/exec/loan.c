@@ -4,6 +4,8 @@
  * tells owners that nobody reads their blocks any more. */
 #include "exec/loan.h"
 
+#include <time.h>
+
 #include "core/dtype.h"
 #include "exec/exec.h"
 
@@ -13,33 +15,42 @@ static int index_of(enum ra__buffer travel) { return travel == RA__TRAVEL_B; }
 
 /* Kernels that can read packed keys can read these as well: how they are laid out must not matter,
  * since other ranks have chosen their kernels without knowing it. */
-static bool is_aligned(const struct ra__location *at)
+static bool is_aligned(const struct ra__location *at, const struct ra__side *side)
 {
     enum { BYTES = 16 };
     const struct ra__storage *s = &at->storage;
     const int64_t strides[] = { s->batch_stride, s->token_stride, s->head_stride };
-    bool aligned = (uintptr_t)at->data % BYTES == 0;
-    for (int i = 0; i < RA__COUNT(strides); i++)
-        aligned = aligned && strides[i] > 0 &&
-                  (size_t)strides[i] * ra__dtype_bytes(s->dtype) % BYTES == 0;
+    const int64_t counts[] = { side->shape.batch, side->keys, side->shape.kv_heads };
+    bool aligned = at->data && (uintptr_t)at->data % BYTES == 0;
+    for (int i = 0; i < RA__COUNT(strides); i++) /* those of one of something are never used */
+        aligned = aligned &&
+                  (counts[i] <= 1 ||
+                   (strides[i] > 0 && (size_t)strides[i] * ra__dtype_bytes(s->dtype) % BYTES == 0));
     return aligned;
 }
 
-/* A block that is packed: V of each head follows its K. */
-static struct ra__loan packed(const struct ra__exec *exec, enum ra__buffer travel, int dim)
+/* Where a block is that is packed: V of each head follows its K. */
+static void set_packed(const struct ra__exec *exec, enum ra__buffer travel, int dim,
+                       struct ra__location *k, struct ra__location *v)
 {
-    struct ra__loan loan = { .k = { .data = exec->buffers[travel],
-                                    .storage = exec->plan->storage[travel] } };
-    loan.v = loan.k;
-    if (loan.v.data) loan.v.data += (size_t)dim * ra__dtype_bytes(loan.v.storage.dtype);
-    return loan;
+    *k = *v = (struct ra__location){ .data = exec->buffers[travel],
+                                     .storage = exec->plan->storage[travel] };
+    if (v->data) v->data += (size_t)dim * ra__dtype_bytes(v->storage.dtype);
 }
 
 /* Steps find the block there from now on. */
-static void place(struct ra__exec *exec, int index, const struct ra__loan *loan)
+static void place(struct ra__exec *exec, int index, const struct ra__location *k,
+                  const struct ra__location *v)
 {
-    exec->call->at[index ? RA__TRAVEL_B : RA__TRAVEL_A] = loan->k;
-    exec->call->at[values[index]] = loan->v;
+    exec->call->at[index ? RA__TRAVEL_B : RA__TRAVEL_A] = *k;
+    exec->call->at[values[index]] = *v;
+}
+
+static void give_back(struct ra__exec *exec, int index)
+{
+    struct ra__loan *loan = exec->loans.now[index];
+    if (loan && loan != &exec->loans.own) atomic_fetch_sub(&loan->holders, 1);
+    exec->loans.now[index] = NULL;
 }
 
 void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
@@ -48,16 +59,19 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
     const struct ra__location *at = exec->call->at;
     const struct ra__side *work = &program->work;
     struct ra__loans *loans = &exec->loans;
+    struct ra__location k, v;
     if (!program->lends) return;
-    const struct ra__loan nothing = packed(exec, RA__TRAVEL_A, work->shape.dim);
-    place(exec, index_of(RA__TRAVEL_A), &nothing); /* until a block is borrowed */
+    set_packed(exec, RA__TRAVEL_A, work->shape.dim, &k, &v);
+    place(exec, index_of(RA__TRAVEL_A), &k, &v); /* until a block is borrowed */
     loans->now[index_of(RA__TRAVEL_A)] = NULL;
     /* On a queue of the caller they may not be there yet; what is packed is, when it is lent. */
-    loans->in_place = work->k == RA__K && !io->queue && is_aligned(&at[RA__K]) &&
-                      is_aligned(&at[RA__V]);
-    loans->own = loans->in_place ? (struct ra__loan){ at[RA__K], at[RA__V] }
-                                 : packed(exec, RA__TRAVEL_B, work->shape.dim);
-    place(exec, index_of(RA__TRAVEL_B), &loans->own);
+    loans->in_place = work->k == RA__K && !io->queue && is_aligned(&at[RA__K], work) &&
+                      is_aligned(&at[RA__V], work);
+    if (loans->in_place) k = at[RA__K], v = at[RA__V];
+    else set_packed(exec, RA__TRAVEL_B, work->shape.dim, &k, &v);
+    loans->own.k = k;
+    loans->own.v = v;
+    place(exec, index_of(RA__TRAVEL_B), &k, &v);
     loans->now[index_of(RA__TRAVEL_B)] = &loans->own;
 }
 
@@ -73,18 +87,32 @@ void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
 {
     for (int i = 0; i < round->send_count; i++) {
         const struct ra__transfer *send = &program->sends[planned->first_send + i];
-        if (send->lends) round->sends[i].data = (void *)exec->loans.now[index_of(send->buffer)];
+        struct ra__loan *loan = exec->loans.now[index_of(send->buffer)];
+        if (send->done) give_back(exec, index_of(send->buffer));
+        if (!send->lends) continue;
+        round->sends[i].data = loan;
+        round->sends[i].holders = &loan->holders;
     }
+    for (int i = 0; i < round->recv_count; i++)
+        if (round->recvs[i].lends) round->recvs[i].data = NULL;
 }
 
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
                       const struct ra__plan_round *planned, const struct ra__round *round)
 {
     for (int i = 0; i < round->recv_count; i++) {
-        const struct ra__transfer *recv = &program->recvs[planned->first_recv + i];
-        const int index = index_of(recv->buffer);
-        if (!recv->lends || round->recvs[i].bytes == 0) continue;
-        exec->loans.now[index] = round->recvs[i].data;
-        place(exec, index, round->recvs[i].data);
+        const int index = index_of(program->recvs[planned->first_recv + i].buffer);
+        struct ra__loan *loan = round->recvs[i].data;
+        if (!round->recvs[i].lends || !loan) continue;
+        give_back(exec, index); /* of several messages about one block, all but the last */
+        exec->loans.now[index] = loan;
+        place(exec, index, &loan->k, &loan->v);
     }
+}
+
+void ra__loans_give_up(struct ra__exec *exec)
+{
+    const struct timespec moment = { .tv_nsec = 50000 };
+    for (int i = 0; i < RA__COUNT(exec->loans.now); i++) give_back(exec, i);
+    while (atomic_load(&exec->loans.own.holders) > 0) nanosleep(&moment, NULL);
 }

@@ -13,12 +13,13 @@ struct ra__io;
  * while others may read the block. */
 struct ra__loan {
     struct ra__location k, v;
+    atomic_int holders; /* ranks that have it: raised by the transport, lowered by them */
 };
 
 struct ra__loans {
     struct ra__loan own;
-    bool in_place;                 /* own: the caller's tensors themselves, which are not packed */
-    const struct ra__loan *now[2]; /* what is in RA__TRAVEL_A and in RA__TRAVEL_B */
+    bool in_place;           /* own: the caller's tensors themselves, which are not packed */
+    struct ra__loan *now[2]; /* what is in RA__TRAVEL_A and in RA__TRAVEL_B; NULL: nothing */
 };
 
 /* When the tensors of a run are known: what this rank lends. */
@@ -27,11 +28,15 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
 /* Is this step not needed, since what it would pack is lent in place? */
 bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step);
-/* Before a round is posted: its messages name what they lend. After it: what they named is where
- * the steps of this run look for it. */
+/* Before a round is posted: its messages name what they lend. Where they say that this rank is done
+ * with what it borrowed, it has nothing any more. */
 void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__plan_round *planned, struct ra__round *round);
+/* After it, also if it failed: what has arrived is where the steps of this run look for it. */
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
                       const struct ra__plan_round *planned, const struct ra__round *round);
+/* After a failure, when the device of this rank is idle: gives back what was borrowed, and waits
+ * until others have done so, too. They notice the failure, so that they will. */
+void ra__loans_give_up(struct ra__exec *exec);
 
 #endif

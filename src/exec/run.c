@@ -100,19 +100,21 @@ static ra_status post(struct run *run, int index)
     struct ra__exec *exec = run->exec;
     const struct ra__step *step = &run->program->steps[index];
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
-    ra__loans_lend(exec, run->program, &run->program->rounds[step->round], round);
+    const struct ra__plan_round *planned = &run->program->rounds[step->round];
+    ra__loans_lend(exec, run->program, planned, round);
     round->after = exec->after;
     round->after_count = collect_events(run, step);
     RA__TRY(finish_last_call(run));
-    RA__TRY(exec->rank->transport->post(exec->rank->link, round));
+    const ra_status status = exec->rank->transport->post(exec->rank->link, round);
+    if (status != RA_OK) ra__loans_borrow(exec, run->program, planned, round);
+    RA__TRY(status);
     run->exchange = index;
     exec->steps[index].stage = RA__ISSUED;
-    int64_t sent = 0, received = 0;
-    for (int i = 0; i < round->send_count; i++) sent += (int64_t)round->sends[i].bytes;
-    for (int i = 0; i < round->recv_count; i++) received += (int64_t)round->recvs[i].bytes;
-    exec->stats.hops += sent + received > 0;
-    exec->stats.bytes_sent += sent;
-    exec->stats.bytes_received += received;
+    exec->stats.hops += ra__round_carries(run->program, planned);
+    for (int i = 0; i < round->send_count; i++)
+        exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
+    for (int i = 0; i < round->recv_count; i++)
+        exec->stats.bytes_received += (int64_t)round->recvs[i].bytes;
     return RA_OK;
 }
 
@@ -215,8 +217,9 @@ static ra_status wait_for_exchange(struct run *run)
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
     const double start = ra__now();
     run->exchange = NONE; /* after a failure its buffers are free, or retained */
-    RA__TRY(exec->rank->transport->wait(exec->rank->link, round));
+    const ra_status status = exec->rank->transport->wait(exec->rank->link, round);
     ra__loans_borrow(exec, run->program, &run->program->rounds[step->round], round);
+    RA__TRY(status);
     exec->stats.wait_seconds += ra__now() - start;
     exec->steps[index].stage = RA__DONE;
     trace(run, "wait", step, start);
@@ -287,6 +290,7 @@ static ra_status give_up(struct run *run, ra_status status)
     rank->transport->abort(rank->link, status, sentence);
     rank->backend->drain(rank->device);
     if (run->exchange != NONE) wait_for_exchange(run);
+    ra__loans_give_up(run->exec);
     return ra__fail(status, "%s", sentence);
 }
 

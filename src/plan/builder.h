@@ -197,11 +197,11 @@ ra_status ra__send(struct ra__builder *b, int peer, enum ra__topic topic, enum r
                    const struct ra__ranges *ranges);
 ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum ra__buffer buffer,
                    const struct ra__ranges *ranges);
-/* The first `bytes` of a message buffer to or from a member of the team. */
 /* This rank does not read what is in `buffer` any more, which that peer has lent; and the other way
  * round. */
 ra_status ra__send_done(struct ra__builder *b, int peer, enum ra__buffer buffer);
 ra_status ra__recv_done(struct ra__builder *b, int peer, enum ra__buffer buffer);
+/* The first `bytes` of a message buffer to or from a member of the team. */
 ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);
 ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);
 /* All tokens of a buffer that holds needs, as one message. */

@@ -8,11 +8,21 @@
 #include "core/dtype.h"
 #include "plan/plan.h"
 
+/* Of messages that do not lend. */
+static int64_t copied_bytes(const struct ra__plan *plan, const struct ra__transfer *transfers,
+                            int count)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < count; i++)
+        if (!transfers[i].lends) bytes += ra__program_bytes(plan, &transfers[i], 1);
+    return bytes;
+}
+
 static double round_seconds(const struct ra__plan *plan, const struct ra__program *program,
                             const struct ra__plan_round *round, const struct ra__machine *machine)
 {
-    int64_t sent = ra__program_bytes(plan, program->sends + round->first_send, round->send_count);
-    int64_t got = ra__program_bytes(plan, program->recvs + round->first_recv, round->recv_count);
+    const int64_t sent = copied_bytes(plan, program->sends + round->first_send, round->send_count);
+    const int64_t got = copied_bytes(plan, program->recvs + round->first_recv, round->recv_count);
     return machine->latency + (double)ra__max(sent, got) / machine->bandwidth;
 }
 

@@ -24,9 +24,16 @@ static ra_status put_transfers(struct ra__builder *b, struct ra__transfer **arra
     return RA_OK;
 }
 
-static bool is_lent(const struct ra__program *p, enum ra__topic topic)
+static struct ra__transfer make_transfer(const struct ra__program *p, int rank,
+                                         enum ra__topic topic, enum ra__buffer buffer)
 {
-    return topic == RA__TOPIC_DONE || (p->lends && topic == RA__TOPIC_KEYS);
+    const struct ra__plan_round *round = &p->rounds[p->round_count - 1];
+    return (struct ra__transfer){ .peer = rank,
+                                  .tag = ra__tag(round->hop, topic),
+                                  .hop = round->hop,
+                                  .buffer = buffer,
+                                  .lends = p->lends && topic == RA__TOPIC_KEYS,
+                                  .done = topic == RA__TOPIC_DONE };
 }
 
 static ra_status put_sends(struct ra__builder *b, int rank, enum ra__topic topic,
@@ -35,11 +42,7 @@ static ra_status put_sends(struct ra__builder *b, int rank, enum ra__topic topic
     struct ra__program *p = b->program;
     struct ra__plan_round *round = &p->rounds[p->round_count - 1];
     round->send_count += ranges->count;
-    struct ra__transfer transfer = { .peer = rank,
-                                     .tag = ra__tag(round->hop, topic),
-                                     .hop = round->hop,
-                                     .buffer = buffer,
-                                     .lends = is_lent(p, topic) };
+    const struct ra__transfer transfer = make_transfer(p, rank, topic, buffer);
     return put_transfers(b, &p->sends, &p->send_count, transfer, ranges);
 }
 
@@ -49,11 +52,7 @@ static ra_status put_recvs(struct ra__builder *b, int rank, enum ra__topic topic
     struct ra__program *p = b->program;
     struct ra__plan_round *round = &p->rounds[p->round_count - 1];
     round->recv_count += ranges->count;
-    struct ra__transfer transfer = { .peer = rank,
-                                     .tag = ra__tag(round->hop, topic),
-                                     .hop = round->hop,
-                                     .buffer = buffer,
-                                     .lends = is_lent(p, topic) };
+    const struct ra__transfer transfer = make_transfer(p, rank, topic, buffer);
     return put_transfers(b, &p->recvs, &p->recv_count, transfer, ranges);
 }
 

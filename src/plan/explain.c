@@ -26,7 +26,7 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
         if (p->plan->storage[t->buffer].message)
             snprintf(text + used, sizeof text - (size_t)used, "%s, %" PRId64 " bytes",
                      buffer_name(t->buffer), bytes);
-        else if (t->range.lo == t->range.hi)
+        else if (t->done)
             snprintf(text + used, sizeof text - (size_t)used, "no keys are borrowed any more");
         else
             snprintf(text + used, sizeof text - (size_t)used,

@@ -8,8 +8,8 @@
  * owner.
  *
  * Ranks that share a device lend their blocks instead: what goes from rank to rank is where the
- * owner has packed its keys. It may pack others when all who read them have said that they are
- * done, so that is the last round. */
+ * owner has its keys. They are its own again when all who read them have said that they are done,
+ * so that is the last round. */
 #include "plan/builder.h"
 
 /* A buffer holds tokens of a block where the block has them, up to the last one that is used: under
@@ -50,7 +50,7 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
 static ra_status end_loans(struct ra__builder *b)
 {
     if (!b->program->lends) return RA_OK;
-    RA__TRY(ra__open_round(b, b->ranks + 2));
+    RA__TRY(ra__open_round(b, b->ranks));
     for (int hop = 1; hop < b->ranks; hop++)
         if (b->flows[ra__peer(b, -hop)].coming.count > 0)
             RA__TRY(ra__send_done(b, ra__peer(b, -hop), ra__key_buffer(hop)));

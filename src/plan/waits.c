@@ -18,8 +18,8 @@ static void find_in_round(const struct ra__program *program, struct ra__step *st
     const struct ra__plan_round *round = &program->rounds[step->round];
     for (int i = 0; i < round->send_count; i++) {
         const struct ra__transfer *send = &program->sends[round->first_send + i];
-        const bool done = send->range.lo == send->range.hi; /* who reads the buffer has done so */
-        *(done ? &step->writes : &step->reads) |= ra__buffer_bit(send->buffer);
+        /* `done` is said after all steps that read the buffer, as if it were overwritten. */
+        *(send->done ? &step->writes : &step->reads) |= ra__buffer_bit(send->buffer);
     }
     for (int i = 0; i < round->recv_count; i++)
         step->writes |= ra__buffer_bit(program->recvs[round->first_recv + i].buffer);

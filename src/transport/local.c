@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* local.c - ranks as threads of one process, with their own buffers and real copies.
+/* local.c - ranks as threads of one process, with their own buffers and real copies, but for what
+ * they lend.
  *
  * The ranks share a hub. A message waits there until its counterpart is posted; the rank that posts
  * second copies the bytes, outside the lock, so a block reaches a busy rank while it computes. The
@@ -150,17 +151,16 @@ static struct ra__message *take(struct ra__message **list, int from, int peer, i
 
 static uint64_t sum_of(const struct hub *hub, const struct ra__message *message)
 {
-    return hub->checksum ? ra__sum(RA__SUM_START, message->data, message->bytes) : 0;
+    return hub->checksum && !message->lends ? ra__sum(RA__SUM_START, message->data, message->bytes)
+                                            : 0;
 }
 
 static ra_status copy_bytes(const struct endpoint *endpoint, const struct ra__message *send,
                             struct ra__message *recv)
 {
     const struct ra__reach *reach = &endpoint->reach;
-    if (send->lends) {
-        recv->data = send->data;
-        return RA_OK;
-    }
+    if (send->lends) recv->data = send->data;
+    if (send->lends || send->bytes == 0) return RA_OK;
     if (reach->copy) return reach->copy(reach->device, recv->data, send->data, send->bytes);
     memcpy(recv->data, send->data, send->bytes);
     return RA_OK;
@@ -180,6 +180,7 @@ static ra_status deliver(struct endpoint *endpoint, struct ra__message *send,
         return ra__fail(RA_ERR_MISMATCH, "rank %d, %s", endpoint->rank, reason);
     }
     send->state = recv->state = COPYING;
+    if (send->lends && send->holders) atomic_fetch_add(send->holders, 1);
     pthread_mutex_unlock(&hub->lock);
     const ra_status copied = copy_bytes(endpoint, send, recv);
     recv->sum = sum_of(hub, recv);

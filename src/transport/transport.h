@@ -8,6 +8,7 @@
 #define RA__TRANSPORT_TRANSPORT_H
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 #include "core/event.h"
@@ -19,9 +20,12 @@ struct ra__message {
     int hop; /* for error sentences */
     void *data;
     size_t bytes;
-    /* On both sides of a message: instead of its bytes, the receiver gets their address in `data`.
-     * For transports that say so. */
+    /* On both sides of a message: `data` itself is handed on, and no byte is read; `bytes` only
+     * count. For transports that take loans. */
     bool lends;
+    /* Of one that lends: how many have what it lends. Raised when it is delivered, before the
+     * receiver may fail. */
+    atomic_int *holders;
     struct ra__message *next; /* the transport's while posted, like the next three */
     int from;                 /* the posting rank */
     int state;

@@ -11,7 +11,7 @@
 #include "support/test.h"
 
 enum { RANKS = 4, CALLS = 4, TOKENS = 8, HEADS = 2, DIM = 8, ROW = HEADS * DIM };
-enum { SHARD = TOKENS * ROW, ALL = RANKS * SHARD };
+enum { SHARD = TOKENS * ROW, ALL = RANKS * SHARD, FEW = 2 };
 
 /* Tensors begin one number later in every second call: keys that are not aligned are packed first,
  * and lent from there. */
@@ -105,7 +105,7 @@ static ra_status run_rank(ra_group *group, void *context)
     return status;
 }
 
-static void run_ranks(struct job job)
+static void run_ranks(ra_rank_fn body, void *context)
 {
     ra_group *groups[RANKS];
     ra_group_options options = ra_group_options_default();
@@ -114,7 +114,7 @@ static void run_ranks(struct job job)
     options.device = getenv("RINGATTN_TEST_DEVICE");
     options.on_device = options.device != NULL;
     assert_ok(ra_group_create_local(RANKS, &options, groups));
-    assert_ok(ra_group_run(groups, RANKS, run_rank, &job));
+    assert_ok(ra_group_run(groups, RANKS, body, context));
     for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
 }
 
@@ -146,7 +146,7 @@ static void run_on_device(struct call *calls, struct job job)
 {
     const size_t bytes = CALLS * sizeof *calls;
     job.calls = runtime_upload(calls, bytes);
-    run_ranks(job);
+    run_ranks(run_rank, &job);
     runtime_download(calls, job.calls, bytes);
 }
 
@@ -191,12 +191,31 @@ static void expect_device(int want)
     assert_int_equal(device, want);
 }
 
+static void choose_device(int device)
+{
+    int (*set)(int);
+    runtime_find("cudaSetDevice", &set);
+    assert_int_equal(set(device), 0);
+}
+
+/* Has the process a context on this device, which takes memory there? */
+static bool has_context(int device)
+{
+    int (*find)(const char *, void **, unsigned, unsigned long long, int *), result, active;
+    int (*get_state)(int, unsigned *, int *);
+    unsigned flags;
+    void *entry;
+    runtime_find("cudaGetDriverEntryPointByVersion", &find);
+    assert_int_equal(find("cuDevicePrimaryCtxGetState", &entry, 7000, 0, &result), 0);
+    memcpy(&get_state, &entry, sizeof get_state);
+    assert_int_equal(get_state(device, &flags, &active), 0);
+    return active;
+}
+
 static ra_status work_elsewhere(ra_group *group, void *context)
 {
     struct call *calls = context;
-    int (*set)(int);
-    runtime_find("cudaSetDevice", &set);
-    assert_int_equal(set(1), 0);
+    choose_device(1);
     ra_plan *plan = make_plan(group, "causal");
     expect_device(1);
     const int rank = ra_group_rank(group), rows = rank * TOKENS * HEADS;
@@ -218,20 +237,136 @@ static void the_device_of_a_thread_stays(void **state)
     runtime_open();
     fill(calls);
     struct call *there = runtime_upload(calls, sizeof calls);
-    ra_group *groups[RANKS];
-    ra_group_options options = ra_group_options_default();
-    options.device = getenv("RINGATTN_TEST_DEVICE");
-    options.on_device = 1;
-    assert_ok(ra_group_create_local(RANKS, &options, groups));
-    expect_device(0);
-    assert_ok(ra_group_run(groups, RANKS, work_elsewhere, there));
-    for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
+    choose_device(1);
+    run_ranks(work_elsewhere, there);
+    expect_device(1);
     runtime_download(calls, there, sizeof calls);
+}
+
+/* One that never chose a GPU does not get a context on the first one. */
+static void no_context_where_nobody_works(void **state)
+{
+    (void)state;
+    if (!getenv("RINGATTN_TEST_DEVICE")) skip();
+    setenv("RINGATTN_EMULATED_GPUS", "2", 1);
+    runtime_open();
+    ra_group *group;
+    ra_group_options options = ra_group_options_default();
+    options.device = "cuda:1";
+    options.on_device = 1;
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan_destroy(make_plan(group, "causal"));
+    ra_group_destroy(group);
+    assert_true(has_context(1));
+    assert_false(has_context(0));
+}
+
+/* Fewer keys than ranks: some have queries and no keys. */
+static ra_plan *plan_few_keys(ra_group *group)
+{
+    ra_problem problem = ra_problem_default();
+    ra_plan *plan;
+    problem.q_len = RANKS * TOKENS;
+    problem.k_len = FEW;
+    problem.q_heads = problem.kv_heads = HEADS;
+    problem.dim = DIM;
+    assert_ok(ra_plan_create(group, &problem, NULL, &plan));
+    return plan;
+}
+
+static ra_status attend_few_keys(ra_group *group, void *context)
+{
+    struct call *c = context;
+    const int rank = ra_group_rank(group), rows = rank * TOKENS * HEADS;
+    ra_plan *plan = plan_few_keys(group);
+    ra_attend_args args = ra_attend_args_default();
+    const int64_t keys = ra_plan_k_count(plan);
+    args.q = ra_const_tensor_packed(c->q + rank * SHARD);
+    const int at = rank * FEW / RANKS * ROW; /* where the keys of this rank begin */
+    args.k = (ra_const_tensor){ keys ? c->k + at : NULL, FEW * ROW, ROW, DIM };
+    args.v = (ra_const_tensor){ keys ? c->v + at : NULL, FEW * ROW, ROW, DIM };
+    args.out = ra_tensor_packed(c->out + rank * SHARD);
+    args.lse = c->lse + rows;
+    const ra_status status = ra_attend(plan, &args);
+    ra_plan_destroy(plan);
+    return status;
+}
+
+static void ranks_without_keys(void **state)
+{
+    static struct call ring[1], alone[1];
+    ra_group *one;
+    ra_group_options options = ra_group_options_default();
+    (void)state;
+    runtime_open();
+    for (int i = 0; i < ALL + 4; i++)
+        ring->q[i] = sinf(0.7f * (float)i), ring->k[i] = sinf(0.9f * (float)i),
+        ring->v[i] = sinf(1.3f * (float)i);
+    *alone = *ring;
+    options.threads = 1;
+    assert_ok(ra_group_create_local(1, &options, &one));
+    ra_plan *plan = plan_few_keys(one);
+    assert_ok(attend(plan, alone, 0, 0));
+    ra_plan_destroy(plan);
+    ra_group_destroy(one);
+    struct call *there = runtime_upload(ring, sizeof ring);
+    run_ranks(attend_few_keys, there);
+    runtime_download(ring, there, sizeof ring);
+    compare("out", 0, ring->out, alone->out);
+}
+
+/* Rank 1 stops in the middle; what it lent is freed as soon as its call has returned. */
+static int stop_soon(void *context, double done)
+{
+    (void)context;
+    return done > 0.2;
+}
+
+static ra_status run_until_failure(ra_group *group, void *context)
+{
+    const struct call *all = context;
+    const int rank = ra_group_rank(group), rows = rank * TOKENS * HEADS;
+    ra_plan *plan = make_plan(group, "full");
+    struct call *own = malloc(sizeof *own);
+    assert_non_null(own);
+    memcpy(own, all, sizeof *own);
+    struct call *there = runtime_upload(own, sizeof *own);
+    ra_attend_args args = ra_attend_args_default();
+    args.q = ra_const_tensor_packed(there->q + rank * SHARD);
+    args.k = ra_const_tensor_packed(there->k + rank * SHARD);
+    args.v = ra_const_tensor_packed(there->v + rank * SHARD);
+    args.out = ra_tensor_packed(there->out + rank * SHARD);
+    args.lse = there->lse + rows;
+    if (rank == 1) args.progress = stop_soon;
+    const ra_status status = ra_attend(plan, &args);
+    runtime_download(own, there, sizeof *own);
+    ra_plan_destroy(plan);
+    free(own);
+    return status == RA_ERR_ABORTED || status == RA_ERR_PEER || status == RA_OK ? RA_OK : status;
+}
+
+static void a_lender_that_fails(void **state)
+{
+    static struct call calls[CALLS];
+    (void)state;
+    runtime_open();
+    fill(calls);
+    for (int seed = 1; seed <= 10; seed++) {
+        char text[16];
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("RINGATTN_EMULATED_SEED", text, 1);
+        run_ranks(run_until_failure, calls);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(keys_are_the_callers_again),
-                                        cmocka_unit_test(the_device_of_a_thread_stays) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_context_where_nobody_works), /* first: contexts stay */
+        cmocka_unit_test(keys_are_the_callers_again),
+        cmocka_unit_test(ranks_without_keys),
+        cmocka_unit_test(a_lender_that_fails),
+        cmocka_unit_test(the_device_of_a_thread_stays),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

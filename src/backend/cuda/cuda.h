@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda.h - the insides of the CUDA backend, a plug-in: one GPU as a device of a rank. Steps are
- * queued on streams: what computes, what loads and what stores each have one. They return when they
- * are queued; dependencies become events of CUDA. */
+ * queued on streams: what computes, what loads and what stores each have one; where ranks share the
+ * GPU, gathers are with the stores. They return when they are queued; dependencies become events of
+ * CUDA. */
 #ifndef RA__BACKEND_CUDA_CUDA_H
 #define RA__BACKEND_CUDA_CUDA_H
 

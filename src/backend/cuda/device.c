@@ -42,13 +42,38 @@ bool ra__cuda_is_on_device(const void *data)
     return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
 }
 
+/* Has this process a context on that device? Setting a device makes one, which takes memory there;
+ * a thread that never chose a device is not to get one on device 0. A driver that cannot be asked
+ * counts as yes. */
+static bool is_in_use(int number)
+{
+    int active = 1;
+#if CUDART_VERSION >= 12050
+    unsigned flags;
+    void *entry = NULL;
+    enum cudaDriverEntryPointQueryResult result;
+    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000,
+                                         cudaEnableDefault, &result) != cudaSuccess) {
+        cudaGetLastError();
+        return true;
+    }
+    int (*get_state)(int, unsigned *, int *);
+    memcpy(&get_state, &entry, sizeof get_state);
+    if (get_state && get_state(number, &flags, &active) != 0) active = 1;
+#else
+    (void)number;
+#endif
+    return active != 0;
+}
+
 ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit)
 {
     int now;
     RA__CUDA_TRY(cudaGetDevice(&now));
     if (now == device->number) return RA_OK;
+    const bool returns = is_in_use(now);
     RA__CUDA_TRY(cudaSetDevice(device->number));
-    visit->before = now;
+    if (returns) visit->before = now;
     return RA_OK;
 }
 

@@ -137,17 +137,6 @@ static ra_status find_id(struct link *link, const ra_nccl_where *where, const ch
                : RA_OK;
 }
 
-ra_status nccl_enter(const struct link *link, int *before)
-{
-    RA__TRY(nccl_check_cuda(link, cudaGetDevice(before), "cudaGetDevice"));
-    return nccl_check_cuda(link, cudaSetDevice(link->place.device), "cudaSetDevice");
-}
-
-void nccl_leave(int before)
-{
-    if (cudaSetDevice(before) != cudaSuccess) cudaGetLastError();
-}
-
 static ra_status connect(struct link *link, const ra_nccl_where *where, const char *path,
                          bool *written)
 {
@@ -155,6 +144,7 @@ static ra_status connect(struct link *link, const ra_nccl_where *where, const ch
     ncclUniqueId id;
     config.blocking = 0;
     RA__TRY(find_id(link, where, path, &id, written));
+    RA__TRY(nccl_check_cuda(link, cudaSetDevice(link->place.device), "cudaSetDevice"));
     RA__TRY(nccl_check_cuda(link, cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking),
                             "cudaStreamCreate"));
     RA__TRY(nccl_check_cuda(link, cudaEventCreateWithFlags(&link->done, cudaEventDisableTiming),
@@ -176,12 +166,7 @@ ra_status nccl_join(const void *where, const struct ra__link_options *options, v
     link->timeout = options->timeout;
     pthread_mutex_init(&link->lock, NULL);
     ra_status status = find_place(link, where, path, sizeof path);
-    int before;
-    if (status == RA_OK) status = nccl_enter(link, &before);
-    if (status == RA_OK) {
-        status = connect(link, where, path, &written);
-        nccl_leave(before);
-    }
+    if (status == RA_OK) status = connect(link, where, path, &written);
     if (written) meet_forget(path);
     if (status != RA_OK) {
         nccl_close(link);
@@ -196,8 +181,7 @@ void nccl_close(void *opaque)
 {
     struct link *link = opaque;
     if (!link) return;
-    int before;
-    const bool entered = nccl_enter(link, &before) == RA_OK;
+    cudaSetDevice(link->place.device);
     if (link->comm && !atomic_load(&link->aborted) &&
         nccl_settle(link, ncclCommFinalize(link->comm), "leaving the group") == RA_OK)
         ncclCommDestroy(link->comm);
@@ -206,7 +190,6 @@ void nccl_close(void *opaque)
     if (link->stream) cudaStreamDestroy(link->stream);
     cudaFree(link->staging);
     cudaGetLastError();
-    if (entered) nccl_leave(before);
     pthread_mutex_destroy(&link->lock);
     nccl_host->free(link);
 }

@@ -42,10 +42,6 @@ extern const struct ra__host *nccl_host;
 ra_status nccl_check(const struct link *link, ncclResult_t result, const char *what);
 ra_status nccl_check_cuda(const struct link *link, cudaError_t error, const char *what);
 
-/* Makes the GPU of the link that of the calling thread, and the one before it again. */
-ra_status nccl_enter(const struct link *link, int *before);
-void nccl_leave(int before);
-
 /* Until the last call of NCCL is complete, or the group was aborted, or the timeout has passed.
  * After a failure there is no communicator any more. */
 ra_status nccl_settle(struct link *link, ncclResult_t result, const char *what);

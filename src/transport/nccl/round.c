@@ -116,11 +116,9 @@ ra_status nccl_post(void *opaque, struct ra__round *round)
     struct link *link = opaque;
     link->hop = round->hop;
     RA__TRY(nccl_alive(link));
-    int before;
-    RA__TRY(nccl_enter(link, &before));
+    RA__TRY(nccl_check_cuda(link, cudaSetDevice(link->place.device), "cudaSetDevice"));
     const ra_status status = start_all(link, round);
     if (status != RA_OK) nccl_give_up(link);
-    nccl_leave(before);
     return status;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <atomic>
 #include <map>
 
 #include "cuda_runtime.h"
@@ -237,6 +238,9 @@ cudaError_t cudaGetDeviceCount(int *count)
     return noted(*count ? cudaSuccess : cudaErrorNoDevice);
 }
 
+/* Devices that were ever set: they have a context. */
+static std::atomic<unsigned> contexts;
+
 cudaError_t cudaSetDevice(int device)
 {
     call c;
@@ -244,6 +248,25 @@ cudaError_t cudaSetDevice(int device)
     if (device_count() <= 0) return noted(cudaErrorNoDevice);
     if (!valid_device(device)) return noted(cudaErrorInvalidDevice);
     device_of_thread = device;
+    contexts |= 1u << device;
+    return cudaSuccess;
+}
+
+static int primary_context_state(int device, unsigned *flags, int *active)
+{
+    *flags = 0;
+    *active = contexts >> device & 1;
+    return 0;
+}
+
+/* Of the driver there is one function. */
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned int,
+                                             unsigned long long,
+                                             enum cudaDriverEntryPointQueryResult *result)
+{
+    const bool known = !strcmp(symbol, "cuDevicePrimaryCtxGetState");
+    *entry = known ? (void *)primary_context_state : NULL;
+    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 

@@ -277,6 +277,8 @@ template <class F> struct BackwardConsumer {
         const int next = uniform(shared_load(entry + 16));
         const bits kept = kept_bits(entry);
         if constexpr (KIND == JOINS) {
+            hold(dk);
+            hold(dv);
             store(dk, dv, items - 1, walk);
             clear(dk, dv);
         }
@@ -311,7 +313,7 @@ template <class F> struct BackwardConsumer {
         if constexpr (KIND != ALONE) {
             wgmma_wait<1>();
             hold(dq);
-            if (KIND == JOINS) arrive(shared.kv_empty(key_slot<F>(items - 1)));
+            if constexpr (KIND == JOINS) arrive(shared.kv_empty(key_slot<F>(items - 1)));
             arrive(shared.ds_empty(of & 1));
             stage(dq, of);
         }

@@ -29,6 +29,7 @@ struct Backward {
      * more. With dim 256 an item's queries are walked over twice. */
     static constexpr int SUM_DIM = DIM < 128 ? DIM : 128;
     static constexpr int WALKS = DIM / SUM_DIM;
+    static_assert(!JOINED || WALKS == 1, "items that are joined have one walk");
     static constexpr int KEYS = 128; /* of an item */
     static constexpr int STAGES = 2; /* of Q, of dO, of dS */
     static constexpr int PANELS = DIM / 64;

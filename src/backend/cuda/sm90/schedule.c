@@ -119,8 +119,8 @@ static void rotate(struct builder *b, struct tile *tile, int *runs)
  * it. */
 static int wave_of(const struct ra__sm90_schedule_input *in, int tile)
 {
-    const int spread = most(1, in->spread), group = spread * in->clusters;
-    return tile / group * spread + tile % spread;
+    const int spread = in->spread, group = spread * in->clusters;
+    return spread > 1 ? tile / group * spread + tile % spread : 0; /* 0: the longest first */
 }
 
 static void cut_rows(struct builder *b, const struct ra__sm90_rows *rows, int section, int *runs)
