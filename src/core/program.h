@@ -237,7 +237,7 @@ struct ra__transfer {
     enum ra__buffer buffer;
     struct ra__range range;
     bool lends; /* its tokens stay where they are: the receiver is told where, and reads them */
-    bool done; /* no tokens: the sender does not read what it was lent any more */
+    bool done;  /* no tokens: the sender does not read what it was lent any more */
 };
 
 struct ra__plan_round {

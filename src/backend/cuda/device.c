@@ -66,14 +66,20 @@ static bool is_in_use(int number)
     return active != 0;
 }
 
-ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit)
+static cudaError_t enter(int number, struct ra__cuda_visit *visit)
 {
     int now;
-    RA__CUDA_TRY(cudaGetDevice(&now));
-    if (now == device->number) return RA_OK;
+    cudaError_t error = cudaGetDevice(&now);
+    if (error != cudaSuccess || now == number) return error;
     const bool returns = is_in_use(now);
-    RA__CUDA_TRY(cudaSetDevice(device->number));
-    if (returns) visit->before = now;
+    error = cudaSetDevice(number);
+    if (error == cudaSuccess && returns) visit->before = now;
+    return error;
+}
+
+ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit)
+{
+    RA__CUDA_TRY(enter(device->number, visit));
     return RA_OK;
 }
 
@@ -300,7 +306,7 @@ void ra__cuda_close(void *opaque)
     struct ra__cuda_device *device = opaque;
     RA__CUDA_VISIT(visit);
     if (!device) return;
-    ra__cuda_enter(device, &visit); /* or everything below fails, and nothing can be done */
+    enter(device->number, &visit); /* its error is of no consequence, and the sentence stays */
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
     cudaFree(device->narrow);
