@@ -82,6 +82,27 @@ static void spoil(struct call *c, int at)
     runtime_overwrite(c->v + at, nan, sizeof nan);
 }
 
+static void find_in_driver(const char *name, void *function)
+{
+    int (*find)(const char *, void **, unsigned, unsigned long long, int *), result;
+    void *entry;
+    runtime_find("cudaGetDriverEntryPointByVersion", &find);
+    assert_int_equal(find(name, &entry, 7000, 0, &result), 0);
+    assert_non_null(entry);
+    memcpy(function, &entry, sizeof entry);
+}
+
+/* Has the thread one? Kernels of Hopper need functions of the driver, which need it. */
+static void expect_context(void)
+{
+    int (*get)(void **);
+    void *context;
+    if (!getenv("RINGATTN_TEST_DEVICE")) return;
+    find_in_driver("cuCtxGetCurrent", &get);
+    assert_int_equal(get(&context), 0);
+    assert_non_null(context);
+}
+
 struct job {
     struct call *calls; /* on the device */
     const char *pattern;
@@ -99,6 +120,7 @@ static ra_status run_rank(ra_group *group, void *context)
         struct call *c = &job->calls[call];
         const int at = rank * SHARD + call % 2;
         status = job->backward ? gradient(plan, c, at, rows) : attend(plan, c, at, rows);
+        expect_context();
         spoil(c, at);
     }
     ra_plan_destroy(plan);
@@ -201,13 +223,9 @@ static void choose_device(int device)
 /* Has the process a context on this device, which takes memory there? */
 static bool has_context(int device)
 {
-    int (*find)(const char *, void **, unsigned, unsigned long long, int *), result, active;
-    int (*get_state)(int, unsigned *, int *);
+    int (*get_state)(int, unsigned *, int *), active;
     unsigned flags;
-    void *entry;
-    runtime_find("cudaGetDriverEntryPointByVersion", &find);
-    assert_int_equal(find("cuDevicePrimaryCtxGetState", &entry, 7000, 0, &result), 0);
-    memcpy(&get_state, &entry, sizeof get_state);
+    find_in_driver("cuDevicePrimaryCtxGetState", &get_state);
     assert_int_equal(get_state(device, &flags, &active), 0);
     return active;
 }

@@ -66,12 +66,14 @@ static bool is_in_use(int number)
     return active != 0;
 }
 
+/* The device is set even if it is that of the thread already: a new thread has no context, which
+ * functions of the driver need. */
 static cudaError_t enter(int number, struct ra__cuda_visit *visit)
 {
     int now;
     cudaError_t error = cudaGetDevice(&now);
-    if (error != cudaSuccess || now == number) return error;
-    const bool returns = is_in_use(now);
+    if (error != cudaSuccess) return error;
+    const bool returns = now != number && is_in_use(now);
     error = cudaSetDevice(number);
     if (error == cudaSuccess && returns) visit->before = now;
     return error;

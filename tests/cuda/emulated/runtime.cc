@@ -238,8 +238,10 @@ cudaError_t cudaGetDeviceCount(int *count)
     return noted(*count ? cudaSuccess : cudaErrorNoDevice);
 }
 
-/* Devices that were ever set: they have a context. */
+/* Devices that were ever set: they have a context. A thread has one from when it sets a device;
+ * functions of the runtime would make one as well, those of the driver do not. */
 static std::atomic<unsigned> contexts;
+static thread_local bool has_context;
 
 cudaError_t cudaSetDevice(int device)
 {
@@ -249,6 +251,7 @@ cudaError_t cudaSetDevice(int device)
     if (!valid_device(device)) return noted(cudaErrorInvalidDevice);
     device_of_thread = device;
     contexts |= 1u << device;
+    has_context = true;
     return cudaSuccess;
 }
 
@@ -259,14 +262,21 @@ static int primary_context_state(int device, unsigned *flags, int *active)
     return 0;
 }
 
-/* Of the driver there is one function. */
+static int current_context(void **context)
+{
+    *context = has_context ? &has_context : NULL;
+    return 0;
+}
+
+/* Of the driver there are two functions. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned int,
                                              unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
-    const bool known = !strcmp(symbol, "cuDevicePrimaryCtxGetState");
-    *entry = known ? (void *)primary_context_state : NULL;
-    *result = known ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    *entry = !strcmp(symbol, "cuDevicePrimaryCtxGetState") ? (void *)primary_context_state
+             : !strcmp(symbol, "cuCtxGetCurrent")          ? (void *)current_context
+                                                           : NULL;
+    *result = *entry ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
 }
 
