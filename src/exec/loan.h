@@ -36,7 +36,7 @@ void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
                       const struct ra__plan_round *planned, const struct ra__round *round);
 /* After a failure, when the device of this rank is idle: gives back what was borrowed, and waits
- * until others have done so, too. They notice the failure, so that they will. */
+ * until others have done so, too: they notice the failure. */
 void ra__loans_give_up(struct ra__exec *exec);
 
 #endif
