@@ -358,16 +358,11 @@ static inline const struct ra__side *ra__caller_side(const struct ra__program *p
 static inline bool ra__round_carries(const struct ra__program *program,
                                      const struct ra__plan_round *round)
 {
-    int64_t tokens = 0;
-    for (int i = 0; i < round->send_count; i++) {
-        const struct ra__range range = program->sends[round->first_send + i].range;
-        tokens += range.hi - range.lo;
-    }
-    for (int i = 0; i < round->recv_count; i++) {
-        const struct ra__range range = program->recvs[round->first_recv + i].range;
-        tokens += range.hi - range.lo;
-    }
-    return tokens > 0;
+    for (int i = 0; i < round->send_count; i++)
+        if (!program->sends[round->first_send + i].done) return true;
+    for (int i = 0; i < round->recv_count; i++)
+        if (!program->recvs[round->first_recv + i].done) return true;
+    return false;
 }
 
 /* Where V of the keys in `keys` is, a buffer of blocks. */

@@ -130,11 +130,7 @@ static ra_status run_rank(ra_group *group, void *context)
 static void run_ranks(ra_rank_fn body, void *context)
 {
     ra_group *groups[RANKS];
-    ra_group_options options = ra_group_options_default();
-    options.threads = 1;
-    options.timeout = 60;
-    options.device = getenv("RINGATTN_TEST_DEVICE");
-    options.on_device = options.device != NULL;
+    const ra_group_options options = runtime_group_options();
     assert_ok(ra_group_create_local(RANKS, &options, groups));
     assert_ok(ra_group_run(groups, RANKS, body, context));
     for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);

@@ -169,11 +169,7 @@ static void run_ranks(struct calls *calls, bool backward)
     struct mailbox box;
     struct mailbox_rank seats[RANKS];
     ra_group *groups[RANKS];
-    ra_group_options options = ra_group_options_default();
-    options.threads = 1;
-    options.timeout = 60;
-    options.device = getenv("RINGATTN_TEST_DEVICE");
-    options.on_device = options.device != NULL;
+    const ra_group_options options = runtime_group_options();
     mailbox_open(&box, seats, RANKS);
     for (int i = 0; i < RANKS; i++) {
         ra_transport_callbacks callbacks = mailbox_callbacks(&seats[i]);

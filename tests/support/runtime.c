@@ -16,6 +16,16 @@ void runtime_open(void)
     for (int i = 0; ra_part_at("device", i, &part) == RA_OK;) i++;
 }
 
+ra_group_options runtime_group_options(void)
+{
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    options.timeout = 60;
+    options.device = getenv("RINGATTN_TEST_DEVICE");
+    options.on_device = options.device != NULL;
+    return options;
+}
+
 /* POSIX lets a pointer to data become one to a function, C does not. */
 void runtime_find(const char *name, void *function)
 {

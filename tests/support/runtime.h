@@ -6,8 +6,13 @@
 
 #include <stddef.h>
 
+#include "ringattn.h"
+
 /* Opens the plug-ins, so that functions can be found. */
 void runtime_open(void);
+
+/* Ranks of one thread each on that device, with tensors in its memory. */
+ra_group_options runtime_group_options(void);
 
 /* *function becomes the function of this name; the test fails if there is none. */
 void runtime_find(const char *name, void *function);

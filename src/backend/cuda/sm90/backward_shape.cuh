@@ -22,8 +22,8 @@ struct Backward {
     static constexpr int VIEWS = VIEWS_;      /* 1: none */
     /* Of K and V, 1 or 2: with 2 those of the next item are loaded while this one is worked on. */
     static constexpr int KEY_STAGES = KEY_STAGES_;
-    /* The last dq of an item, and its dk and dv, come under the first scores of the next one: items
-     * of few blocks would wait for them. It takes the keys of both. */
+    /* The epilogue of an item, its last dq, dk and dv, overlaps with the first scores of the next
+     * item: items of few blocks would wait for it. Keys of both items must be in shared memory. */
     static constexpr bool JOINED = LAG && KEY_STAGES == 2;
     /* Columns of dk, dv and dq that are summed in one walk over the queries: registers hold no
      * more. With dim 256 an item's queries are walked over twice. */
