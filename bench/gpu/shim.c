@@ -14,6 +14,7 @@ struct bench {
     void *out, *dq, *dk, *dv;
     float *lse;
     void *queue;
+    int calls;
     size_t element;
 };
 
@@ -21,11 +22,12 @@ struct bench {
 RA_API int gpu_bench_open(const char *pattern, const char *kernel, const char *partition, int ranks,
                           int dtype, int64_t batch, int64_t q_len, int64_t k_len, int q_heads,
                           int kv_heads, int dim, int backward, struct bench **out);
+/* `calls` of each rank, one after the other, as the layers of a model make them. */
 RA_API int gpu_bench_attend(struct bench *b, const void *q, const void *k, const void *v, void *o,
-                            float *lse, void *queue);
+                            float *lse, void *queue, int calls);
 RA_API int gpu_bench_gradient(struct bench *b, const void *q, const void *k, const void *v,
                               const void *o, const float *lse, const void *dout, void *dq, void *dk,
-                              void *dv, void *queue);
+                              void *dv, void *queue, int calls);
 RA_API void gpu_bench_close(struct bench *b);
 RA_API const char *gpu_bench_kernel(const struct bench *b);
 RA_API double gpu_bench_flops(const struct bench *b, int backward);
@@ -121,7 +123,9 @@ static ra_status attend(ra_group *group, void *context)
     args.out.data = (char *)b->out + q;
     args.lse = b->lse + queries_before(b, rank) * b->q_heads;
     args.queue = b->queue;
-    return ra_attend(b->plans[rank], &args);
+    ra_status status = RA_OK;
+    for (int i = 0; i < b->calls && status == RA_OK; i++) status = ra_attend(b->plans[rank], &args);
+    return status;
 }
 
 static ra_status gradient(ra_group *group, void *context)
@@ -141,11 +145,14 @@ static ra_status gradient(ra_group *group, void *context)
     args.dk.data = (char *)b->dk + k;
     args.dv.data = (char *)b->dv + k;
     args.queue = b->queue;
-    return ra_gradient(b->plans[rank], &args);
+    ra_status status = RA_OK;
+    for (int i = 0; i < b->calls && status == RA_OK; i++)
+        status = ra_gradient(b->plans[rank], &args);
+    return status;
 }
 
 int gpu_bench_attend(struct bench *b, const void *q, const void *k, const void *v, void *o,
-                     float *lse, void *queue)
+                     float *lse, void *queue, int calls)
 {
     b->q = q;
     b->k = k;
@@ -153,12 +160,13 @@ int gpu_bench_attend(struct bench *b, const void *q, const void *k, const void *
     b->out = o;
     b->lse = lse;
     b->queue = queue;
+    b->calls = calls;
     return ra_group_run(b->groups, b->ranks, attend, b);
 }
 
 int gpu_bench_gradient(struct bench *b, const void *q, const void *k, const void *v, const void *o,
                        const float *lse, const void *dout, void *dq, void *dk, void *dv,
-                       void *queue)
+                       void *queue, int calls)
 {
     b->q = q;
     b->k = k;
@@ -170,6 +178,7 @@ int gpu_bench_gradient(struct bench *b, const void *q, const void *k, const void
     b->dk = dk;
     b->dv = dv;
     b->queue = queue;
+    b->calls = calls;
     return ra_group_run(b->groups, b->ranks, gradient, b);
 }
 

@@ -27,8 +27,8 @@ def load(build):
     p, i, n = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
     lib.gpu_bench_open.argtypes = [ctypes.c_char_p] * 3 + [i, i, n, n, n, i, i, i, i,
                                                            ctypes.POINTER(p)]
-    lib.gpu_bench_attend.argtypes = [p] * 7
-    lib.gpu_bench_gradient.argtypes = [p] * 11
+    lib.gpu_bench_attend.argtypes = [p] * 7 + [i]
+    lib.gpu_bench_gradient.argtypes = [p] * 11 + [i]
     lib.gpu_bench_close.argtypes = [p]
     lib.gpu_bench_kernel.argtypes = [p]
     lib.gpu_bench_kernel.restype = ctypes.c_char_p
@@ -65,6 +65,7 @@ class Problem:
         self.must(status)
         self.kernel = lib.gpu_bench_kernel(self.handle).decode()
         self.stream = torch.cuda.current_stream().cuda_stream or 1
+        self.calls = 1
 
     def must(self, status):
         if status:
@@ -78,12 +79,12 @@ class Problem:
 
     def attend(self):
         d = [t.data_ptr() for t in (self.q, self.k, self.v, self.out, self.lse)]
-        self.must(self.lib.gpu_bench_attend(self.handle, *d, self.stream))
+        self.must(self.lib.gpu_bench_attend(self.handle, *d, self.stream, self.calls))
 
     def gradient(self):
         d = [t.data_ptr() for t in (self.q, self.k, self.v, self.out, self.lse, self.dout, self.dq,
                                     self.dk, self.dv)]
-        self.must(self.lib.gpu_bench_gradient(self.handle, *d, self.stream))
+        self.must(self.lib.gpu_bench_gradient(self.handle, *d, self.stream, self.calls))
 
     def theirs(self):
         """PyTorch's views: [batch, head, token, dim]."""
@@ -249,8 +250,9 @@ def run_sparse(lib, args):
 
 def run_rings(lib, args):
     """A ring of 4 ranks on one GPU beside one rank, the same tokens in all; time of one over time of
-    four. Ranks are threads and return when they are done, so both sides do here."""
-    n, heads = 65536, 8
+    four. Ranks are threads that make one call after the other, as the layers of a model do; a call
+    returns when its rank is done, so both sides do here."""
+    n, heads, calls = 65536, 8, 8
     for dim, pattern in itertools.product((64, 128), ("full", "causal")):
         name = f"ring of 4 bf16 {pattern} n={n} d={dim}"
         if args.only and args.only not in name:
@@ -259,12 +261,13 @@ def run_rings(lib, args):
             one = Problem(lib, pattern, "bf16", n, heads, dim, kernel=args.kernel)
             four = Problem(lib, pattern, "bf16", n, heads, dim, ranks=4, kernel=args.kernel)
             one.stream = four.stream = None
+            one.calls = four.calls = calls
             one.attend()
             four.attend()
             compare(f"{name} forward / one rank [{four.kernel}]", four.attend, one.attend,
-                    one.flops(False), args)
-            compare(f"{name} backward / one rank", four.gradient, one.gradient, one.flops(True),
-                    args)
+                    calls * one.flops(False), args)
+            compare(f"{name} backward / one rank", four.gradient, one.gradient,
+                    calls * one.flops(True), args)
             one.close()
             four.close()
         except RuntimeError as error:
