@@ -236,8 +236,10 @@ struct ra__transfer {
     int peer, tag, hop;
     enum ra__buffer buffer;
     struct ra__range range;
-    bool lends; /* its tokens stay where they are: the receiver is told where, and reads them */
-    bool done;  /* no tokens: the sender does not read what it was lent any more */
+    /* Its tokens stay where they are: the receiver is told where, and reads them. Without tokens:
+     * sums that the receiver has been told of are its to add to. */
+    bool lends;
+    bool done; /* no tokens: the sender does not read what it was lent any more */
 };
 
 struct ra__plan_round {
@@ -325,7 +327,8 @@ struct ra__program {
     bool same_bits;   /* forward: those of a row do not depend on the rows beside it (allgather) */
     bool counts;      /* calls may have fewer keys than the shape */
     int device_ranks; /* ranks of this process on the same device, itself included */
-    bool lends;       /* blocks of keys are not copied from rank to rank, but lent */
+    bool lends;       /* blocks are not copied from rank to rank, but lent */
+    bool uneven; /* some blocks do not go to all ranks: at some hops few have something to do */
     const struct ra__storage *storage; /* [RA__BUFFERS], of the plan */
     struct ra__step *steps;
     int *waits;
@@ -354,14 +357,18 @@ static inline const struct ra__side *ra__caller_side(const struct ra__program *p
 {
     return step->window.side == RA__NO_WINDOW ? &program->caller : ra__work_side(program, step);
 }
-/* Are there tokens in the messages of a round? */
+/* Are there tokens in a message, and in those of a round? */
+static inline bool ra__has_tokens(const struct ra__transfer *transfer)
+{
+    return transfer->range.hi > transfer->range.lo;
+}
 static inline bool ra__round_carries(const struct ra__program *program,
                                      const struct ra__plan_round *round)
 {
     for (int i = 0; i < round->send_count; i++)
-        if (!program->sends[round->first_send + i].done) return true;
+        if (ra__has_tokens(&program->sends[round->first_send + i])) return true;
     for (int i = 0; i < round->recv_count; i++)
-        if (!program->recvs[round->first_recv + i].done) return true;
+        if (ra__has_tokens(&program->recvs[round->first_recv + i])) return true;
     return false;
 }
 

@@ -38,7 +38,8 @@ enum ra__stage { RA__WAITING, RA__ISSUED, RA__DONE };
 
 struct ra__step_progress {
     enum ra__stage stage;
-    struct ra__event event; /* of an issued one; exchanges have none */
+    /* Of one that is issued; of an exchange: after which lent sums that came may be used. */
+    struct ra__event event;
 };
 
 /* A plan with its memory. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loan.c - blocks of keys that ranks of one process lend to one another. What goes round the ring
- * is the address of a loan, which says where the owner has K and V. The last round of a program
- * tells owners that nobody reads their blocks any more. */
+/* loan.c - blocks that ranks of one process lend to one another. What goes round the ring is the
+ * address of a loan, which says where the owner has K, V and the sums of their gradients. The last
+ * round of a program tells owners that nobody uses their blocks any more. */
 #include "exec/loan.h"
 
 #include "core/clock.h"
@@ -38,18 +38,24 @@ static void set_packed(const struct ra__exec *exec, enum ra__buffer travel, int 
 }
 
 /* Steps find the block there from now on. */
-static void place(struct ra__exec *exec, int index, const struct ra__location *k,
-                  const struct ra__location *v)
+static void place(struct ra__exec *exec, int index, const struct ra__loan *loan)
 {
-    exec->call->at[index ? RA__TRAVEL_B : RA__TRAVEL_A] = *k;
-    exec->call->at[values[index]] = *v;
+    struct ra__location *at = exec->call->at;
+    at[index ? RA__TRAVEL_B : RA__TRAVEL_A] = loan->k;
+    at[values[index]] = loan->v;
+    at[index ? RA__SUM_B : RA__SUM_A] = loan->sums;
 }
 
-static void give_back(struct ra__exec *exec, int index)
+/* All blocks that have come here in this run. */
+static void give_back(struct ra__exec *exec, const struct ra__program *program)
 {
-    struct ra__loan *loan = exec->loans.now[index];
-    if (loan && loan != &exec->loans.own) atomic_fetch_sub(&loan->holders, 1);
-    exec->loans.now[index] = NULL;
+    struct ra__message *recvs = exec->messages[program->direction].recvs;
+    for (int i = 0; i < program->recv_count; i++) {
+        struct ra__loan *loan = recvs[i].data;
+        if (!recvs[i].lends || !loan) continue;
+        atomic_fetch_sub(&loan->holders, 1);
+        recvs[i].data = NULL;
+    }
 }
 
 void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
@@ -57,20 +63,22 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
 {
     const struct ra__location *at = exec->call->at;
     const struct ra__side *work = &program->work;
+    struct ra__message *recvs = exec->messages[program->direction].recvs;
     struct ra__loans *loans = &exec->loans;
-    struct ra__location k, v;
+    struct ra__loan none = { .sums = at[RA__SUM_OWN] };
     if (!program->lends) return;
-    set_packed(exec, RA__TRAVEL_A, work->shape.dim, &k, &v);
-    place(exec, index_of(RA__TRAVEL_A), &k, &v); /* until a block is borrowed */
+    for (int i = 0; i < program->recv_count; i++)
+        if (recvs[i].lends) recvs[i].data = NULL;
+    set_packed(exec, RA__TRAVEL_A, work->shape.dim, &none.k, &none.v);
+    place(exec, index_of(RA__TRAVEL_A), &none); /* until a block is borrowed */
     loans->now[index_of(RA__TRAVEL_A)] = NULL;
     /* On a queue of the caller they may not be there yet; what is packed is, when it is lent. */
     loans->in_place = work->k == RA__K && !io->queue && is_aligned(&at[RA__K], work) &&
                       is_aligned(&at[RA__V], work);
-    if (loans->in_place) k = at[RA__K], v = at[RA__V];
-    else set_packed(exec, RA__TRAVEL_B, work->shape.dim, &k, &v);
-    loans->own.k = k;
-    loans->own.v = v;
-    place(exec, index_of(RA__TRAVEL_B), &k, &v);
+    if (loans->in_place) loans->own.k = at[RA__K], loans->own.v = at[RA__V];
+    else set_packed(exec, RA__TRAVEL_B, work->shape.dim, &loans->own.k, &loans->own.v);
+    loans->own.sums = at[RA__SUM_OWN];
+    place(exec, index_of(RA__TRAVEL_B), &loans->own);
     loans->now[index_of(RA__TRAVEL_B)] = &loans->own;
 }
 
@@ -81,40 +89,68 @@ bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *progr
            step->gather == RA__GATHER_PACK;
 }
 
-void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
-                    const struct ra__plan_round *planned, struct ra__round *round)
+bool ra__loans_only(const struct ra__program *program, const struct ra__plan_round *planned)
 {
-    for (int i = 0; i < round->send_count; i++) {
-        const struct ra__transfer *send = &program->sends[planned->first_send + i];
-        struct ra__loan *loan = exec->loans.now[index_of(send->buffer)];
-        if (send->done) give_back(exec, index_of(send->buffer));
-        if (!send->lends) continue;
-        round->sends[i].data = loan;
-        round->sends[i].holders = &loan->holders;
+    for (int i = 0; i < planned->send_count; i++)
+        if (!program->sends[planned->first_send + i].lends) return false;
+    for (int i = 0; i < planned->recv_count; i++)
+        if (!program->recvs[planned->first_recv + i].lends) return false;
+    return true;
+}
+
+/* After what this round, which waits for it, may pass on the sums in `buffer`: the step that added
+ * to them here or, where none did, what they came with. It is the last one that writes them. */
+static struct ra__event ready(const struct ra__exec *exec, const struct ra__program *program,
+                              const struct ra__step *step, enum ra__buffer buffer)
+{
+    int last = -1;
+    for (int i = 0; i < step->wait_count; i++) {
+        const int other = program->waits[step->first_wait + i];
+        if (program->steps[other].writes & ra__buffer_bit(buffer)) last = ra__max(last, other);
     }
-    for (int i = 0; i < round->recv_count; i++)
-        if (round->recvs[i].lends) round->recvs[i].data = NULL;
+    const bool passed = last < 0 || (program->steps[last].op != RA__OP_EXCHANGE &&
+                                     exec->steps[last].stage == RA__DONE);
+    return passed ? (struct ra__event){ NULL, 0 } : exec->steps[last].event;
+}
+
+void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
+                    const struct ra__step *step, struct ra__round *round)
+{
+    const struct ra__transfer *sends = program->sends + program->rounds[step->round].first_send;
+    for (int i = 0; i < round->send_count; i++) {
+        struct ra__message *message = &round->sends[i];
+        if (sends[i].done) give_back(exec, program); /* after all steps that use them */
+        if (!sends[i].lends) continue;
+        if (ra__has_tokens(&sends[i])) {
+            struct ra__loan *loan = exec->loans.now[index_of(sends[i].buffer)];
+            message->data = loan;
+            message->holders = &loan->holders;
+        } else {
+            message->data = NULL;
+            message->after = ready(exec, program, step, sends[i].buffer);
+        }
+    }
 }
 
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
-                      const struct ra__plan_round *planned, const struct ra__round *round)
+                      const struct ra__step *step, const struct ra__round *round)
 {
+    const struct ra__transfer *recvs = program->recvs + program->rounds[step->round].first_recv;
     for (int i = 0; i < round->recv_count; i++) {
-        const int index = index_of(program->recvs[planned->first_recv + i].buffer);
         struct ra__loan *loan = round->recvs[i].data;
-        if (!round->recvs[i].lends || !loan) continue;
-        give_back(exec, index); /* of several messages about one block, all but the last */
-        exec->loans.now[index] = loan;
-        place(exec, index, &loan->k, &loan->v);
+        if (!recvs[i].lends || !loan) continue;
+        exec->loans.now[index_of(recvs[i].buffer)] = loan;
+        place(exec, index_of(recvs[i].buffer), loan);
     }
 }
 
-void ra__loans_give_up(struct ra__exec *exec)
+void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program)
 {
     enum { SECONDS = 10 }; /* who has not noticed by then does not compute any more */
     const struct timespec moment = { .tv_nsec = 50000 };
     const double start = ra__now();
-    for (int i = 0; i < RA__COUNT(exec->loans.now); i++) give_back(exec, i);
+    if (!program->lends) return;
+    give_back(exec, program);
     while (atomic_load(&exec->loans.own.holders) > 0 && ra__now() - start < SECONDS)
         nanosleep(&moment, NULL);
 }

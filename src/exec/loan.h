@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loan.h - blocks of keys that ranks of one process lend to one another instead of sending them. */
+/* loan.h - blocks of keys, and sums of their gradients, that ranks of one process lend to one
+ * another instead of sending them. */
 #ifndef RA__EXEC_LOAN_H
 #define RA__EXEC_LOAN_H
 
@@ -9,10 +10,10 @@
 struct ra__exec;
 struct ra__io;
 
-/* Where K and V of a block are. It belongs to the exec of the block's owner, and does not change
- * while others may read the block. */
+/* Where K and V of a block are, and, backward, the sums of their gradients. It belongs to the exec
+ * of the block's owner, and does not change while others may use the block. */
 struct ra__loan {
-    struct ra__location k, v;
+    struct ra__location k, v, sums;
     atomic_int holders; /* ranks that have it: raised by the transport, lowered by them */
 };
 
@@ -28,15 +29,18 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
 /* Is this step not needed, since what it would pack is lent in place? */
 bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step);
-/* Before a round is posted: its messages name what they lend. Where they say that this rank is done
- * with what it borrowed, it has nothing any more. */
+/* Does a round only lend? Then it may be posted while steps that use what was borrowed are still in
+ * the queue of the device: where they look was settled when they were issued. */
+bool ra__loans_only(const struct ra__program *program, const struct ra__plan_round *planned);
+/* Before the round of a step is posted: its messages name what they lend, and after which event.
+ * Where they say that this rank is done with what it borrowed, it has nothing any more. */
 void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
-                    const struct ra__plan_round *planned, struct ra__round *round);
-/* After it, also if it failed: what has arrived is where the steps of this run look for it. */
+                    const struct ra__step *step, struct ra__round *round);
+/* After it: what has arrived is where the steps of this run look for it. */
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
-                      const struct ra__plan_round *planned, const struct ra__round *round);
+                      const struct ra__step *step, const struct ra__round *round);
 /* After a failure, when the device of this rank is idle: gives back what was borrowed, and waits
  * until others have done so, too: they notice the failure. */
-void ra__loans_give_up(struct ra__exec *exec);
+void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program);
 
 #endif

@@ -58,31 +58,44 @@ static void trace(const struct run *run, const char *name, const struct ra__step
     rank->trace(rank->context, &event);
 }
 
-/* May a step be issued now? Exchanges are waited for on the host. A transport that takes no events
- * has to be given finished buffers; a device orders its own steps. */
+/* Is it enough that `other`, which this step waits for, is in the queue of the device? A device
+ * orders its own steps. A transport that takes no events has to be given finished buffers, but
+ * where blocks are lent, nothing of a buffer is sent. */
+static bool may_overtake(const struct run *run, const struct ra__step *step,
+                         const struct ra__step *other)
+{
+    const struct ra__program *program = run->program;
+    if (other->op == RA__OP_EXCHANGE) return false; /* waited for on the host */
+    if (step->op != RA__OP_EXCHANGE || run->exec->rank->transport->takes_events) return true;
+    return (other->op == RA__OP_ATTEND || other->op == RA__OP_GRADIENT) &&
+           ra__loans_only(program, &program->rounds[step->round]);
+}
+
+/* May a step be issued now? */
 static bool may_issue(const struct run *run, const struct ra__step *step)
 {
     const struct ra__program *program = run->program;
-    const bool exchange = step->op == RA__OP_EXCHANGE;
-    const bool in_order = !exchange || run->exec->rank->transport->takes_events;
     for (int i = 0; i < step->wait_count; i++) {
         const int other = program->waits[step->first_wait + i];
         const enum ra__stage stage = run->exec->steps[other].stage;
         if (stage == RA__DONE) continue;
-        if (stage == RA__WAITING || program->steps[other].op == RA__OP_EXCHANGE || !in_order)
-            return false;
+        if (stage == RA__WAITING || !may_overtake(run, step, &program->steps[other])) return false;
     }
     return true;
 }
 
-/* The events of the steps that a step waits for and that are not done yet. */
+/* The events of the steps that a step waits for and that are not done yet, and of sums that other
+ * ranks still add to. */
 static int collect_events(const struct run *run, const struct ra__step *step)
 {
     struct ra__exec *exec = run->exec;
     int count = 0;
     for (int i = 0; i < step->wait_count; i++) {
         const int other = run->program->waits[step->first_wait + i];
-        if (exec->steps[other].stage == RA__ISSUED) exec->after[count++] = exec->steps[other].event;
+        const struct ra__step_progress *progress = &exec->steps[other];
+        const bool came = run->program->steps[other].op == RA__OP_EXCHANGE &&
+                          progress->event.source;
+        if (progress->stage == RA__ISSUED || came) exec->after[count++] = progress->event;
     }
     return count;
 }
@@ -100,17 +113,14 @@ static ra_status post(struct run *run, int index)
     struct ra__exec *exec = run->exec;
     const struct ra__step *step = &run->program->steps[index];
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
-    const struct ra__plan_round *planned = &run->program->rounds[step->round];
-    ra__loans_lend(exec, run->program, planned, round);
+    ra__loans_lend(exec, run->program, step, round);
     round->after = exec->after;
     round->after_count = collect_events(run, step);
     RA__TRY(finish_last_call(run));
-    const ra_status status = exec->rank->transport->post(exec->rank->link, round);
-    if (status != RA_OK) ra__loans_borrow(exec, run->program, planned, round);
-    RA__TRY(status);
+    RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     run->exchange = index;
     exec->steps[index].stage = RA__ISSUED;
-    exec->stats.hops += ra__round_carries(run->program, planned);
+    exec->stats.hops += ra__round_carries(run->program, &run->program->rounds[step->round]);
     for (int i = 0; i < round->send_count; i++)
         exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
     for (int i = 0; i < round->recv_count; i++)
@@ -209,6 +219,20 @@ static ra_status issue_ready(struct run *run)
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
+/* The event that lent sums came with is that of the exchange; of two, one is waited for here. */
+static ra_status take_events(struct run *run, int index, const struct ra__round *round)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    struct ra__event *event = &run->exec->steps[index].event;
+    for (int i = 0; i < round->recv_count; i++) {
+        const struct ra__message *message = &round->recvs[i];
+        if (!message->lends || !message->after.source) continue;
+        if (event->source) RA__TRY(rank->backend->wait(rank->device, event, &run->heartbeat));
+        *event = message->after;
+    }
+    return RA_OK;
+}
+
 static ra_status wait_for_exchange(struct run *run)
 {
     struct ra__exec *exec = run->exec;
@@ -217,9 +241,9 @@ static ra_status wait_for_exchange(struct run *run)
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
     const double start = ra__now();
     run->exchange = NONE; /* after a failure its buffers are free, or retained */
-    const ra_status status = exec->rank->transport->wait(exec->rank->link, round);
-    ra__loans_borrow(exec, run->program, &run->program->rounds[step->round], round);
-    RA__TRY(status);
+    RA__TRY(exec->rank->transport->wait(exec->rank->link, round));
+    ra__loans_borrow(exec, run->program, step, round);
+    RA__TRY(take_events(run, index, round));
     exec->stats.wait_seconds += ra__now() - start;
     exec->steps[index].stage = RA__DONE;
     trace(run, "wait", step, start);
@@ -290,7 +314,7 @@ static ra_status give_up(struct run *run, ra_status status)
     rank->transport->abort(rank->link, status, sentence);
     rank->backend->drain(rank->device);
     if (run->exchange != NONE) wait_for_exchange(run);
-    ra__loans_give_up(run->exec);
+    ra__loans_give_up(run->exec, run->program);
     return ra__fail(status, "%s", sentence);
 }
 

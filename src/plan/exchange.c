@@ -28,11 +28,13 @@ static struct ra__transfer make_transfer(const struct ra__program *p, int rank,
                                          enum ra__topic topic, enum ra__buffer buffer)
 {
     const struct ra__plan_round *round = &p->rounds[p->round_count - 1];
+    const bool block = topic == RA__TOPIC_KEYS || topic == RA__TOPIC_SUMS ||
+                       topic == RA__TOPIC_RETURN;
     return (struct ra__transfer){ .peer = rank,
                                   .tag = ra__tag(round->hop, topic),
                                   .hop = round->hop,
                                   .buffer = buffer,
-                                  .lends = p->lends && topic == RA__TOPIC_KEYS,
+                                  .lends = p->lends && block,
                                   .done = topic == RA__TOPIC_DONE };
 }
 
@@ -76,14 +78,16 @@ ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum r
 
 static const struct ra__ranges no_tokens = { .count = 1 };
 
-ra_status ra__send_done(struct ra__builder *b, int peer, enum ra__buffer buffer)
+ra_status ra__send_word(struct ra__builder *b, int peer, enum ra__topic topic,
+                        enum ra__buffer buffer)
 {
-    return ra__send(b, peer, RA__TOPIC_DONE, buffer, &no_tokens);
+    return ra__send(b, peer, topic, buffer, &no_tokens);
 }
 
-ra_status ra__recv_done(struct ra__builder *b, int peer, enum ra__buffer buffer)
+ra_status ra__recv_word(struct ra__builder *b, int peer, enum ra__topic topic,
+                        enum ra__buffer buffer)
 {
-    return ra__recv(b, peer, RA__TOPIC_DONE, buffer, &no_tokens);
+    return ra__recv(b, peer, topic, buffer, &no_tokens);
 }
 
 static struct ra__ranges first_tokens(int64_t count)

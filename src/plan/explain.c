@@ -28,6 +28,9 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
                      buffer_name(t->buffer), bytes);
         else if (t->done)
             snprintf(text + used, sizeof text - (size_t)used, "no keys are borrowed any more");
+        else if (!ra__has_tokens(t))
+            snprintf(text + used, sizeof text - (size_t)used, "%s, added to in place",
+                     buffer_name(t->buffer));
         else
             snprintf(text + used, sizeof text - (size_t)used,
                      "tokens %" PRId64 " to %" PRId64 " of %s, %" PRId64 " bytes%s", t->range.lo,

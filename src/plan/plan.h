@@ -42,7 +42,7 @@ struct ra__plan_input {
     bool loads;     /* the device cannot reach the caller's tensors: LOAD and STORE copy them */
     bool many_jobs; /* the device wants many small ones, as a GPU does */
     bool stages;    /* messages cannot reach the device: they are staged in host memory */
-    bool lends;     /* ranks read each other's memory on the device: keys need not be copied */
+    bool lends;     /* ranks use each other's memory on the device: blocks need not be copied */
     bool sourced;   /* the caller gives tensors by callbacks */
     bool any_order; /* dq may be summed in any order */
     bool chosen;    /* the strategy was chosen by "auto", so nobody relies on what it promises */

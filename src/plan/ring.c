@@ -8,8 +8,9 @@
  * owner.
  *
  * Ranks that share a device lend their blocks instead: what goes from rank to rank is where the
- * owner has its keys. They are its own again when all who read them have said that they are done,
- * so that is the last round. */
+ * owner has its keys, and the sums of their gradients, to which one rank after the other adds its
+ * part. They are its own again when all who read them have said that they are done, so that is the
+ * last round. */
 #include "plan/builder.h"
 
 /* A buffer holds tokens of a block where the block has them, up to the last one that is used: under
@@ -24,8 +25,9 @@ static void use_up_to(struct ra__builder *b, enum ra__buffer buffer,
 static void use_lent(struct ra__builder *b, int hop, const struct ra__ranges *onward)
 {
     if (hop == 1) use_up_to(b, ra__key_buffer(0), onward);
-    ra__use_buffer(b, RA__TRAVEL_A, 1);
-    ra__use_buffer(b, RA__TRAVEL_B, 1);
+    ra__use_buffer(b, ra__key_buffer(hop), 1);
+    ra__use_buffer(b, ra__key_buffer(hop - 1), 1);
+    if (b->program->direction == RA__BACKWARD) ra__use_buffer(b, ra__sum_buffer(hop), 1);
 }
 
 /* Adds the keys of hop `hop` to the newest round: those of the hop before are forwarded, the next
@@ -53,15 +55,25 @@ static ra_status end_loans(struct ra__builder *b)
     RA__TRY(ra__open_round(b, b->ranks));
     for (int hop = 1; hop < b->ranks; hop++)
         if (b->flows[ra__peer(b, -hop)].coming.count > 0)
-            RA__TRY(ra__send_done(b, ra__peer(b, -hop), ra__key_buffer(hop)));
+            RA__TRY(ra__send_word(b, ra__peer(b, -hop), RA__TOPIC_DONE, ra__key_buffer(hop)));
     for (int hop = 1; hop <= b->last_visit; hop++)
-        RA__TRY(ra__recv_done(b, ra__peer(b, hop), ra__key_buffer(0)));
+        RA__TRY(ra__recv_word(b, ra__peer(b, hop), RA__TOPIC_DONE, ra__key_buffer(0)));
     return ra__put_exchange(b);
+}
+
+/* Is there a block that does not go all the way round, as far as this rank can see? */
+static bool is_uneven(const struct ra__builder *b)
+{
+    bool uneven = b->last_visit < b->ranks - 1;
+    for (int i = 0; i < b->ranks; i++)
+        uneven = uneven || (i != b->rank && b->flows[i].coming.count == 0);
+    return uneven;
 }
 
 static ra_status pack_own(struct ra__builder *b)
 {
     b->program->lends = b->input->lends && b->ranks > 1 && !b->plan->by_head;
+    b->program->uneven = is_uneven(b);
     struct ra__step pack = ra__gather(RA__GATHER_PACK, 0, b->rank, RA__OWN_KV, ra__key_buffer(0));
     return ra__put_ranges(b, pack, &b->flows[b->rank].onward);
 }
@@ -157,13 +169,45 @@ static ra_status backward_hop(struct ra__builder *b, int hop)
     return put_add(b, hop, b->rank, arrivals.return_buffer, RA__SUM_OWN, &arrivals.returned);
 }
 
+/* Lent sums, in the newest round: the rank before has added to those of the block of this hop, and
+ * this rank has to those of the hop before. The last rank that adds to them tells their owner. */
+static ra_status pass_sums(struct ra__builder *b, int hop)
+{
+    const int added = ra__peer(b, 1 - hop), next = ra__peer(b, -hop); /* owners of the two blocks */
+    const enum ra__buffer from = hop == 1 ? RA__SUM_OWN : ra__sum_buffer(hop - 1);
+    const struct ra__flow *flow = &b->flows[added];
+    if (hop == 0) return RA_OK;
+    if (hop < b->ranks && flow->onward.count)
+        RA__TRY(ra__send_word(b, ra__peer(b, 1), RA__TOPIC_SUMS, from));
+    else if (hop > 1 && flow->coming.count)
+        RA__TRY(ra__send_word(b, added, RA__TOPIC_RETURN, from));
+    if (hop < b->ranks && b->flows[next].coming.count)
+        RA__TRY(ra__recv_word(b, ra__peer(b, -1), RA__TOPIC_SUMS, ra__sum_buffer(hop)));
+    if (hop > 1 && hop == b->last_visit + 1)
+        RA__TRY(ra__recv_word(b, ra__peer(b, b->last_visit), RA__TOPIC_RETURN, RA__SUM_OWN));
+    return RA_OK;
+}
+
+static ra_status lent_hop(struct ra__builder *b, int hop)
+{
+    const int block = ra__peer(b, -hop);
+    RA__TRY(ra__open_round(b, hop + 1));
+    RA__TRY(exchange_keys(b, hop + 1));
+    RA__TRY(pass_sums(b, hop));
+    RA__TRY(ra__put_exchange(b));
+    if (hop == 0) return ra__put_attend(b, hop, block, RA__OWN_KV, RA__SUM_OWN);
+    if (hop == b->ranks || b->flows[block].coming.count == 0) return RA_OK;
+    return ra__put_attend(b, hop, block, ra__key_buffer(hop), ra__sum_buffer(hop));
+}
+
 ra_status ra__ring_backward(struct ra__builder *b)
 {
     if (b->direct) return ra__direct_backward(b);
     RA__TRY(pack_own(b));
     RA__TRY(ra__put_clear(b, RA__SUM_OWN, ra__block_tokens(b, b->rank)));
     int last = b->ranks > 1 ? b->ranks : 0;
-    for (int hop = 0; hop <= last; hop++) RA__TRY(backward_hop(b, hop));
+    for (int hop = 0; hop <= last; hop++)
+        RA__TRY(b->program->lends ? lent_hop(b, hop) : backward_hop(b, hop));
     return end_loans(b);
 }
 

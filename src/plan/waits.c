@@ -137,6 +137,19 @@ static ra_status use_reading(struct ra__builder *b, struct users *users, int ind
     return RA_OK;
 }
 
+/* Does a round say where the block of this buffer is, and not overwrite one? Who reads the block
+ * before may still do so then, and is waited for by whoever comes after. */
+static bool is_lent(const struct ra__program *program, const struct ra__step *step, int buffer)
+{
+    const struct ra__plan_round *round = &program->rounds[step->round];
+    if (step->op != RA__OP_EXCHANGE) return false;
+    for (int i = 0; i < round->recv_count; i++) {
+        const struct ra__transfer *recv = &program->recvs[round->first_recv + i];
+        if (recv->lends && (int)recv->buffer == buffer) return true;
+    }
+    return false;
+}
+
 /* After the last writer and all who read since; the next user is after this step. */
 static ra_status use_writing(struct ra__builder *b, struct users *users, int index, int buffer)
 {
@@ -145,7 +158,7 @@ static ra_status use_writing(struct ra__builder *b, struct users *users, int ind
     for (int r = users->readers[buffer]; r != NONE; r = users->list[r].next)
         RA__TRY(add_wait(b, step, users->list[r].step));
     users->writer[buffer] = index;
-    users->readers[buffer] = NONE;
+    if (!is_lent(b->program, step, buffer)) users->readers[buffer] = NONE;
     return RA_OK;
 }
 

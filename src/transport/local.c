@@ -159,7 +159,10 @@ static ra_status copy_bytes(const struct endpoint *endpoint, const struct ra__me
                             struct ra__message *recv)
 {
     const struct ra__reach *reach = &endpoint->reach;
-    if (send->lends) recv->data = send->data;
+    if (send->lends) {
+        recv->data = send->data;
+        recv->after = send->after;
+    }
     if (send->lends || send->bytes == 0) return RA_OK;
     if (reach->copy) return reach->copy(reach->device, recv->data, send->data, send->bytes);
     memcpy(recv->data, send->data, send->bytes);

@@ -15,8 +15,28 @@ static uint64_t *numbers_of(const struct shelf *shelf, const struct ra__transfer
     return &s->cells[t->range.lo * s->heads * s->width];
 }
 
-static void post(struct post_office *office, const struct shelf *shelf,
-                 const struct ra__transfer *t)
+/* The spaces of a block that comes or goes, and of the sums of its gradients. */
+static struct shelf_space *keys_of(struct shelf *shelf, const struct ra__transfer *t)
+{
+    assert_true(t->buffer == RA__TRAVEL_A || t->buffer == RA__TRAVEL_B);
+    return &shelf->space[t->buffer];
+}
+static struct shelf_space *sums_of(struct shelf *shelf, const struct ra__transfer *t)
+{
+    return &shelf->space[t->buffer == RA__TRAVEL_A ? RA__SUM_A : RA__SUM_B];
+}
+
+/* Nothing but where to look goes with what is lent, and nothing at all with a word. */
+static bool is_copied(const struct ra__transfer *t) { return !t->lends && !t->done; }
+
+static void lend(struct post_office_mail *mail, struct shelf *shelf, const struct ra__transfer *t)
+{
+    const bool own = keys_of(shelf, t)->cells == shelf->memory[t->buffer];
+    mail->keys = *keys_of(shelf, t);
+    mail->sums = own ? shelf->space[RA__SUM_OWN] : *sums_of(shelf, t);
+}
+
+static void post(struct post_office *office, struct shelf *shelf, const struct ra__transfer *t)
 {
     if (office->count == office->capacity) {
         office->capacity = office->capacity ? 2 * office->capacity : 64;
@@ -24,7 +44,9 @@ static void post(struct post_office *office, const struct shelf *shelf,
         assert_non_null(office->mail);
     }
     struct post_office_mail *mail = &office->mail[office->count++];
-    *mail = (struct post_office_mail){ shelf->plan->caller.rank, t->peer, t->tag, false, 0, NULL };
+    *mail = (struct post_office_mail){ .from = shelf->plan->caller.rank, t->peer, t->tag };
+    if (t->lends && ra__has_tokens(t)) lend(mail, shelf, t);
+    if (!is_copied(t)) return;
     const uint64_t *numbers = numbers_of(shelf, t, false, &mail->count);
     mail->numbers = malloc(mail->count * sizeof *numbers);
     assert_non_null(mail->numbers);
@@ -51,9 +73,10 @@ void post_office_start(struct post_office *office, struct shelf *shelf,
     for (int i = 0; i < round->send_count; i++)
         post(office, shelf, &shelf->program->sends[round->first_send + i]);
     for (int i = 0; i < round->recv_count; i++) {
+        const struct ra__transfer *t = &shelf->program->recvs[round->first_recv + i];
         size_t count;
-        uint64_t *numbers = numbers_of(shelf, &shelf->program->recvs[round->first_recv + i], true,
-                                       &count);
+        if (!is_copied(t)) continue;
+        uint64_t *numbers = numbers_of(shelf, t, true, &count);
         for (size_t k = 0; k < count; k++) numbers[k] = SHELF_NOTHING;
     }
 }
@@ -63,6 +86,7 @@ static void check_sent(const struct post_office *office, const struct shelf *she
                        const struct ra__transfer *t)
 {
     size_t count;
+    if (!is_copied(t)) return;
     const uint64_t *numbers = numbers_of(shelf, t, false, &count);
     bool found = false;
     for (int i = 0; i < office->count && !found; i++) {
@@ -90,6 +114,12 @@ bool post_office_end(struct post_office *office, struct shelf *shelf,
         const struct ra__transfer *t = &shelf->program->recvs[round->first_recv + i];
         struct post_office_mail *mail = find_mail(office, rank, t);
         size_t count;
+        mail->taken = true;
+        if (t->lends && ra__has_tokens(t)) {
+            *keys_of(shelf, t) = mail->keys;
+            *sums_of(shelf, t) = mail->sums;
+        }
+        if (!is_copied(t)) continue;
         uint64_t *numbers = numbers_of(shelf, t, true, &count);
         assert_int_equal(count, mail->count);
         for (size_t k = 0; k < count; k++)
@@ -97,7 +127,6 @@ bool post_office_end(struct post_office *office, struct shelf *shelf,
                 fail_msg("%s: rank %d writes to numbers that are about to arrive",
                          shelf->world->text, rank);
         memcpy(numbers, mail->numbers, count * sizeof *numbers);
-        mail->taken = true;
     }
     return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* post_office.h - the messages between the shelves of all ranks: what a receive brings is what the
- * sender held when it posted the round, and neither side may touch it on its way. */
+ * sender held when it posted the round, and neither side may touch it on its way. What is lent is
+ * used where its owner has it. */
 #ifndef TESTS_SUPPORT_POST_OFFICE_H
 #define TESTS_SUPPORT_POST_OFFICE_H
 
@@ -11,6 +12,7 @@ struct post_office_mail {
     bool taken;
     size_t count;
     uint64_t *numbers;
+    struct shelf_space keys, sums; /* instead, where they are lent */
 };
 
 struct post_office {

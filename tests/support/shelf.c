@@ -126,7 +126,7 @@ void shelf_open(struct shelf *shelf, const struct world *w, int rank, bool backw
         struct shelf_space *s = &shelf->space[i];
         *s = buffer_space(shelf, (enum ra__buffer)i);
         const size_t cells = (size_t)(s->tokens * s->heads * s->width);
-        s->cells = malloc((cells + 1) * sizeof *s->cells);
+        s->cells = shelf->memory[i] = malloc((cells + 1) * sizeof *s->cells);
         assert_non_null(s->cells);
         for (size_t k = 0; k < cells; k++) s->cells[k] = SHELF_NOTHING;
     }
@@ -142,6 +142,6 @@ void shelf_open(struct shelf *shelf, const struct world *w, int rank, bool backw
 
 void shelf_close(struct shelf *shelf)
 {
-    for (int i = 0; i < RA__BUFFERS; i++) free(shelf->space[i].cells);
+    for (int i = 0; i < RA__BUFFERS; i++) free(shelf->memory[i]);
     free(shelf->stage);
 }

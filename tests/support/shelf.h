@@ -38,8 +38,9 @@ struct shelf {
     const struct ra__program *program;
     const struct ra__step *step; /* under way */
     struct shelf_space space[RA__BUFFERS];
-    enum shelf_stage *stage; /* [step] */
-    int left;                /* steps */
+    uint64_t *memory[RA__BUFFERS]; /* cells of its own; those of a space that is lent are others */
+    enum shelf_stage *stage;       /* [step] */
+    int left;                      /* steps */
 };
 
 /* Every step is still to do; the tensors of the caller are there. */

@@ -28,7 +28,8 @@ static void find_seen(const struct world *w, const ra_problem *problem, const ch
 static void build_steps(struct world *w, int rank)
 {
     struct ra__plan_input input = w->plan[rank]->programs.caller;
-    input.loads = w->reach != REACHES_ALL;
+    input.lends = w->reach == LENDS;
+    input.loads = w->reach >= LOADS;
     input.stages = w->reach == LOADS_AND_STAGES;
     assert_ok(ra__plan_build(&input, &w->account, &w->steps[rank]));
 }
@@ -36,7 +37,7 @@ static void build_steps(struct world *w, int rank)
 void world_open(struct world *w, const char *text, int ranks, const char *partition,
                 const char *strategy)
 {
-    static const char *const devices[] = { "", " loads", " loads, stages" };
+    static const char *const devices[] = { "", " lends", " loads", " loads, stages" };
     ra_pattern *pattern;
     ra_order *order = NULL;
     ra_problem problem = ra_problem_default();

@@ -8,9 +8,9 @@
 
 enum { MOST_RANKS = 8, MOST_N = 128, MOST_HEADS = 12 };
 
-/* What the device of a plan reaches: everything, not the tensors of the caller, or not even the
- * memory of messages. */
-enum reach { REACHES_ALL, LOADS, LOADS_AND_STAGES, REACHES };
+/* What the device of a plan reaches: everything, even the memory of other ranks, not the tensors of
+ * the caller, or not even the memory of messages. */
+enum reach { REACHES_ALL, LENDS, LOADS, LOADS_AND_STAGES, REACHES };
 
 struct world {
     char text[300]; /* for sentences */
