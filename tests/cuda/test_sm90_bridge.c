@@ -439,26 +439,27 @@ static void equal_hops_share_a_schedule(void **state)
     world_close(&w);
 }
 
-/* Where ranks share a GPU, tiles are whole, launches do not start early, and a deterministic one
- * takes half of the clusters. */
+/* Where ranks share a GPU, tiles are whole but for those of the last step forward, launches do not
+ * start early, and a deterministic one takes half of the clusters, unless the ring is uneven. */
 static void ranks_share_a_gpu(void **state)
 {
     (void)state;
     static char memory[64] __attribute__((aligned(64)));
     struct world w = { .n = 4096, .k_len = 4096, .q_heads = 2, .kv_heads = 1, .unseen = true };
     world_open(&w, "full", 1, "contiguous", "ring");
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 16; i++) {
         struct ra__program program = *program_of(&w, 0, i & 1);
         const bool crowded = i & 2;
         void *own;
         program.device_ranks = crowded ? 4 : 1;
         program.any_order = i & 4;
+        program.uneven = i & 8;
         assert_int_equal(ra__sm90_scheduler.create(&program, NULL, &own), 0);
         const struct ra__sm90_program *made = own;
         const struct ra__sm90_schedule *schedule = &made->works[0].schedule;
-        const bool halved = crowded && made->works[0].needs.deterministic;
+        const bool halved = crowded && made->works[0].needs.deterministic && !(i & 8);
         assert_int_equal(schedule->clusters, halved ? (CLUSTERS + 1) / 2 : CLUSTERS);
-        assert_int_equal(schedule->merge_count > 0, !crowded);
+        assert_int_equal(schedule->merge_count > 0, !crowded || !(i & 1));
         if (!(i & 1)) {
             const struct ra__cuda_step step = step_of(2, 1, memory);
             struct ra__call call;
@@ -470,6 +471,28 @@ static void ranks_share_a_gpu(void **state)
         }
         ra__sm90_scheduler.destroy(own);
     }
+    world_close(&w);
+}
+
+static void only_the_last_hop_is_split(void **state)
+{
+    (void)state;
+    struct world w = { .n = 8192, .k_len = 8192, .q_heads = 2, .kv_heads = 1, .unseen = true };
+    world_open(&w, "full", 4, "contiguous", "ring");
+    struct ra__program program = *program_of(&w, 0, false);
+    int attends = 0, splits = 0;
+    void *own;
+    program.device_ranks = 4;
+    assert_int_equal(ra__sm90_scheduler.create(&program, NULL, &own), 0);
+    const struct ra__sm90_program *made = own;
+    for (int i = 0; i < program.step_count; i++) {
+        if (!made->steps[i].taken) continue;
+        attends++;
+        splits += made->works[made->steps[i].work].schedule.merge_count > 0;
+        assert_true(splits == 0 || attends == 4);
+    }
+    assert_int_equal(splits, 1);
+    ra__sm90_scheduler.destroy(own);
     world_close(&w);
 }
 
@@ -543,6 +566,7 @@ int main(void)
         cmocka_unit_test(hops_are_repaired),
         cmocka_unit_test(equal_hops_share_a_schedule),
         cmocka_unit_test(ranks_share_a_gpu),
+        cmocka_unit_test(only_the_last_hop_is_split),
         cmocka_unit_test(any_order_needs_no_ranks),
         cmocka_unit_test(long_gradients_go_head_by_head),
         cmocka_unit_test(odd_worlds_keep_their_pairs),

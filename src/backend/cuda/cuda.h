@@ -25,7 +25,13 @@ ra_status ra__cuda_check(int error, const char *call);
 
 /* ---- device.c: the device, its queues and events --------------------------------------------- */
 
-enum ra__cuda_queue_name { RA__CUDA_COMPUTE, RA__CUDA_LOAD, RA__CUDA_STORE, RA__CUDA_QUEUES };
+enum ra__cuda_queue_name {
+    RA__CUDA_COMPUTE,
+    RA__CUDA_GRADIENT, /* where ranks that share the GPU have an order; else the one above */
+    RA__CUDA_LOAD,
+    RA__CUDA_STORE,
+    RA__CUDA_QUEUES
+};
 
 /* Event n is ring[n % RING]. One that is older than the ring has been recorded again, later on the
  * same stream: who waits for it waits longer than necessary, never too short. */

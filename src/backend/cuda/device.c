@@ -262,16 +262,19 @@ ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
 
 /* Kernels of attention fill the GPU, and other kernels wait in line. Loads, stores and copies come
  * first: copies within the GPU are kernels, too, which would wait for the attention of all other
- * ranks while their own rank waits for them. Among ranks that share the GPU, the last one comes
- * first: under causal it has most to do, and left alone at the end it would not fill the GPU. */
+ * ranks while their own rank waits for them. Ranks that share the GPU take turns; but where one
+ * after the other adds its gradients to the sums of a block, and those of the first rank go through
+ * most of them, as under causal, that rank comes first. */
 static ra_status priority_of(enum ra__cuda_queue_name name,
                              const struct ra__device_options *options, int *priority)
 {
     int least, greatest; /* the greatest is the smallest number */
     RA__CUDA_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     *priority = greatest;
-    if (name == RA__CUDA_COMPUTE)
-        *priority = least - (least - greatest) * options->turn / ra__max(options->sharers, 1);
+    if (name == RA__CUDA_COMPUTE) *priority = least;
+    if (name == RA__CUDA_GRADIENT)
+        *priority = greatest -
+                    (greatest - least) * (options->turn + 1) / ra__max(options->sharers, 1);
     return RA_OK;
 }
 

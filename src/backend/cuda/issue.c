@@ -310,15 +310,18 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
 
 /* ---- Issuing --------------------------------------------------------------------------------- */
 
-/* Where ranks share the GPU, what is gathered does not wait in line with attention. */
+/* Where ranks share the GPU, what is gathered does not wait in line with attention, and gradients
+ * of an uneven ring go by rank. */
 static struct ra__cuda_queue *queue_of(const struct ra__cuda_running *run)
 {
+    const struct ra__program *program = run->program->program;
     const enum ra__op op = run->launch->step->op;
-    const bool crowded = run->program->program->device_ranks > 1;
-    return &run->device->queues[op == RA__OP_LOAD                ? RA__CUDA_LOAD
-                                : op == RA__OP_STORE             ? RA__CUDA_STORE
-                                : op == RA__OP_GATHER && crowded ? RA__CUDA_STORE
-                                                                 : RA__CUDA_COMPUTE];
+    const bool crowded = program->device_ranks > 1;
+    enum ra__cuda_queue_name name = RA__CUDA_COMPUTE;
+    if (op == RA__OP_LOAD) name = RA__CUDA_LOAD;
+    if (op == RA__OP_STORE || (op == RA__OP_GATHER && crowded)) name = RA__CUDA_STORE;
+    if (op == RA__OP_GRADIENT && crowded && program->uneven) name = RA__CUDA_GRADIENT;
+    return &run->device->queues[name];
 }
 
 static ra_status run_step(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)

@@ -36,13 +36,13 @@ static struct ra__sm90_heads heads_of(const struct ra__shape *shape,
 /* ---- Kernels --------------------------------------------------------------------------------- */
 
 /* A deterministic launch starts when all of its clusters can. Where ranks share a GPU it takes half
- * of them, so that it need not wait for the end of another one. */
+ * of them, so that it need not wait for the end of another one; unless there may be no other. */
 static int shape_for(const struct ra__program *program, const struct ra__sm90_needs *needs,
                      struct ra__sm90_shape *shape, int *clusters)
 {
     const int error = is_backward(program) ? ra__sm90_backward_shape(needs, shape, clusters)
                                            : ra__sm90_forward_shape(needs, shape, clusters);
-    if (!error && program->device_ranks > 1 && needs->deterministic)
+    if (!error && program->device_ranks > 1 && !program->uneven && needs->deterministic)
         *clusters = (*clusters + 1) / 2;
     return error;
 }
@@ -99,6 +99,24 @@ static int section_of(const struct ra__sm90_work *work)
     return (int)ra__min(ra__max(SECTION_BYTES / head, 1), SECTION_HEADS);
 }
 
+static bool all_end(const struct ra__sm90_row_list *list)
+{
+    bool all = true;
+    for (int i = 0; i < list->row_count; i++) all = all && list->rows[i].flags & RA__SM90_LAST;
+    return all;
+}
+
+/* May keys of a tile be shared out, so that clusters end together? Where ranks share a GPU, the
+ * launch of another one begins where clusters have ended: whole tiles are faster, but for the last
+ * step of a rank. merge_keys() finds KV heads by query heads and knows no views. */
+static bool may_split(const struct ra__program *program, const struct ra__sm90_work *work,
+                      const struct ra__sm90_row_list *list)
+{
+    const bool back = is_backward(program);
+    if (program->device_ranks > 1 && (back || !all_end(list))) return false;
+    return !(back && (work->one_head || work->needs.views));
+}
+
 static enum ra__sm90_answer schedule(const struct ra__program *program, int clusters,
                                      struct ra__sm90_work *work)
 {
@@ -121,9 +139,7 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .clusters = clusters,
         .section_heads = section_of(work),
         .item_cost = ITEM_COST,
-        /* merge_keys() finds KV heads by query heads and knows no views. Where ranks share a GPU,
-         * the launch of another one begins where clusters have ended: whole tiles are faster. */
-        .split = program->device_ranks <= 1 && !(back && (work->one_head || work->needs.views)),
+        .split = may_split(program, work, &list),
         /* Measured: docs/GPU.md. */
         .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 2 : 1,
         .rotate = work->needs.deterministic,
