@@ -9,6 +9,7 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "core/sum.h"
 
 enum state { POSTED, COPYING, DONE };
+#define SPIN_SECONDS 2e-4
 
 struct endpoint {
     struct hub *hub;
@@ -265,9 +267,17 @@ static const struct ra__message *pending(const struct ra__round *round)
     return NULL;
 }
 
-/* Under the lock: sleeps until something changes, at most a tenth of the timeout. */
+/* Under the lock: sleeps until something changes, at most a tenth of the timeout. Waking up takes
+ * as long as a short step of a GPU; a rank whose buffers are there has nothing else to do, and asks
+ * again and again for a while first. */
 static void nap(struct endpoint *endpoint)
 {
+    if (endpoint->reach.copy && ra__now() - endpoint->waits_since < SPIN_SECONDS) {
+        pthread_mutex_unlock(&endpoint->hub->lock);
+        sched_yield();
+        pthread_mutex_lock(&endpoint->hub->lock);
+        return;
+    }
     double timeout = endpoint->hub->timeout;
     struct timespec at = ra__deadline(timeout < 1.0 ? timeout / 10 : 0.1);
     pthread_cond_timedwait(&endpoint->changed, &endpoint->hub->lock, &at);
