@@ -4,6 +4,8 @@
  * round of a program tells owners that nobody uses their blocks any more. */
 #include "exec/loan.h"
 
+#include <sched.h>
+
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "exec/exec.h"
@@ -46,15 +48,14 @@ static void place(struct ra__exec *exec, int index, const struct ra__loan *loan)
     at[index ? RA__SUM_B : RA__SUM_A] = loan->sums;
 }
 
-/* All blocks that have come here in this run. */
+/* All that has come here in this run. */
 static void give_back(struct ra__exec *exec, const struct ra__program *program)
 {
     struct ra__message *recvs = exec->messages[program->direction].recvs;
     for (int i = 0; i < program->recv_count; i++) {
-        struct ra__loan *loan = recvs[i].data;
-        if (!recvs[i].lends || !loan) continue;
-        atomic_fetch_sub(&loan->holders, 1);
-        recvs[i].data = NULL;
+        if (!recvs[i].lends || !recvs[i].holders) continue;
+        atomic_fetch_sub(recvs[i].holders, 1);
+        recvs[i].holders = NULL;
     }
 }
 
@@ -67,8 +68,7 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
     struct ra__loans *loans = &exec->loans;
     struct ra__loan none = { .sums = at[RA__SUM_OWN] };
     if (!program->lends) return;
-    for (int i = 0; i < program->recv_count; i++)
-        if (recvs[i].lends) recvs[i].data = NULL;
+    for (int i = 0; i < program->recv_count; i++) recvs[i].holders = NULL;
     set_packed(exec, RA__TRAVEL_A, work->shape.dim, &none.k, &none.v);
     place(exec, index_of(RA__TRAVEL_A), &none); /* until a block is borrowed */
     loans->now[index_of(RA__TRAVEL_A)] = NULL;
@@ -119,16 +119,12 @@ void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
     const struct ra__transfer *sends = program->sends + program->rounds[step->round].first_send;
     for (int i = 0; i < round->send_count; i++) {
         struct ra__message *message = &round->sends[i];
-        if (sends[i].done) give_back(exec, program); /* after all steps that use them */
         if (!sends[i].lends) continue;
-        if (ra__has_tokens(&sends[i])) {
-            struct ra__loan *loan = exec->loans.now[index_of(sends[i].buffer)];
-            message->data = loan;
-            message->holders = &loan->holders;
-        } else {
-            message->data = NULL;
-            message->after = ready(exec, program, step, sends[i].buffer);
-        }
+        struct ra__loan *loan = &exec->loans.own; /* of sums: their event belongs to this rank */
+        if (ra__has_tokens(&sends[i])) loan = exec->loans.now[index_of(sends[i].buffer)];
+        else message->after = ready(exec, program, step, sends[i].buffer);
+        message->data = loan;
+        message->holders = &loan->holders;
     }
 }
 
@@ -138,19 +134,39 @@ void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
     const struct ra__transfer *recvs = program->recvs + program->rounds[step->round].first_recv;
     for (int i = 0; i < round->recv_count; i++) {
         struct ra__loan *loan = round->recvs[i].data;
-        if (!recvs[i].lends || !loan) continue;
+        if (!recvs[i].lends || !ra__has_tokens(&recvs[i])) continue;
         exec->loans.now[index_of(recvs[i].buffer)] = loan;
         place(exec, index_of(recvs[i].buffer), loan);
     }
 }
 
+/* Others give back as soon as they can: first it is asked often. */
+static void wait_a_moment(double waited)
+{
+    const struct timespec moment = { .tv_nsec = 50000 };
+    if (waited < 2e-4) sched_yield();
+    else nanosleep(&moment, NULL);
+}
+
+ra_status ra__loans_end(struct ra__exec *exec, const struct ra__program *program,
+                        const struct ra__heartbeat *heartbeat)
+{
+    const double start = ra__now();
+    if (!program->lends) return RA_OK;
+    give_back(exec, program);
+    while (atomic_load(&exec->loans.own.holders) > 0) {
+        RA__TRY(heartbeat->beat(heartbeat->context));
+        wait_a_moment(ra__now() - start);
+    }
+    return RA_OK;
+}
+
 void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program)
 {
     enum { SECONDS = 10 }; /* who has not noticed by then does not compute any more */
-    const struct timespec moment = { .tv_nsec = 50000 };
     const double start = ra__now();
     if (!program->lends) return;
     give_back(exec, program);
     while (atomic_load(&exec->loans.own.holders) > 0 && ra__now() - start < SECONDS)
-        nanosleep(&moment, NULL);
+        wait_a_moment(ra__now() - start);
 }

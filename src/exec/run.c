@@ -299,9 +299,9 @@ static ra_status run_program(struct run *run)
         RA__TRY(issue_ready(run));
     }
     if (run->exchange != NONE) RA__TRY(wait_for_exchange(run));
-    if (run->io->queue) return precede_queue(run);
-    for (int i = 0; i < program->step_count; i++) RA__TRY(wait_for_step(run, i));
-    return RA_OK;
+    if (run->io->queue) RA__TRY(precede_queue(run));
+    for (int i = 0; i < program->step_count && !run->io->queue; i++) RA__TRY(wait_for_step(run, i));
+    return ra__loans_end(run->exec, program, &run->heartbeat);
 }
 
 /* After a failure: informs the others, and lets everything in flight end. The first sentence is the

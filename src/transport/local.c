@@ -163,6 +163,7 @@ static ra_status copy_bytes(const struct endpoint *endpoint, const struct ra__me
     const struct ra__reach *reach = &endpoint->reach;
     if (send->lends) {
         recv->data = send->data;
+        recv->holders = send->holders;
         recv->after = send->after;
     }
     if (send->lends || send->bytes == 0) return RA_OK;
@@ -185,7 +186,7 @@ static ra_status deliver(struct endpoint *endpoint, struct ra__message *send,
         return ra__fail(RA_ERR_MISMATCH, "rank %d, %s", endpoint->rank, reason);
     }
     send->state = recv->state = COPYING;
-    if (send->lends && send->holders) atomic_fetch_add(send->holders, 1);
+    if (send->lends) atomic_fetch_add(send->holders, 1);
     pthread_mutex_unlock(&hub->lock);
     const ra_status copied = copy_bytes(endpoint, send, recv);
     recv->sum = sum_of(hub, recv);

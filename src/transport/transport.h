@@ -23,8 +23,8 @@ struct ra__message {
     /* On both sides of a message: `data` itself is handed on, and no byte is read; `bytes` only
      * count. For transports that take loans. */
     bool lends;
-    /* Of one that lends: how many have what it lends, or NULL. Raised when it is delivered, before
-     * the receiver may fail. */
+    /* Of one that lends: how many have what it lends. Raised when it is delivered, before the
+     * receiver may fail, and handed on as well. */
     atomic_int *holders;
     struct ra__event after;   /* likewise, handed on: what is lent may be used when it has passed */
     struct ra__message *next; /* the transport's while posted, like the next three */
