@@ -58,6 +58,7 @@ struct ra__cuda_device {
     bool follows;                       /* such a stream, which may be captured: nothing is asked */
     struct ra__event unfinished;        /* the end of the last call that followed one */
     struct ra__cuda_report *report;     /* pinned */
+    struct ra__event reported;          /* when the newest one is there */
     struct ra__cuda_staging staging[2]; /* one is copied while the other is filled */
     int staged;                         /* the one used last */
     char *narrow; /* sums in 16 bits, on their way to the caller; NULL: none yet */

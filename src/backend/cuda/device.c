@@ -141,11 +141,11 @@ bool ra__cuda_has_passed(const struct ra__event *event)
     return error == cudaSuccess;
 }
 
-/* What kernels reported, as an error. */
+/* What kernels reported, as an error; not while it is being copied. */
 static ra_status check_report(struct ra__cuda_device *device)
 {
     const struct ra__cuda_report *report = device->report;
-    if (!report->coarse) return RA_OK;
+    if (!ra__cuda_has_passed(&device->reported) || !report->coarse) return RA_OK;
     return ra__cuda_fail(RA_ERR_UNSUPPORTED,
                          "gradient: the LSE of query %lld of this rank, head %d, is %g; beyond %g "
                          "f32 is too coarse to recompute weights from it: make the scores smaller",
@@ -189,7 +189,7 @@ void ra__cuda_drain(void *opaque)
     for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
     cudaGetLastError();
     device->follows = false;
-    device->unfinished = (struct ra__event){ NULL, 0 };
+    device->unfinished = device->reported = (struct ra__event){ NULL, 0 };
     memset(device->report, 0, sizeof *device->report);
 }
 

@@ -369,10 +369,13 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
     const struct ra__cuda_running run = { device, plan, &plan->programs[launch->direction],
                                           launch };
     struct ra__cuda_queue *queue = queue_of(&run);
+    const bool reports = launch->step->op == RA__OP_DELTA;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
     RA__TRY(run_step(&run, queue));
     RA__TRY(ra__cuda_queue_mark(queue, done));
     note_pairs(&run, done);
+    /* On a queue of the caller it is there when the call has ended, and no event is asked. */
+    if (reports) run.device->reported = run.device->follows ? (struct ra__event){ NULL, 0 } : *done;
     return RA_OK;
 }
