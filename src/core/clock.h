@@ -15,9 +15,10 @@ static inline double ra__now(void)
 
 /* A moment between two looks at something that began at `since`. Most waits are short; a longer
  * one leaves the core to others. */
+#define RA__SHORT_WAIT 200e-6
 static inline void ra__backoff(double since)
 {
-    if (ra__now() - since < 200e-6) return;
+    if (ra__now() - since < RA__SHORT_WAIT) return;
     nanosleep(&(struct timespec){ 0, 50000 }, NULL);
 }
 

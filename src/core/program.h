@@ -237,7 +237,7 @@ struct ra__transfer {
     enum ra__buffer buffer;
     struct ra__range range;
     /* Its tokens stay where they are: the receiver is told where, and reads them. Without tokens:
-     * sums that the receiver has been told of are its to add to. */
+     * the sender has added its part to sums that the receiver knows where to find. */
     bool lends;
     bool done; /* no tokens: the sender does not read what it was lent any more */
 };
@@ -357,18 +357,18 @@ static inline const struct ra__side *ra__caller_side(const struct ra__program *p
 {
     return step->window.side == RA__NO_WINDOW ? &program->caller : ra__work_side(program, step);
 }
-/* Are there tokens in a message, and in those of a round? */
 static inline bool ra__has_tokens(const struct ra__transfer *transfer)
 {
     return transfer->range.hi > transfer->range.lo;
 }
+/* Are messages of a round about blocks or sums? Others only end loans. */
 static inline bool ra__round_carries(const struct ra__program *program,
                                      const struct ra__plan_round *round)
 {
     for (int i = 0; i < round->send_count; i++)
-        if (ra__has_tokens(&program->sends[round->first_send + i])) return true;
+        if (!program->sends[round->first_send + i].done) return true;
     for (int i = 0; i < round->recv_count; i++)
-        if (ra__has_tokens(&program->recvs[round->first_recv + i])) return true;
+        if (!program->recvs[round->first_recv + i].done) return true;
     return false;
 }
 

@@ -38,8 +38,7 @@ enum ra__stage { RA__WAITING, RA__ISSUED, RA__DONE };
 
 struct ra__step_progress {
     enum ra__stage stage;
-    /* Of one that is issued; of an exchange: after which lent sums that came may be used. */
-    struct ra__event event;
+    struct ra__event event; /* of an issued one; exchanges have none */
 };
 
 /* A plan with its memory. */

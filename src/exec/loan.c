@@ -4,8 +4,6 @@
  * round of a program tells owners that nobody uses their blocks any more. */
 #include "exec/loan.h"
 
-#include <sched.h>
-
 #include "core/clock.h"
 #include "core/dtype.h"
 #include "exec/exec.h"
@@ -56,6 +54,7 @@ static void give_back(struct ra__exec *exec, const struct ra__program *program)
         if (!recvs[i].lends || !recvs[i].holders) continue;
         atomic_fetch_sub(recvs[i].holders, 1);
         recvs[i].holders = NULL;
+        recvs[i].after = (struct ra__event){ NULL, 0 };
     }
 }
 
@@ -68,7 +67,10 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
     struct ra__loans *loans = &exec->loans;
     struct ra__loan none = { .sums = at[RA__SUM_OWN] };
     if (!program->lends) return;
-    for (int i = 0; i < program->recv_count; i++) recvs[i].holders = NULL;
+    for (int i = 0; i < program->recv_count; i++) {
+        recvs[i].holders = NULL;
+        recvs[i].after = (struct ra__event){ NULL, 0 };
+    }
     set_packed(exec, RA__TRAVEL_A, work->shape.dim, &none.k, &none.v);
     place(exec, index_of(RA__TRAVEL_A), &none); /* until a block is borrowed */
     loans->now[index_of(RA__TRAVEL_A)] = NULL;
@@ -98,19 +100,40 @@ bool ra__loans_only(const struct ra__program *program, const struct ra__plan_rou
     return true;
 }
 
-/* After what this round, which waits for it, may pass on the sums in `buffer`: the step that added
- * to them here or, where none did, what they came with. It is the last one that writes them. */
-static struct ra__event ready(const struct ra__exec *exec, const struct ra__program *program,
-                              const struct ra__step *step, enum ra__buffer buffer)
+/* The message with which a round that has ended brought the sums in `buffer`. */
+static const struct ra__message *find_arrival(const struct ra__exec *exec,
+                                              const struct ra__program *program, int index,
+                                              enum ra__buffer buffer)
+{
+    const struct ra__plan_round *round = &program->rounds[index];
+    for (int i = round->first_recv; i < round->first_recv + round->recv_count; i++)
+        if (program->recvs[i].buffer == buffer) return &exec->messages[program->direction].recvs[i];
+    return NULL;
+}
+
+/* The sums in `buffer` are passed on with the event of the step that added to them here or, where
+ * none did, with the one that they came with. That is the last step that writes the buffer, and the
+ * round waits for it. */
+static void pass_on(struct ra__exec *exec, const struct ra__program *program,
+                    const struct ra__step *step, enum ra__buffer buffer,
+                    struct ra__message *message)
 {
     int last = -1;
     for (int i = 0; i < step->wait_count; i++) {
         const int other = program->waits[step->first_wait + i];
         if (program->steps[other].writes & ra__buffer_bit(buffer)) last = ra__max(last, other);
     }
-    const bool passed = last < 0 || (program->steps[last].op != RA__OP_EXCHANGE &&
-                                     exec->steps[last].stage == RA__DONE);
-    return passed ? (struct ra__event){ NULL, 0 } : exec->steps[last].event;
+    message->holders = &exec->loans.own.holders;
+    message->after = (struct ra__event){ NULL, 0 };
+    if (last < 0) return;
+    const struct ra__step *writer = &program->steps[last];
+    const struct ra__message *came = writer->op == RA__OP_EXCHANGE
+                                         ? find_arrival(exec, program, writer->round, buffer)
+                                         : NULL;
+    if (came) {
+        message->holders = came->holders;
+        message->after = came->after;
+    } else if (exec->steps[last].stage == RA__ISSUED) message->after = exec->steps[last].event;
 }
 
 void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
@@ -119,12 +142,14 @@ void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
     const struct ra__transfer *sends = program->sends + program->rounds[step->round].first_send;
     for (int i = 0; i < round->send_count; i++) {
         struct ra__message *message = &round->sends[i];
+        if (sends[i].done) give_back(exec, program);
         if (!sends[i].lends) continue;
-        struct ra__loan *loan = &exec->loans.own; /* of sums: their event belongs to this rank */
-        if (ra__has_tokens(&sends[i])) loan = exec->loans.now[index_of(sends[i].buffer)];
-        else message->after = ready(exec, program, step, sends[i].buffer);
-        message->data = loan;
-        message->holders = &loan->holders;
+        if (!ra__has_tokens(&sends[i])) {
+            pass_on(exec, program, step, sends[i].buffer, message);
+            continue;
+        }
+        message->data = exec->loans.now[index_of(sends[i].buffer)];
+        message->holders = &exec->loans.now[index_of(sends[i].buffer)]->holders;
     }
 }
 
@@ -140,27 +165,6 @@ void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
     }
 }
 
-/* Others give back as soon as they can: first it is asked often. */
-static void wait_a_moment(double waited)
-{
-    const struct timespec moment = { .tv_nsec = 50000 };
-    if (waited < 2e-4) sched_yield();
-    else nanosleep(&moment, NULL);
-}
-
-ra_status ra__loans_end(struct ra__exec *exec, const struct ra__program *program,
-                        const struct ra__heartbeat *heartbeat)
-{
-    const double start = ra__now();
-    if (!program->lends) return RA_OK;
-    give_back(exec, program);
-    while (atomic_load(&exec->loans.own.holders) > 0) {
-        RA__TRY(heartbeat->beat(heartbeat->context));
-        wait_a_moment(ra__now() - start);
-    }
-    return RA_OK;
-}
-
 void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program)
 {
     enum { SECONDS = 10 }; /* who has not noticed by then does not compute any more */
@@ -168,5 +172,5 @@ void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program)
     if (!program->lends) return;
     give_back(exec, program);
     while (atomic_load(&exec->loans.own.holders) > 0 && ra__now() - start < SECONDS)
-        wait_a_moment(ra__now() - start);
+        ra__backoff(start);
 }

@@ -33,17 +33,16 @@ bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *progr
 /* Does a round only lend? Then it may be posted while steps that use what was borrowed are still in
  * the queue of the device: where they look was settled when they were issued. */
 bool ra__loans_only(const struct ra__program *program, const struct ra__plan_round *planned);
-/* Before the round of a step is posted: its messages name what they lend, and after which event. */
+/* Before the round of a step is posted: its messages name what they lend, and after which event.
+ * Where they say that this rank is done with what it borrowed, it has nothing any more; the events
+ * that came must have passed. */
 void ra__loans_lend(struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step, struct ra__round *round);
 /* After it: what has arrived is where the steps of this run look for it. */
 void ra__loans_borrow(struct ra__exec *exec, const struct ra__program *program,
                       const struct ra__step *step, const struct ra__round *round);
-/* At the end of a run: gives back what was borrowed, and waits until others have done so, too. Most
- * have said so in the last round; but an event may still be asked for that came with sums. */
-ra_status ra__loans_end(struct ra__exec *exec, const struct ra__program *program,
-                        const struct ra__heartbeat *heartbeat);
-/* The same after a failure, when the device of this rank is idle: others notice the failure. */
+/* After a failure, when the device of this rank is idle: gives back what was borrowed, and waits
+ * until others have done so, too: they notice the failure. */
 void ra__loans_give_up(struct ra__exec *exec, const struct ra__program *program);
 
 #endif

@@ -52,7 +52,8 @@ static ra_status take_messages(struct ra__exec *exec, struct ra__arena *arena)
         if (program->step_count > most) most = program->step_count;
     }
     RA__TRY(ra__arena_array(arena, most, sizeof *exec->steps, (void **)&exec->steps));
-    return ra__arena_array(arena, most, sizeof *exec->after, (void **)&exec->after);
+    /* A step uses one or two buffers that rounds have brought. */
+    return ra__arena_array(arena, 2 * most, sizeof *exec->after, (void **)&exec->after);
 }
 
 static ra_status take(struct ra__exec *exec, const struct ra__target *target,

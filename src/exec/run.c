@@ -59,8 +59,9 @@ static void trace(const struct run *run, const char *name, const struct ra__step
 }
 
 /* Is it enough that `other`, which this step waits for, is in the queue of the device? A device
- * orders its own steps. A transport that takes no events has to be given finished buffers, but
- * where blocks are lent, nothing of a buffer is sent. */
+ * orders its own steps. A transport that takes no events has to be given finished buffers. Where
+ * blocks are lent, nothing of a buffer is sent, and sums are lent with an event; but keys that are
+ * packed first have none, so those must be there. */
 static bool may_overtake(const struct run *run, const struct ra__step *step,
                          const struct ra__step *other)
 {
@@ -84,18 +85,37 @@ static bool may_issue(const struct run *run, const struct ra__step *step)
     return true;
 }
 
-/* The events of the steps that a step waits for and that are not done yet, and of sums that other
- * ranks still add to. */
+/* The messages that a round has brought. */
+static const struct ra__message *arrivals(const struct run *run, const struct ra__plan_round *round)
+{
+    return run->exec->messages[run->program->direction].recvs + round->first_recv;
+}
+
+/* The events that came with sums which a step uses, after those that have been collected. */
+static int collect_arrivals(const struct run *run, const struct ra__step *step,
+                            const struct ra__step *exchange, int count)
+{
+    const struct ra__plan_round *round = &run->program->rounds[exchange->round];
+    const struct ra__message *came = arrivals(run, round);
+    for (int i = 0; i < round->recv_count; i++) {
+        const enum ra__buffer buffer = run->program->recvs[round->first_recv + i].buffer;
+        const bool used = (step->reads | step->writes) & ra__buffer_bit(buffer);
+        if (came[i].after.source && used) run->exec->after[count++] = came[i].after;
+    }
+    return count;
+}
+
+/* The events of the steps that a step waits for and that are not done yet. */
 static int collect_events(const struct run *run, const struct ra__step *step)
 {
     struct ra__exec *exec = run->exec;
     int count = 0;
     for (int i = 0; i < step->wait_count; i++) {
-        const int other = run->program->waits[step->first_wait + i];
-        const struct ra__step_progress *progress = &exec->steps[other];
-        const bool came = run->program->steps[other].op == RA__OP_EXCHANGE &&
-                          progress->event.source;
-        if (progress->stage == RA__ISSUED || came) exec->after[count++] = progress->event;
+        const int index = run->program->waits[step->first_wait + i];
+        const struct ra__step *other = &run->program->steps[index];
+        if (other->op == RA__OP_EXCHANGE) count = collect_arrivals(run, step, other, count);
+        else if (exec->steps[index].stage == RA__ISSUED)
+            exec->after[count++] = exec->steps[index].event;
     }
     return count;
 }
@@ -108,11 +128,23 @@ static ra_status finish_last_call(const struct run *run)
     return rank->backend->finish ? rank->backend->finish(rank->device, &run->heartbeat) : RA_OK;
 }
 
+/* Whoever is told that this rank is done may be gone then, with its events. */
+static ra_status wait_for_arrivals(const struct run *run)
+{
+    const struct ra__rank *rank = run->exec->rank;
+    const struct ra__message *recvs = run->exec->messages[run->program->direction].recvs;
+    for (int i = 0; i < run->program->recv_count; i++)
+        RA__TRY(rank->backend->wait(rank->device, &recvs[i].after, &run->heartbeat));
+    return RA_OK;
+}
+
 static ra_status post(struct run *run, int index)
 {
     struct ra__exec *exec = run->exec;
     const struct ra__step *step = &run->program->steps[index];
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
+    if (run->program->lends && !ra__round_carries(run->program, &run->program->rounds[step->round]))
+        RA__TRY(wait_for_arrivals(run));
     ra__loans_lend(exec, run->program, step, round);
     round->after = exec->after;
     round->after_count = collect_events(run, step);
@@ -219,20 +251,6 @@ static ra_status issue_ready(struct run *run)
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* The event that lent sums came with is that of the exchange; of two, one is waited for here. */
-static ra_status take_events(struct run *run, int index, const struct ra__round *round)
-{
-    const struct ra__rank *rank = run->exec->rank;
-    struct ra__event *event = &run->exec->steps[index].event;
-    for (int i = 0; i < round->recv_count; i++) {
-        const struct ra__message *message = &round->recvs[i];
-        if (!message->lends || !message->after.source) continue;
-        if (event->source) RA__TRY(rank->backend->wait(rank->device, event, &run->heartbeat));
-        *event = message->after;
-    }
-    return RA_OK;
-}
-
 static ra_status wait_for_exchange(struct run *run)
 {
     struct ra__exec *exec = run->exec;
@@ -243,7 +261,6 @@ static ra_status wait_for_exchange(struct run *run)
     run->exchange = NONE; /* after a failure its buffers are free, or retained */
     RA__TRY(exec->rank->transport->wait(exec->rank->link, round));
     ra__loans_borrow(exec, run->program, step, round);
-    RA__TRY(take_events(run, index, round));
     exec->stats.wait_seconds += ra__now() - start;
     exec->steps[index].stage = RA__DONE;
     trace(run, "wait", step, start);
@@ -299,9 +316,9 @@ static ra_status run_program(struct run *run)
         RA__TRY(issue_ready(run));
     }
     if (run->exchange != NONE) RA__TRY(wait_for_exchange(run));
-    if (run->io->queue) RA__TRY(precede_queue(run));
-    for (int i = 0; i < program->step_count && !run->io->queue; i++) RA__TRY(wait_for_step(run, i));
-    return ra__loans_end(run->exec, program, &run->heartbeat);
+    if (run->io->queue) return precede_queue(run);
+    for (int i = 0; i < program->step_count; i++) RA__TRY(wait_for_step(run, i));
+    return RA_OK;
 }
 
 /* After a failure: informs the others, and lets everything in flight end. The first sentence is the

@@ -199,10 +199,10 @@ ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum r
                    const struct ra__ranges *ranges);
 /* A message without tokens. RA__TOPIC_DONE: its sender does not use the block in `buffer` any more,
  * which the peer has lent; other topics: its sender has added its part to the sums in `buffer`. */
-ra_status ra__send_word(struct ra__builder *b, int peer, enum ra__topic topic,
-                        enum ra__buffer buffer);
-ra_status ra__recv_word(struct ra__builder *b, int peer, enum ra__topic topic,
-                        enum ra__buffer buffer);
+ra_status ra__send_empty(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer);
+ra_status ra__recv_empty(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer);
 /* The first `bytes` of a message buffer to or from a member of the team. */
 ra_status ra__send_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);
 ra_status ra__recv_bytes(struct ra__builder *b, int member, enum ra__buffer buffer, int64_t bytes);

@@ -78,14 +78,14 @@ ra_status ra__recv(struct ra__builder *b, int peer, enum ra__topic topic, enum r
 
 static const struct ra__ranges no_tokens = { .count = 1 };
 
-ra_status ra__send_word(struct ra__builder *b, int peer, enum ra__topic topic,
-                        enum ra__buffer buffer)
+ra_status ra__send_empty(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer)
 {
     return ra__send(b, peer, topic, buffer, &no_tokens);
 }
 
-ra_status ra__recv_word(struct ra__builder *b, int peer, enum ra__topic topic,
-                        enum ra__buffer buffer)
+ra_status ra__recv_empty(struct ra__builder *b, int peer, enum ra__topic topic,
+                         enum ra__buffer buffer)
 {
     return ra__recv(b, peer, topic, buffer, &no_tokens);
 }

@@ -27,7 +27,7 @@ static void print_transfers(const struct printer *p, const struct ra__transfer *
             snprintf(text + used, sizeof text - (size_t)used, "%s, %" PRId64 " bytes",
                      buffer_name(t->buffer), bytes);
         else if (t->done)
-            snprintf(text + used, sizeof text - (size_t)used, "no keys are borrowed any more");
+            snprintf(text + used, sizeof text - (size_t)used, "nothing is borrowed any more");
         else if (!ra__has_tokens(t))
             snprintf(text + used, sizeof text - (size_t)used, "%s, added to in place",
                      buffer_name(t->buffer));

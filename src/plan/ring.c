@@ -9,7 +9,7 @@
  *
  * Ranks that share a device lend their blocks instead: what goes from rank to rank is where the
  * owner has its keys, and the sums of their gradients, to which one rank after the other adds its
- * part. They are its own again when all who read them have said that they are done, so that is the
+ * part. They are its own again when all who use them have said that they are done, so that is the
  * last round. */
 #include "plan/builder.h"
 
@@ -21,7 +21,8 @@ static void use_up_to(struct ra__builder *b, enum ra__buffer buffer,
     for (int i = 0; i < ranges->count; i++) ra__use_buffer(b, buffer, ranges->at[i].hi);
 }
 
-/* Only the own block takes memory, where it has to be packed. */
+/* Only the own block takes memory, where it has to be packed. The others have one token, so that
+ * they exist; steps find what is lent elsewhere. */
 static void use_lent(struct ra__builder *b, int hop, const struct ra__ranges *onward)
 {
     if (hop == 1) use_up_to(b, ra__key_buffer(0), onward);
@@ -48,20 +49,46 @@ static ra_status exchange_keys(struct ra__builder *b, int hop)
     return ra__recv(b, ra__peer(b, -1), RA__TOPIC_KEYS, to, coming);
 }
 
-/* Every rank to the owners of the blocks that came here. */
+/* Is there a block that comes here, or goes on from here? */
+static bool any_flow(const struct ra__builder *b, bool onward)
+{
+    for (int i = 0; i < b->ranks; i++)
+        if (onward ? b->flows[i].onward.count : i != b->rank && b->flows[i].coming.count)
+            return true;
+    return false;
+}
+
+/* Is this rank the last one that a block goes to? It tells the owner that its sums are complete. */
+static bool ends_here(const struct ra__builder *b, int owner)
+{
+    return b->flows[owner].coming.count && !b->flows[owner].onward.count;
+}
+
+/* Every rank to the owners of the blocks that came here. Backward also to those whose events it
+ * had: the rank before, which passed on sums, and the one that said that its own are complete. */
 static ra_status end_loans(struct ra__builder *b)
 {
+    const bool back = b->program->direction == RA__BACKWARD;
     if (!b->program->lends) return RA_OK;
     RA__TRY(ra__open_round(b, b->ranks));
-    for (int hop = 1; hop < b->ranks; hop++)
-        if (b->flows[ra__peer(b, -hop)].coming.count > 0)
-            RA__TRY(ra__send_word(b, ra__peer(b, -hop), RA__TOPIC_DONE, ra__key_buffer(hop)));
-    for (int hop = 1; hop <= b->last_visit; hop++)
-        RA__TRY(ra__recv_word(b, ra__peer(b, hop), RA__TOPIC_DONE, ra__key_buffer(0)));
+    for (int hop = 1; hop < b->ranks; hop++) {
+        const int peer = ra__peer(b, -hop);
+        const bool passed = hop == 1 && any_flow(b, false);
+        const bool told = b->last_visit > 0 && peer == ra__peer(b, b->last_visit);
+        if (b->flows[peer].coming.count || (back && (passed || told)))
+            RA__TRY(ra__send_empty(b, peer, RA__TOPIC_DONE, ra__key_buffer(hop)));
+    }
+    for (int hop = 1; hop < b->ranks; hop++) {
+        const int peer = ra__peer(b, hop);
+        const bool passed = hop == 1 && any_flow(b, true);
+        if (hop <= b->last_visit || (back && (passed || ends_here(b, peer))))
+            RA__TRY(ra__recv_empty(b, peer, RA__TOPIC_DONE, ra__key_buffer(0)));
+    }
     return ra__put_exchange(b);
 }
 
-/* Is there a block that does not go all the way round, as far as this rank can see? */
+/* Is there a block that does not go all the way round, as far as this rank can see? Where another
+ * one sees it otherwise, both only take longer. */
 static bool is_uneven(const struct ra__builder *b)
 {
     bool uneven = b->last_visit < b->ranks - 1;
@@ -175,16 +202,15 @@ static ra_status pass_sums(struct ra__builder *b, int hop)
 {
     const int added = ra__peer(b, 1 - hop), next = ra__peer(b, -hop); /* owners of the two blocks */
     const enum ra__buffer from = hop == 1 ? RA__SUM_OWN : ra__sum_buffer(hop - 1);
-    const struct ra__flow *flow = &b->flows[added];
     if (hop == 0) return RA_OK;
-    if (hop < b->ranks && flow->onward.count)
-        RA__TRY(ra__send_word(b, ra__peer(b, 1), RA__TOPIC_SUMS, from));
-    else if (hop > 1 && flow->coming.count)
-        RA__TRY(ra__send_word(b, added, RA__TOPIC_RETURN, from));
+    if (hop < b->ranks && b->flows[added].onward.count)
+        RA__TRY(ra__send_empty(b, ra__peer(b, 1), RA__TOPIC_SUMS, from));
+    else if (hop > 1 && ends_here(b, added))
+        RA__TRY(ra__send_empty(b, added, RA__TOPIC_RETURN, from));
     if (hop < b->ranks && b->flows[next].coming.count)
-        RA__TRY(ra__recv_word(b, ra__peer(b, -1), RA__TOPIC_SUMS, ra__sum_buffer(hop)));
+        RA__TRY(ra__recv_empty(b, ra__peer(b, -1), RA__TOPIC_SUMS, ra__sum_buffer(hop)));
     if (hop > 1 && hop == b->last_visit + 1)
-        RA__TRY(ra__recv_word(b, ra__peer(b, b->last_visit), RA__TOPIC_RETURN, RA__SUM_OWN));
+        RA__TRY(ra__recv_empty(b, ra__peer(b, b->last_visit), RA__TOPIC_RETURN, RA__SUM_OWN));
     return RA_OK;
 }
 

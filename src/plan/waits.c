@@ -107,6 +107,7 @@ enum { NONE = -1 };
 struct users {
     int writer[RA__BUFFERS];
     int readers[RA__BUFFERS]; /* the newest; NONE */
+    int before[RA__BUFFERS];  /* the same, of blocks that were lent in this buffer before */
     struct reader {
         int step, next;
     } * list;
@@ -137,8 +138,7 @@ static ra_status use_reading(struct ra__builder *b, struct users *users, int ind
     return RA_OK;
 }
 
-/* Does a round say where the block of this buffer is, and not overwrite one? Who reads the block
- * before may still do so then, and is waited for by whoever comes after. */
+/* Does a round say where the block of this buffer is, and not overwrite one? */
 static bool is_lent(const struct ra__program *program, const struct ra__step *step, int buffer)
 {
     const struct ra__plan_round *round = &program->rounds[step->round];
@@ -150,15 +150,37 @@ static bool is_lent(const struct ra__program *program, const struct ra__step *st
     return false;
 }
 
-/* After the last writer and all who read since; the next user is after this step. */
+static ra_status add_readers(struct ra__builder *b, struct users *users, struct ra__step *step,
+                             int first)
+{
+    for (int r = first; r != NONE; r = users->list[r].next)
+        RA__TRY(add_wait(b, step, users->list[r].step));
+    return RA_OK;
+}
+
+/* Readers of the last block become readers of blocks before it. */
+static void keep_readers(struct users *users, int buffer)
+{
+    int *last = &users->readers[buffer];
+    while (*last != NONE) last = &users->list[*last].next;
+    *last = users->before[buffer];
+    users->before[buffer] = users->readers[buffer];
+}
+
+/* After the last writer and all who read since; the next user is after this step. A round that
+ * lends another block waits until those who read the last one are issued; whoever overwrites the
+ * buffer, until all who have read one are done. */
 static ra_status use_writing(struct ra__builder *b, struct users *users, int index, int buffer)
 {
     struct ra__step *step = &b->program->steps[index];
+    const bool lent = is_lent(b->program, step, buffer);
     RA__TRY(add_wait(b, step, users->writer[buffer]));
-    for (int r = users->readers[buffer]; r != NONE; r = users->list[r].next)
-        RA__TRY(add_wait(b, step, users->list[r].step));
+    RA__TRY(add_readers(b, users, step, users->readers[buffer]));
+    if (lent) keep_readers(users, buffer);
+    else RA__TRY(add_readers(b, users, step, users->before[buffer]));
     users->writer[buffer] = index;
-    if (!is_lent(b->program, step, buffer)) users->readers[buffer] = NONE;
+    users->readers[buffer] = NONE;
+    if (!lent) users->before[buffer] = NONE;
     return RA_OK;
 }
 
@@ -189,7 +211,7 @@ ra_status ra__find_waits(struct ra__builder *b)
 {
     struct users users = { .list = NULL };
     for (int buffer = 0; buffer < RA__BUFFERS; buffer++)
-        users.writer[buffer] = users.readers[buffer] = NONE;
+        users.writer[buffer] = users.readers[buffer] = users.before[buffer] = NONE;
     ra_status status = walk(b, &users);
     ra__free(users.list);
     return status;

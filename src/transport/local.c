@@ -20,7 +20,6 @@
 #include "core/sum.h"
 
 enum state { POSTED, COPYING, DONE };
-#define SPIN_SECONDS 2e-4
 
 struct endpoint {
     struct hub *hub;
@@ -273,7 +272,7 @@ static const struct ra__message *pending(const struct ra__round *round)
  * again and again for a while first. */
 static void nap(struct endpoint *endpoint)
 {
-    if (endpoint->reach.copy && ra__now() - endpoint->waits_since < SPIN_SECONDS) {
+    if (endpoint->reach.copy && ra__now() - endpoint->waits_since < RA__SHORT_WAIT) {
         pthread_mutex_unlock(&endpoint->hub->lock);
         sched_yield();
         pthread_mutex_lock(&endpoint->hub->lock);

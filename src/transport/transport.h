@@ -80,7 +80,8 @@ struct ra__transport {
      * NULL, they are host memory. NULL: the transport reaches host memory only. */
     void (*extend)(void *link, const struct ra__reach *reach);
     /* Does `post` take events that have not passed? Then the messages of a round start when all of
-     * round->after have. Others are given rounds whose buffers are ready. */
+     * round->after have. Others are given rounds whose buffers are ready, but for those that only
+     * lend: nothing of their buffers is touched. */
     bool takes_events;
     /* Does it take messages that lend? Its ranks are in one process. */
     bool takes_loans;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cuda.h - the insides of the CUDA backend, a plug-in: one GPU as a device of a rank. Steps are
  * queued on streams: what computes, what loads and what stores each have one; where ranks share the
- * GPU, gathers are with the stores. They return when they are queued; dependencies become events of
- * CUDA. */
+ * GPU, gathers are with the stores, and gradients may have one, too. They return when they are
+ * queued; dependencies become events of CUDA. */
 #ifndef RA__BACKEND_CUDA_CUDA_H
 #define RA__BACKEND_CUDA_CUDA_H
 
@@ -99,6 +99,8 @@ ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__l
 /* An event behind everything that is queued. */
 ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done);
 bool ra__cuda_has_passed(const struct ra__event *event);
+/* Fails if kernels have reported an error. */
+ra_status ra__cuda_check_report(const struct ra__cuda_device *device);
 
 /* ---- tables.c: what kernels read of a program ------------------------------------------------ */
 

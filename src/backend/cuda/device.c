@@ -142,7 +142,7 @@ bool ra__cuda_has_passed(const struct ra__event *event)
 }
 
 /* What kernels reported, as an error; not while it is being copied. */
-static ra_status check_report(struct ra__cuda_device *device)
+ra_status ra__cuda_check_report(const struct ra__cuda_device *device)
 {
     const struct ra__cuda_report *report = device->report;
     if (!ra__cuda_has_passed(&device->reported) || !report->coarse) return RA_OK;
@@ -167,7 +167,7 @@ ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
     const double start = ra__now();
     for (int64_t i = 1;; i++) {
         const cudaError_t error = cudaEventQuery(event_of(event));
-        if (error == cudaSuccess) return check_report(device);
+        if (error == cudaSuccess) return ra__cuda_check_report(device);
         if (error != cudaErrorNotReady) return ra__cuda_check((int)error, "cudaEventQuery");
         cudaGetLastError();
         const bool sleeps = ra__now() - start > SPIN_SECONDS;
@@ -262,9 +262,9 @@ ra_status ra__cuda_copy(void *opaque, void *to, const void *from, size_t bytes)
 
 /* Kernels of attention fill the GPU, and other kernels wait in line. Loads, stores and copies come
  * first: copies within the GPU are kernels, too, which would wait for the attention of all other
- * ranks while their own rank waits for them. Ranks that share the GPU take turns; but where one
- * after the other adds its gradients to the sums of a block, and those of the first rank go through
- * most of them, as under causal, that rank comes first. */
+ * ranks while their own rank waits for them. Ranks that share the GPU are equal, and their launches
+ * run in the order in which they become ready; but for gradients of uneven rings. Under causal the
+ * sums of the first rank are added to by most others, one after the other, so it comes first. */
 static ra_status priority_of(enum ra__cuda_queue_name name,
                              const struct ra__device_options *options, int *priority)
 {

@@ -372,6 +372,8 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
     const bool reports = launch->step->op == RA__OP_DELTA;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
+    if (reports && !run.device->follows)
+        RA__TRY(ra__cuda_check_report(device)); /* of the last call */
     RA__TRY(run_step(&run, queue));
     RA__TRY(ra__cuda_queue_mark(queue, done));
     note_pairs(&run, done);
