@@ -372,6 +372,18 @@ static inline bool ra__round_carries(const struct ra__program *program,
     return false;
 }
 
+/* Does a round only lend? Then it may be posted while steps that use what was borrowed are still in
+ * the queue of the device: where they look was settled when they were issued. */
+static inline bool ra__round_lends(const struct ra__program *program,
+                                   const struct ra__plan_round *round)
+{
+    for (int i = 0; i < round->send_count; i++)
+        if (!program->sends[round->first_send + i].lends) return false;
+    for (int i = 0; i < round->recv_count; i++)
+        if (!program->recvs[round->first_recv + i].lends) return false;
+    return true;
+}
+
 /* Where V of the keys in `keys` is, a buffer of blocks. */
 static inline enum ra__buffer ra__values_of(const struct ra__program *program, enum ra__buffer keys)
 {

@@ -91,23 +91,15 @@ bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *progr
            step->gather == RA__GATHER_PACK;
 }
 
-bool ra__loans_only(const struct ra__program *program, const struct ra__plan_round *planned)
-{
-    for (int i = 0; i < planned->send_count; i++)
-        if (!program->sends[planned->first_send + i].lends) return false;
-    for (int i = 0; i < planned->recv_count; i++)
-        if (!program->recvs[planned->first_recv + i].lends) return false;
-    return true;
-}
-
 /* The message with which a round that has ended brought the sums in `buffer`. */
 static const struct ra__message *find_arrival(const struct ra__exec *exec,
                                               const struct ra__program *program, int index,
                                               enum ra__buffer buffer)
 {
-    const struct ra__plan_round *round = &program->rounds[index];
-    for (int i = round->first_recv; i < round->first_recv + round->recv_count; i++)
-        if (program->recvs[i].buffer == buffer) return &exec->messages[program->direction].recvs[i];
+    const struct ra__round *round = &exec->messages[program->direction].rounds[index];
+    const struct ra__transfer *recvs = program->recvs + program->rounds[index].first_recv;
+    for (int i = 0; i < round->recv_count; i++)
+        if (recvs[i].buffer == buffer) return &round->recvs[i];
     return NULL;
 }
 

@@ -30,9 +30,6 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
 /* Is this step not needed, since what it would pack is lent in place? */
 bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step);
-/* Does a round only lend? Then it may be posted while steps that use what was borrowed are still in
- * the queue of the device: where they look was settled when they were issued. */
-bool ra__loans_only(const struct ra__program *program, const struct ra__plan_round *planned);
 /* Before the round of a step is posted: its messages name what they lend, and after which event.
  * Where they say that this rank is done with what it borrowed, it has nothing any more; the events
  * that came must have passed. */

@@ -69,7 +69,7 @@ static bool may_overtake(const struct run *run, const struct ra__step *step,
     if (other->op == RA__OP_EXCHANGE) return false; /* waited for on the host */
     if (step->op != RA__OP_EXCHANGE || run->exec->rank->transport->takes_events) return true;
     return (other->op == RA__OP_ATTEND || other->op == RA__OP_GRADIENT) &&
-           ra__loans_only(program, &program->rounds[step->round]);
+           ra__round_lends(program, &program->rounds[step->round]);
 }
 
 /* May a step be issued now? */
@@ -85,22 +85,17 @@ static bool may_issue(const struct run *run, const struct ra__step *step)
     return true;
 }
 
-/* The messages that a round has brought. */
-static const struct ra__message *arrivals(const struct run *run, const struct ra__plan_round *round)
-{
-    return run->exec->messages[run->program->direction].recvs + round->first_recv;
-}
-
 /* The events that came with sums which a step uses, after those that have been collected. */
 static int collect_arrivals(const struct run *run, const struct ra__step *step,
                             const struct ra__step *exchange, int count)
 {
-    const struct ra__plan_round *round = &run->program->rounds[exchange->round];
-    const struct ra__message *came = arrivals(run, round);
+    const struct ra__program *program = run->program;
+    const struct ra__round *round =
+        &run->exec->messages[program->direction].rounds[exchange->round];
+    const struct ra__transfer *recvs = program->recvs + program->rounds[exchange->round].first_recv;
     for (int i = 0; i < round->recv_count; i++) {
-        const enum ra__buffer buffer = run->program->recvs[round->first_recv + i].buffer;
-        const bool used = (step->reads | step->writes) & ra__buffer_bit(buffer);
-        if (came[i].after.source && used) run->exec->after[count++] = came[i].after;
+        const bool used = (step->reads | step->writes) & ra__buffer_bit(recvs[i].buffer);
+        if (used && round->recvs[i].after.source) run->exec->after[count++] = round->recvs[i].after;
     }
     return count;
 }
@@ -143,8 +138,8 @@ static ra_status post(struct run *run, int index)
     struct ra__exec *exec = run->exec;
     const struct ra__step *step = &run->program->steps[index];
     struct ra__round *round = &exec->messages[run->program->direction].rounds[step->round];
-    if (run->program->lends && !ra__round_carries(run->program, &run->program->rounds[step->round]))
-        RA__TRY(wait_for_arrivals(run));
+    const bool carries = ra__round_carries(run->program, &run->program->rounds[step->round]);
+    if (run->program->lends && !carries) RA__TRY(wait_for_arrivals(run));
     ra__loans_lend(exec, run->program, step, round);
     round->after = exec->after;
     round->after_count = collect_events(run, step);
@@ -152,7 +147,7 @@ static ra_status post(struct run *run, int index)
     RA__TRY(exec->rank->transport->post(exec->rank->link, round));
     run->exchange = index;
     exec->steps[index].stage = RA__ISSUED;
-    exec->stats.hops += ra__round_carries(run->program, &run->program->rounds[step->round]);
+    exec->stats.hops += carries;
     for (int i = 0; i < round->send_count; i++)
         exec->stats.bytes_sent += (int64_t)round->sends[i].bytes;
     for (int i = 0; i < round->recv_count; i++)

@@ -26,7 +26,7 @@ static struct shelf_space *sums_of(struct shelf *shelf, const struct ra__transfe
     return &shelf->space[t->buffer == RA__TRAVEL_A ? RA__SUM_A : RA__SUM_B];
 }
 
-/* Nothing but where to look goes with what is lent, and nothing at all with a word. */
+/* What is lent goes with where to look, and nothing at all with an empty message. */
 static bool is_copied(const struct ra__transfer *t) { return !t->lends && !t->done; }
 
 static void lend(struct post_office_mail *mail, struct shelf *shelf, const struct ra__transfer *t)

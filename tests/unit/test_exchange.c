@@ -2,7 +2,6 @@
 /* test_exchange.c - the steps of all ranks together: every message has its counterpart, in the same
  * order on both sides; ranks do not wait for one another in a circle; and every step waits for all
  * steps before it that use its buffers. */
-#include "exec/loan.h"
 #include "plan/builder.h"
 #include "support/worlds.h"
 
@@ -232,8 +231,14 @@ static uint64_t begun[MOST_STEPS][WORDS], finished[MOST_STEPS][WORDS];
 static bool overtakes(const struct ra__program *p, int index, int other)
 {
     const struct ra__step *step = &p->steps[index];
-    return step->op == RA__OP_EXCHANGE && ra__loans_only(p, &p->rounds[step->round]) &&
+    return step->op == RA__OP_EXCHANGE && ra__round_lends(p, &p->rounds[step->round]) &&
            (p->steps[other].op == RA__OP_ATTEND || p->steps[other].op == RA__OP_GRADIENT);
+}
+
+/* The buffers of read after write, write after read, write after write. */
+static ra__buffer_set conflict(const struct ra__step *a, const struct ra__step *b)
+{
+    return (a->writes & (b->reads | b->writes)) | (a->reads & b->writes);
 }
 
 /* Lent sums come and go with the event of the step that added to them last, which is after all
@@ -243,8 +248,7 @@ static bool has_events(const struct ra__program *p, int index, int other)
     const struct ra__step *a = &p->steps[index], *b = &p->steps[other];
     const ra__buffer_set sums = ra__buffer_bit(RA__SUM_OWN) | ra__buffer_bit(RA__SUM_A) |
                                 ra__buffer_bit(RA__SUM_B);
-    const ra__buffer_set both = (a->writes & (b->reads | b->writes)) | (a->reads & b->writes);
-    return p->lends && (both & ~sums) == 0;
+    return p->lends && (conflict(a, b) & ~sums) == 0;
 }
 
 static void find_finished(const struct world *w, const struct ra__program *p, int index)
@@ -262,12 +266,6 @@ static void find_finished(const struct world *w, const struct ra__program *p, in
         finished[index][other / 64] |= UINT64_C(1) << other % 64;
         for (int k = 0; k < WORDS; k++) finished[index][k] |= finished[other][k];
     }
-}
-
-/* Read after write, write after read, write after write. */
-static bool conflict(const struct ra__step *a, const struct ra__step *b)
-{
-    return (a->writes & (b->reads | b->writes)) != 0 || (a->reads & b->writes) != 0;
 }
 
 static void check_waits_of(const struct world *w, const struct ra__program *p)
