@@ -12,6 +12,7 @@ static struct {
     struct ra__sm90_forward last;
     struct ra__sm90_backward last_backward;
     struct ra__sm90_needs needs;
+    struct ra__sm90_ends last_ends;
 } launched;
 
 enum { CLUSTERS = 7, BATCH = 2 };
@@ -78,9 +79,9 @@ int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
 
 int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream)
 {
-    (void)ends;
     (void)stream;
     launched.ends++;
+    launched.last_ends = *ends;
     return 0;
 }
 

@@ -144,6 +144,12 @@ static int run_own(const struct ra__cuda_running *run, const struct ra__cuda_ste
                                      launch->call, step, stream);
 }
 
+static bool writes_queries(const struct ra__cuda_running *run)
+{
+    return run->program->own &&
+           run->plan->scheduler->writes_queries(run->program->own, run->launch->call);
+}
+
 static ra_status attend(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__program *program = run->program->program;
@@ -283,7 +289,9 @@ static ra_status add_place(const struct ra__cuda_running *run, struct ra__cuda_g
                              RA__CUDA_PLACES);
     gather->places[*count] = place_of(&run->launch->call->at[buffer]);
     /* Sums that nobody adds to are neither cleared nor finished. */
-    if (buffer == RA__SUM_OWN && run->program->writes_keys) gather->places[*count].data = NULL;
+    if ((buffer == RA__SUM_OWN && run->program->writes_keys) ||
+        (buffer == RA__SUM_Q && writes_queries(run)))
+        gather->places[*count].data = NULL;
     gather->place_of[buffer] = (uint8_t)(*count)++;
     return RA_OK;
 }

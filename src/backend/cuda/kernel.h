@@ -170,6 +170,9 @@ struct ra__cuda_scheduler {
      * writes results leaves nothing to the GATHERs of its sums; for these `step` is NULL. */
     int (*run)(const void *schedule, int index, const struct ra__call *call,
                const struct ra__cuda_step *step, void *stream);
+    /* Does the last GRADIENT of this call write dq as the caller wants it? Then its sums are
+     * neither cleared nor finished. */
+    int (*writes_queries)(const void *schedule, const struct ra__call *call);
     void (*destroy)(void *schedule); /* accepts NULL */
 };
 

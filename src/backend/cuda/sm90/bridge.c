@@ -147,9 +147,19 @@ static bool keeps_dq(const struct ra__sm90_program *p)
     return true;
 }
 
+static bool finishes_dq(const struct ra__program *program)
+{
+    for (int i = 0; i < program->piece_count; i++)
+        if (program->pieces[i].from.buffer == RA__SUM_Q &&
+            program->pieces[i].to.buffer == program->caller.dq)
+            return true;
+    return false;
+}
+
 static void find_gradients(struct ra__sm90_program *p)
 {
     p->first_gradient = p->last_gradient = -1;
+    p->finishes_dq = finishes_dq(p->program);
     if (!keeps_dq(p)) return;
     for (int i = 0; i < p->program->step_count; i++) {
         if (!p->steps[i].taken) continue;
@@ -315,6 +325,7 @@ const struct ra__cuda_scheduler ra__sm90_scheduler = {
     .bytes = bytes_of,
     .place = place,
     .run = ra__sm90_run,
+    .writes_queries = ra__sm90_writes_queries,
     .destroy = destroy,
 };
 

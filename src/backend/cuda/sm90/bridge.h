@@ -207,6 +207,7 @@ struct ra__sm90_program {
     /* Backward, several GRADIENT steps, all run by these kernels: dq stays in their workspace from
      * the first to the last of them. -1: each step adds to the sums of the engine. */
     int first_gradient, last_gradient;
+    bool finishes_dq; /* the program turns sums of dq into what the caller wants */
     char *scratch;
 };
 
@@ -214,6 +215,7 @@ extern const struct ra__cuda_scheduler ra__sm90_scheduler;
 
 /* ---- bridge_launch.c ------------------------------------------------------------------------- */
 
+int ra__sm90_writes_queries(const void *schedule, const struct ra__call *call);
 int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
                  const struct ra__cuda_step *step, void *stream);
 

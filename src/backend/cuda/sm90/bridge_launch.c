@@ -217,20 +217,36 @@ static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int b
     return out;
 }
 
+/* Does dq stay in the workspace from one step of this call to the next? */
+static bool keeps_dq(const struct ra__sm90_program *p, const struct ra__call *call)
+{
+    bool kept = p->first_gradient >= 0;
+    for (int i = 0; kept && i < p->program->step_count; i++) kept = step_fits(p, call, i);
+    return kept;
+}
+
+int ra__sm90_writes_queries(const void *schedule, const struct ra__call *call)
+{
+    const struct ra__sm90_program *p = schedule;
+    const struct ra__side *caller = &p->program->caller;
+    return p->finishes_dq && keeps_dq(p, call) &&
+           tensor_fits(call, caller->dq, caller->queries, caller->shape.q_heads,
+                       caller->shape.batch);
+}
+
 /* What a GRADIENT step does to dq besides adding to it. */
 struct dq_span {
     bool starts, ends; /* the workspace is set up; dq leaves it */
+    bool result;       /* as the caller wants it; otherwise as a sum */
     int rows;          /* queries that have dq */
 };
 
 static struct dq_span span_of(const struct ra__sm90_program *p, const struct ra__call *call,
                               int index, const struct ra__sm90_work *work)
 {
-    bool kept = p->first_gradient >= 0;
-    for (int i = 0; kept && i < p->program->step_count; i++) kept = step_fits(p, call, i);
-    if (!kept) return (struct dq_span){ true, true, work->q_rows };
+    if (!keeps_dq(p, call)) return (struct dq_span){ true, true, work->direct, work->q_rows };
     return (struct dq_span){ index == p->first_gradient, index == p->last_gradient,
-                             (int)p->program->work.queries };
+                             ra__sm90_writes_queries(p, call), (int)p->program->work.queries };
 }
 
 static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
@@ -247,7 +263,7 @@ static struct ra__sm90_ends ends_of(const struct ra__cuda_step *step,
                                   .lse = step->lse,
                                   .delta = step->delta,
                                   .dq = step->dq,
-                                  .dq_dtype = work->direct ? step->dtype : RA__CUDA_F32,
+                                  .dq_dtype = span.result ? step->dtype : RA__CUDA_F32,
                                   .lse2 = scratch->lse2,
                                   .own_delta = scratch->delta,
                                   .dq_sum = scratch->dq_sum,
@@ -318,15 +334,18 @@ static struct ra__cuda_tensor result_of(const struct ra__call *call, enum ra__bu
                                      at->storage.head_stride };
 }
 
-/* The same step with the results of the call in place of sums. */
-static struct ra__cuda_step direct_step(const struct ra__sm90_program *p,
-                                        const struct ra__call *call,
-                                        const struct ra__cuda_step *step)
+/* The same step with results of the call in place of sums: of dq, and of all three. */
+static struct ra__cuda_step step_with_results(const struct ra__sm90_program *p,
+                                              const struct ra__call *call,
+                                              const struct gradient *gradient,
+                                              const struct ra__cuda_step *step)
 {
+    const struct ra__side *caller = &p->program->caller;
     struct ra__cuda_step out = *step;
-    out.dq = result_of(call, p->program->caller.dq);
-    out.dk = result_of(call, p->program->caller.dk);
-    out.dv = result_of(call, p->program->caller.dv);
+    if (gradient->span.result) out.dq = result_of(call, caller->dq);
+    if (!gradient->work->direct) return out;
+    out.dk = result_of(call, caller->dk);
+    out.dv = result_of(call, caller->dv);
     return out;
 }
 
@@ -336,7 +355,7 @@ static int gradient(const struct ra__sm90_program *p, int index, const struct ra
     const struct ra__sm90_work *work = &p->works[p->steps[index].work];
     const struct gradient gradient = { work, index, extras_of(p, call),
                                        span_of(p, call, index, work) };
-    const struct ra__cuda_step step = work->direct ? direct_step(p, call, given) : *given;
+    const struct ra__cuda_step step = step_with_results(p, call, &gradient, given);
     if (work->k_rows == 0) return 0; /* nobody sees anything */
     if (!work->by_head) return launch_gradient(p, &gradient, &step, stream);
     for (int i = 0; i < step.batch * step.kv_heads; i++) {

@@ -107,13 +107,16 @@ static bool all_end(const struct ra__sm90_row_list *list)
 }
 
 /* May keys of a tile be shared out, so that clusters end together? Where ranks share a GPU, the
- * launch of another one begins where clusters have ended: whole tiles are faster, but for the last
- * step of a rank. merge_keys() finds KV heads by query heads and knows no views. */
+ * launch of another one begins where clusters have ended: whole tiles are faster. They are not for
+ * the last step of a rank, nor where a launch has to wait for all of its clusters (shape_for()) and
+ * the other half of the GPU is at work. merge_keys() finds KV heads by query heads and knows no
+ * views. */
 static bool may_split(const struct ra__program *program, const struct ra__sm90_work *work,
                       const struct ra__sm90_row_list *list)
 {
     const bool back = is_backward(program);
-    if (program->device_ranks > 1 && (back || !all_end(list))) return false;
+    const bool whole_tiles = back ? program->uneven || !work->needs.deterministic : !all_end(list);
+    if (program->device_ranks > 1 && whole_tiles) return false;
     return !(back && (work->one_head || work->needs.views));
 }
 
