@@ -158,10 +158,12 @@ def profile(call):
 
 
 def compare(name, ours, theirs, flops, args):
+    """In every second round theirs is first: a GPU at its power limit slows down under way."""
     a, b = [], []
-    for _ in range(args.rounds):
-        a.append(rate(ours, args.seconds))
-        b.append(rate(theirs, args.seconds) if theirs else float("nan"))
+    for i in range(args.rounds):
+        sides = [(a, ours), (b, theirs)]
+        for rates, call in sides if i % 2 == 0 else reversed(sides):
+            rates.append(rate(call, args.seconds) if call else float("nan"))
     ratios = [x / y for x, y in zip(a, b)]
     show = lambda rates: flops * statistics.median(rates) / 1e12
     print(f"{name:58} {show(a):8.1f} {show(b):8.1f}   {statistics.median(ratios):6.3f} "

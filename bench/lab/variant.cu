@@ -24,9 +24,12 @@
 #ifndef LAB_VIEWS
 #define LAB_VIEWS 1
 #endif
+#ifndef LAB_JOINS
+#define LAB_JOINS 0
+#endif
 
 typedef sm90::Forward<LAB_TYPE, LAB_DIM, LAB_CONSUMERS, LAB_KEYS, LAB_STAGES, LAB_CLUSTER,
-                      LAB_TURNS, LAB_QREGS, LAB_TERMS, LAB_VIEWS>
+                      LAB_TURNS, LAB_QREGS, LAB_TERMS, LAB_VIEWS, LAB_JOINS>
     Kernel;
 
 extern "C" {

@@ -15,7 +15,7 @@ template <class F> struct Consumer {
     Shared<F> shared;
     int rank, index; /* index: of the warpgroup among the consumers of the CTA */
     struct ring k, v;
-    uint32_t lap; /* of the queries */
+    uint32_t item; /* where QueryProducer has put it */
 
     DEVICE int tile_row(void) const { return (rank * F::CONSUMERS + index) * 64; }
     DEVICE int thread_row(void) const
@@ -50,22 +50,31 @@ template <class F> struct Consumer {
         ring_step<F::STAGES>(v);
     }
 
-    DEVICE int item_flags(void) const { return shared_load(shared.item(index, lap) + 28); }
+    DEVICE int item_flags(void) const { return shared_load(item + 28); }
+    DEVICE int first_code(void) const { return code(item + 20); }
+    DEVICE int q_slot(void) const { return shared.q_slot(index, shared.count_at(item)); }
 
     DEVICE void release_queries(void) const
     {
         __syncwarp();
-        if ((thread_in_group() & 31) == 0) barrier_arrive(shared.q_empty(index));
+        if ((thread_in_group() & 31) == 0) barrier_arrive(shared.q_empty(q_slot()));
+    }
+    DEVICE void wait_queries(void) const
+    {
+        barrier_wait(shared.q_full(q_slot()), shared.q_lap(shared.count_at(item)));
     }
 
-    /* Consumers issue products in turns: each waits for the one before it, once per block. */
-    DEVICE void take_turn(void) const
+    /* Consumers issue products in turns: each waits for the one before it, once per block that all
+     * of them see. Where a band begins and ends they need not keep step. */
+    DEVICE void take_turn(int current) const
     {
-        if constexpr (F::TURNS) named_sync(1 + index, 256);
+        if constexpr (F::TURNS)
+            if (!is_alone(current)) named_sync(1 + index, 256);
     }
-    DEVICE void pass_turn(void) const
+    DEVICE void pass_turn(int current) const
     {
-        if constexpr (F::TURNS) named_arrive(1 + (index + 1) % F::CONSUMERS, 256);
+        if constexpr (F::TURNS)
+            if (!is_alone(current)) named_arrive(1 + (index + 1) % F::CONSUMERS, 256);
     }
 
     /* What the next block is to us, from the word that says it for all consumers. */
@@ -77,15 +86,13 @@ template <class F> struct Consumer {
     {
         wait_keys();
         const int next = code_after(shared.entry(k.slot, k.lap));
-        take_turn();
-        pass_turn();
         release_keys();
         wait_values();
         release_values();
         return next;
     }
 
-    DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(index), 0); }
+    DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(q_slot()), 0); }
     DEVICE uint64_t k_matrix(void) const { return matrix_at(shared.k(k.slot), 0); }
     DEVICE uint64_t v_matrix(void) const { return matrix_at(shared.v(v.slot), F::KEYS * 128); }
 
@@ -94,7 +101,7 @@ template <class F> struct Consumer {
 
     DEVICE struct block_place place(uint32_t entry) const
     {
-        const int4 who = shared_load4(shared.item(index, lap));
+        const int4 who = shared_load4(item);
         return { who.x, who.y & 0xFFFF, who.z + thread_row(), who.z + who.w - 1,
                  shared_load(entry + 16) };
     }
@@ -131,16 +138,16 @@ template <class F> struct Consumer {
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
         wait_keys();
-        take_turn();
+        take_turn(current);
         if constexpr (F::Q_REGISTERS) hold(x.q);
         wgmma_fence();
         issue_scores<F>(x, q_matrix(), k_matrix());
-        pass_turn();
+        pass_turn(current);
         const int next = code_after(entry);
         wgmma_wait<0>();
         hold(x.s);
         release_keys();
-        if (current == CODE_CAREFUL) see_some(x, entry);
+        if (is_careful(current)) see_some(x, entry);
         else see_all(x, entry);
         if (fold_careful<F>(x, to_log2())) scale_sums<F>(x);
         drop(x, kept(entry));
@@ -153,7 +160,7 @@ template <class F> struct Consumer {
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
         wait_keys();
-        take_turn();
+        take_turn(current);
         hold(x.o);
         hold(x.p);
         if constexpr (F::Q_REGISTERS) hold(x.q);
@@ -162,13 +169,13 @@ template <class F> struct Consumer {
         wait_values();
         wgmma_fence();
         issue_values<F>(x, v_matrix());
-        pass_turn();
+        pass_turn(current);
         int next = code_after(entry);
         wgmma_wait<1>();
         hold(x.s);
         release_keys();
         bool rescale;
-        if (current == CODE_CAREFUL) {
+        if (is_careful(current)) {
             see_some(x, entry);
             rescale = fold_careful<F>(x, to_log2());
             next = wary<F>(x, next);
@@ -200,32 +207,11 @@ template <class F> struct Consumer {
         release_values();
     }
 
-    DEVICE void fold_item(State<F> &x)
-    {
-        if constexpr (F::Q_REGISTERS) {
-            load_queries<F>(x, shared.q(index));
-            release_queries();
-        }
-        int next = code(shared.item(index, lap) + 20);
-#pragma unroll 1
-        while (next != CODE_END) {
-            if (next == CODE_SKIP) {
-                next = skip();
-                continue;
-            }
-            next = first_block(x, next);
-#pragma unroll 1
-            while (next >= CODE_CLEAN) next = step(x, next);
-            last_values(x);
-        }
-        if constexpr (!F::Q_REGISTERS) release_queries();
-    }
-
     DEVICE void start_item(State<F> &x, int flags)
     {
         clear_state<F>(x);
         if (flags & RA__SM90_FIRST) return;
-        const int4 who = shared_load4(shared.item(index, lap));
+        const int4 who = shared_load4(item);
         const int row = thread_row();
         load_state<F>(x, state_place<F>(args, flags, who.x, who.y & 0xFFFF, who.z + row),
                       who.w - row);
@@ -233,12 +219,10 @@ template <class F> struct Consumer {
 
     /* Marks overflow for a second pass, and what is not finite after that for repair(). Returns
      * whether the warp's rows are to be written. */
-    DEVICE bool accept(const State<F> &x) const
+    DEVICE bool accept(const State<F> &x, int number, int flags, int rows_left) const
     {
-        const int item = shared_load(shared.item(index, lap) + 16), flags = item_flags();
-        const int rows_left = shared_load(shared.item(index, lap) + 12) - thread_row();
         const int warp = (tile_row() >> 4) + (thread_in_group() >> 5);
-        uint8_t *failed = args.failed + (size_t)item * F::WARPS + warp;
+        uint8_t *failed = args.failed + (size_t)number * F::WARPS + warp;
         const bool replay = flags & ITEM_REPLAY;
         if (replay && uniform(__ldcg(failed)) == 0) return false;
         const bool bad = overflowed<F>(x, rows_left);
@@ -248,15 +232,14 @@ template <class F> struct Consumer {
         return !bad || (replay && (flags & RA__SM90_FIRST));
     }
 
-    DEVICE void end_item(State<F> &x)
+    DEVICE void end_item(State<F> &x, uint32_t ended)
     {
         x.l0 = quad_sum(x.l0);
         x.l1 = quad_sum(x.l1);
-        if (!accept(x)) return;
-        const int4 who = shared_load4(shared.item(index, lap));
-        const int4 what = shared_load4(shared.item(index, lap) + 16);
+        const int4 who = shared_load4(ended), what = shared_load4(ended + 16);
         const int batch = who.x, head = who.y & 0xFFFF, row = thread_row();
         const int rows_left = who.w - row;
+        if (!accept(x, what.x, what.w, rows_left)) return;
         if (what.z >= 0) {
             store_state<F>(x, part_place<F>(args, what.z, row), rows_left);
         } else if (!(what.w & RA__SM90_LAST)) {
@@ -276,19 +259,140 @@ template <class F> struct Consumer {
         scale_sums<F>(x);
     }
 
+    /* Scores of the first block of an item, values of the last one of the item before it, whose
+     * rows are then written. */
+    DEVICE int join(State<F> &x, int current, uint32_t ended)
+    {
+        const uint32_t entry = shared.entry(k.slot, k.lap);
+        wait_keys();
+        take_turn(current);
+        hold(x.o);
+        hold(x.p);
+        wgmma_fence();
+        issue_scores<F>(x, q_matrix(), k_matrix());
+        wait_values();
+        wgmma_fence();
+        issue_values<F>(x, v_matrix());
+        pass_turn(current);
+        const int next = code_after(entry);
+        wgmma_wait<1>();
+        hold(x.s);
+        release_keys();
+        if (is_careful(current)) see_some(x, entry);
+        else see_all(x, entry);
+        const float m0 = x.m0, m1 = x.m1, l0 = x.l0, l1 = x.l1;
+        clear_rows<F>(x);
+        fold_careful<F>(x, to_log2());
+        hold(x.s);
+        const uint64_t kept_now = kept(entry);
+        wgmma_wait<0>();
+        hold(x.o);
+        hold(x.p);
+        release_values();
+        drop(x, kept_now);
+        pack_weights<F>(x);
+        const float new_m0 = x.m0, new_m1 = x.m1, new_l0 = x.l0, new_l1 = x.l1;
+        x.m0 = m0, x.m1 = m1, x.l0 = l0, x.l1 = l1;
+        end_item(x, ended);
+        clear_state<F>(x);
+        x.m0 = new_m0, x.m1 = new_m1, x.l0 = new_l0, x.l1 = new_l1;
+        return wary<F>(x, next);
+    }
+
+    /* Blocks that some row sees, one after the other, from the second on. Values of the last one
+     * are pending. */
+    DEVICE int fold_blocks(State<F> &x, int next)
+    {
+#pragma unroll 1
+        while (next >= CODE_CLEAN) next = step(x, next);
+        return next;
+    }
+
+    DEVICE int next_flags(void) const
+    {
+        wait_queries();
+        return uniform(item_flags());
+    }
+
+    DEVICE void fold_item(State<F> &x)
+    {
+        if constexpr (F::Q_REGISTERS) {
+            load_queries<F>(x, shared.q(q_slot()));
+            release_queries();
+        }
+        int next = first_code();
+#pragma unroll 1
+        while (next != CODE_END) {
+            if (next < CODE_CLEAN) {
+                next = skip();
+                continue;
+            }
+            next = fold_blocks(x, first_block(x, next));
+            last_values(x);
+        }
+        if constexpr (!F::Q_REGISTERS) release_queries();
+    }
+
     DEVICE void pass(void)
     {
         State<F> x;
-        for (;; lap ^= 1) {
-            barrier_wait(shared.q_full(index), lap);
-            const int flags = uniform(item_flags());
+        for (;; item = shared.item_after(item)) {
+            const int flags = next_flags();
             if (flags & ITEM_QUIT) break;
             start_item(x, flags);
             fold_item(x);
-            end_item(x);
+            end_item(x, item);
         }
         release_queries();
-        lap ^= 1;
+        item = shared.item_after(item);
+    }
+
+    /* The same where items join: when all blocks of one were folded, its last values are left to
+     * the first block of the next. Unless there is none to begin with, or it goes on from a state,
+     * which is loaded to where the sums of this one are. */
+    DEVICE void pass_joined(void)
+    {
+        State<F> x;
+        int flags = next_flags(), next = first_code();
+        if (!(flags & ITEM_QUIT)) start_item(x, flags);
+#pragma unroll 1
+        while (!(flags & ITEM_QUIT)) {
+            while (next == CODE_SKIP || next == CODE_DONE) next = skip();
+            uint32_t ended = item;
+            bool ahead = false; /* is `next` of the item after the one that has ended? */
+            if (next >= CODE_CLEAN) {
+                next = fold_blocks(x, first_block(x, next));
+#pragma unroll 1
+                while (next == CODE_END) {
+                    ended = item;
+                    flags = leave_item();
+                    next = first_code();
+                    ahead = next < CODE_CLEAN || !(flags & RA__SM90_FIRST);
+                    if (ahead) break;
+                    next = fold_blocks(x, join(x, next, ended));
+                    ended = item;
+                }
+                last_values(x);
+                if (next == CODE_SKIP && !ahead) continue;
+            }
+            end_item(x, ended);
+            if (!ahead) {
+                while (next == CODE_DONE) next = skip();
+                flags = leave_item();
+                next = first_code();
+            }
+            if (!(flags & ITEM_QUIT)) start_item(x, flags);
+        }
+        release_queries();
+        item = shared.item_after(item);
+    }
+
+    /* Returns the flags of the next one. */
+    DEVICE int leave_item(void)
+    {
+        release_queries();
+        item = shared.item_after(item);
+        return next_flags();
     }
 };
 
@@ -296,11 +400,13 @@ template <class F>
 DEVICE void consume(const ra__sm90_forward &args, const struct factors &by, Shared<F> shared,
                     int rank, int index)
 {
-    Consumer<F> consumer = { args, by, shared, rank, index, { 0, 0 }, { 0, 0 }, 0 };
+    Consumer<F> consumer = { args,  by,       shared,   rank,
+                             index, { 0, 0 }, { 0, 0 }, shared.item(index, 0) };
     if constexpr (F::TURNS)
         if (index == F::CONSUMERS - 1) named_arrive(1, 256); /* the first turn */
     for (int replay = 0; replay < 2; replay++) {
-        consumer.pass();
+        if constexpr (F::JOINS) consumer.pass_joined();
+        else consumer.pass();
         everyone_sync<F::CLUSTER>();
         if (!uniform(shared_load(shared.failed()))) break;
     }

@@ -55,15 +55,18 @@ template <class F> DEVICE struct rows rows_of(int4 who, int4 what, int rank, boo
     return { stair_of(row, stair), stair_of(row + 63, stair), row < who.w, replay };
 }
 
-/* What a block is to all consumers of this CTA: the low bits of their codes, then the high bits. */
-template <class F> DEVICE int codes_of(struct block block, struct rows rows)
+/* What a block is to all consumers of this CTA; `last`: it is of the item's last run. Keys descend
+ * in a run. */
+template <class F> DEVICE int codes_of(struct block block, struct rows rows, bool last)
 {
-    const bool seen = rows.any && block.lo + rows.first < F::KEYS && block.hi + rows.last >= 0;
+    const bool early = block.hi + rows.last < 0, late = block.lo + rows.first >= F::KEYS;
     const bool clean = block.lo + rows.last <= 0 && block.hi + rows.first >= F::KEYS - 1 &&
                        block.limit >= F::KEYS && !rows.replay;
-    const int mask = (1 << F::CONSUMERS) - 1;
-    return (__ballot_sync(ALL_LANES, !(seen && clean)) & mask) |
-           (__ballot_sync(ALL_LANES, seen) & mask) << 8;
+    const bool mine = lane_of() < F::CONSUMERS, seen = !early && !late && rows.any;
+    int code = clean ? CODE_CLEAN : CODE_CAREFUL;
+    if (__any_sync(ALL_LANES, mine && !seen)) code += CODE_CLEAN_ALONE - CODE_CLEAN;
+    if (!seen) code = (late && last) || !rows.any ? CODE_DONE : CODE_SKIP;
+    return __reduce_or_sync(ALL_LANES, mine ? code << CODE_BITS * lane_of() : 0);
 }
 
 /* Half of a block where there are two CTAs: a share of its panels, or of its rows if it has one. */
@@ -132,7 +135,7 @@ template <class F> struct KeyProducer : Producer<F> {
                                   block.limit + F::KEYS };
             int codes = 0;
             if (--left < 0 && ++run < end) next = last_block<F>(__ldg(runs + run), &left);
-            if (left >= 0) codes = codes_of<F>(next, rows);
+            if (left >= 0) codes = codes_of<F>(next, rows, run + 1 == end);
             const struct ring before = at;
             const struct box values = from;
             from.row = block.row;
@@ -154,28 +157,28 @@ template <class F> struct KeyProducer : Producer<F> {
 
 /* The warp that loads queries and tells consumers about items. */
 template <class F> struct QueryProducer : Producer<F> {
-    uint32_t lap;
+    uint32_t count; /* of items that were sent */
 
-    /* Each consumer has two places for items, so that it can read one until it has written it. */
     DEVICE void send(int4 who, int4 what)
     {
         for (int i = 0; i < F::CONSUMERS; i++) {
-            barrier_wait(this->shared.q_empty(i), lap ^ 1);
+            const int slot = this->shared.q_slot(i, count);
+            const uint32_t full = this->shared.q_full(slot), item = this->shared.item(i, count);
+            barrier_wait(this->shared.q_empty(slot), this->shared.q_lap(count) ^ 1);
             if (lane_of() != 0) continue;
-            shared_store(this->shared.item(i, lap), who);
-            shared_store(this->shared.item(i, lap) + 16, what);
+            shared_store(item, who);
+            shared_store(item + 16, what);
             if (what.w & ITEM_QUIT) {
-                barrier_arrive(this->shared.q_full(i));
+                barrier_arrive(full);
                 continue;
             }
-            barrier_expect(this->shared.q_full(i), F::Q_BYTES);
+            barrier_expect(full, F::Q_BYTES);
             const int row = who.z + (this->rank() * F::CONSUMERS + i) * 64;
             const CUtensorMap *map = this->maps.q +
                                      (F::VIEWS > 1 ? what.w >> RA__SM90_VIEW_SHIFT : 0);
-            copy_in(this->shared.q(i), map, this->shared.q_full(i),
-                    { 0, row, 0, who.y & 0xFFFF, who.x });
+            copy_in(this->shared.q(slot), map, full, { 0, row, 0, who.y & 0xFFFF, who.x });
         }
-        lap ^= 1;
+        count++;
     }
 
     /* The state that item `index` starts from, towards the L2 cache. */
@@ -206,7 +209,7 @@ template <class F> struct QueryProducer : Producer<F> {
                 int left;
                 const int4 run = __ldg((const int4 *)this->args.runs + what.x);
                 what.y = codes_of<F>(last_block<F>(run, &left),
-                                     rows_of<F>(who, what, this->rank(), replay));
+                                     rows_of<F>(who, what, this->rank(), replay), what.y == 1);
             }
             what.x = i;
             if (replay) what.w |= ITEM_REPLAY;

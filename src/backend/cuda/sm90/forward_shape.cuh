@@ -11,16 +11,23 @@ namespace sm90
 
 /* What the next block is to a consumer. */
 enum code {
-    CODE_END,     /* there is none in this item */
-    CODE_SKIP,    /* no row sees any of it */
-    CODE_CLEAN,   /* all rows see all of it */
-    CODE_CAREFUL, /* apply the band, take maxima */
+    CODE_END,         /* there is none in this item */
+    CODE_DONE,        /* no row sees any of it, nor of those after it in this item */
+    CODE_SKIP,        /* no row sees any of it */
+    CODE_CLEAN,       /* all rows see all of it */
+    CODE_CAREFUL,     /* apply the band, take maxima */
+    CODE_CLEAN_ALONE, /* the same, and not all consumers see some of it */
+    CODE_CAREFUL_ALONE,
 };
+enum { CODE_BITS = 4 };
 
-/* One consumer's code out of those of all: the low bits of the codes, then the high bits. */
+DEVICE bool is_careful(int code) { return code % 2 == 0; } /* of one that some row sees */
+DEVICE bool is_alone(int code) { return code >= CODE_CLEAN_ALONE; }
+
+/* One consumer's code out of those of all. */
 DEVICE int code_of(int codes, int consumer)
 {
-    return (codes >> consumer & 1) | (codes >> (8 + consumer) & 1) << 1;
+    return codes >> CODE_BITS * consumer & ((1 << CODE_BITS) - 1);
 }
 
 /* Bands may go in stairs: rows are rounded down to a multiple of a power of two. */
@@ -39,7 +46,7 @@ struct factors {
 
 /* One kernel: its tile and how it is fed. */
 template <class T, int DIM_, int CONSUMERS_, int KEYS_, int STAGES_, int CLUSTER_, bool TURNS_,
-          bool Q_REGISTERS_, int TERMS_ = 0, int VIEWS_ = 1>
+          bool Q_REGISTERS_, int TERMS_ = 0, int VIEWS_ = 1, bool JOINS_ = false>
 struct Forward {
     typedef T type;
     static constexpr int DIM = DIM_;
@@ -51,6 +58,9 @@ struct Forward {
     static constexpr bool Q_REGISTERS = Q_REGISTERS_; /* queries stay in registers */
     static constexpr int TERMS = TERMS_;              /* enum ra__sm90_term: those it can do */
     static constexpr int VIEWS = VIEWS_;              /* 1: none */
+    /* An item begins before the one before it ends, whose queries are then still there. */
+    static constexpr bool JOINS = JOINS_;
+    static constexpr int Q_SLOTS = JOINS ? 2 : 1;
 
     /* Terms that change scores or weights: consumers need to know which keys a block has. */
     static constexpr bool PAIR_TERMS = TERMS & ~RA__SM90_SINKS;
@@ -80,15 +90,25 @@ template <class F> struct Maps {
 template <class F> struct Shared {
     uint32_t base;
 
-    static constexpr int K = F::CONSUMERS * F::Q_BYTES;
+    /* Twice as many places as slots of queries: an item is read until it is written. */
+    static constexpr int ITEM_BYTES = 32;
+    static constexpr int ITEM_PLACES = 2 * F::Q_SLOTS;
+
+    static constexpr int K = F::Q_SLOTS * F::CONSUMERS * F::Q_BYTES;
     static constexpr int V = K + F::STAGES * F::BLOCK_BYTES;
-    static constexpr int ENTRIES = V + F::STAGES * F::BLOCK_BYTES;
-    static constexpr int ITEMS = ENTRIES + 2 * F::STAGES * F::ENTRY_BYTES;
-    static constexpr int BARRIERS = ITEMS + 2 * F::CONSUMERS * 32;
-    static constexpr int FAILED = BARRIERS + (2 * F::CONSUMERS + 4 * F::STAGES) * 8;
+    static constexpr int ITEMS = V + F::STAGES * F::BLOCK_BYTES;
+    static constexpr int ENTRIES = ITEMS + F::CONSUMERS * ITEM_PLACES * ITEM_BYTES;
+    static constexpr int BARRIERS = ENTRIES + 2 * F::STAGES * F::ENTRY_BYTES;
+    static constexpr int FAILED = BARRIERS + (2 * F::Q_SLOTS * F::CONSUMERS + 4 * F::STAGES) * 8;
     static constexpr int BYTES = FAILED + 16;
 
-    DEVICE uint32_t q(int consumer) const { return base + consumer * F::Q_BYTES; }
+    /* Item `count` of a consumer: its queries, and how often their slot was used before. */
+    DEVICE static int q_slot(int consumer, uint32_t count)
+    {
+        return consumer * F::Q_SLOTS + count % F::Q_SLOTS;
+    }
+    DEVICE static uint32_t q_lap(uint32_t count) { return count / F::Q_SLOTS & 1; }
+    DEVICE uint32_t q(int slot) const { return base + slot * F::Q_BYTES; }
     DEVICE uint32_t k(int slot) const { return base + K + slot * F::BLOCK_BYTES; }
     DEVICE uint32_t v(int slot) const { return base + V + slot * F::BLOCK_BYTES; }
     /* Twice as many entries as slots: an entry outlives the block it came with. */
@@ -96,14 +116,23 @@ template <class F> struct Shared {
     {
         return base + ENTRIES + (slot + lap * F::STAGES) * F::ENTRY_BYTES;
     }
-    DEVICE uint32_t item(int consumer, uint32_t lap) const
+    DEVICE uint32_t item(int consumer, uint32_t count) const
     {
-        return base + ITEMS + (2 * consumer + lap) * 32;
+        return base + ITEMS + (consumer * ITEM_PLACES + count % ITEM_PLACES) * ITEM_BYTES;
+    }
+    /* From a place to the count of its item, as far as it matters, and to the place after it: those
+     * of a consumer are aligned. */
+    DEVICE static uint32_t count_at(uint32_t item) { return item / ITEM_BYTES % ITEM_PLACES; }
+    DEVICE static uint32_t item_after(uint32_t item)
+    {
+        constexpr uint32_t inside = ITEM_PLACES * ITEM_BYTES - 1;
+        static_assert(ITEMS % (inside + 1) == 0, "places of items are aligned");
+        return (item & ~inside) | ((item + ITEM_BYTES) & inside);
     }
     DEVICE uint32_t barrier(int i) const { return base + BARRIERS + i * 8; }
-    DEVICE uint32_t q_full(int consumer) const { return barrier(consumer); }
-    DEVICE uint32_t q_empty(int consumer) const { return barrier(F::CONSUMERS + consumer); }
-    DEVICE uint32_t k_full(int slot) const { return barrier(2 * F::CONSUMERS + slot); }
+    DEVICE uint32_t q_full(int slot) const { return barrier(slot); }
+    DEVICE uint32_t q_empty(int slot) const { return barrier(F::Q_SLOTS * F::CONSUMERS + slot); }
+    DEVICE uint32_t k_full(int slot) const { return barrier(2 * F::Q_SLOTS * F::CONSUMERS + slot); }
     DEVICE uint32_t k_empty(int slot) const { return k_full(slot + F::STAGES); }
     DEVICE uint32_t v_full(int slot) const { return k_full(slot + 2 * F::STAGES); }
     DEVICE uint32_t v_empty(int slot) const { return k_full(slot + 3 * F::STAGES); }
@@ -113,7 +142,7 @@ template <class F> struct Shared {
 template <class F> DEVICE void shared_init(Shared<F> shared)
 {
     const int readers = 4 * F::CONSUMERS * F::CLUSTER; /* one arrival per warp */
-    for (int i = 0; i < F::CONSUMERS; i++) {
+    for (int i = 0; i < F::Q_SLOTS * F::CONSUMERS; i++) {
         barrier_init(shared.q_full(i), 1);
         barrier_init(shared.q_empty(i), 4);
     }

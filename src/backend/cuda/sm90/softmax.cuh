@@ -223,7 +223,7 @@ template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
 template <class F> DEVICE int wary(const State<F> &x, int next)
 {
     const bool settled = __all_sync(ALL_LANES, x.m0 > -INFINITY && x.m1 > -INFINITY);
-    return next == CODE_CLEAN && !settled ? CODE_CAREFUL : next;
+    return next >= CODE_CLEAN && !settled && !is_careful(next) ? next + 1 : next;
 }
 
 /* Without maxima. The vote also keeps ptxas from moving the wait for P V above the exponentials. */
@@ -320,12 +320,17 @@ template <class F> DEVICE struct place part_place(const ra__sm90_forward &args, 
     return { m + row, m + F::ROWS * F::CLUSTER + row, acc + row * F::DIM, 1, 1, F::DIM };
 }
 
+template <class F> DEVICE void clear_rows(State<F> &x)
+{
+    x.m0 = x.m1 = -INFINITY;
+    x.l0 = x.l1 = 0;
+}
+
 template <class F> DEVICE void clear_state(State<F> &x)
 {
 #pragma unroll
     for (int i = 0; i < F::DIM / 2; i++) x.o[i] = 0;
-    x.m0 = x.m1 = -INFINITY;
-    x.l0 = x.l1 = 0;
+    clear_rows<F>(x);
 }
 
 /* As two pairs where registers are too short for four in a row. */
