@@ -158,7 +158,7 @@ def profile(call):
 
 
 def compare(name, ours, theirs, flops, args):
-    """In every second round theirs is first: a GPU at its power limit slows down under way."""
+    """In every second round theirs is first: a GPU at its power limit slows down during a round."""
     a, b = [], []
     for i in range(args.rounds):
         sides = [(a, ours), (b, theirs)]

@@ -410,6 +410,12 @@ static void add_tensor_cores(struct grid_lists *lists)
                          1 + turn % 4, lists->partitions.name[turn % lists->partitions.count],
                          back ? " backward" : "");
             }
+    for (int s = 0; s < lists->strategies.count; s++)
+        for (int d = 0; d < COUNT(dims); d++)
+            grid_add(lists, "tensor cores",
+                     "%s n=300 h=4/%d d=%d bf16 ring=%d %s backward kernel=auto",
+                     d % 2 ? "full" : "causal", d % 2 ? 2 : 4, dims[d], d % 2 ? 4 : 2,
+                     lists->strategies.name[s]);
 }
 
 /* More tiles than a GPU has SMs, so that its kernels go from one to the next: tiles of few blocks,

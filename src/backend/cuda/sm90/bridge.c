@@ -147,12 +147,16 @@ static bool keeps_dq(const struct ra__sm90_program *p)
     return true;
 }
 
+/* Is there a step that turns all sums of dq into the caller's dq? Not where ranks swap heads: they
+ * send sums to one another. */
 static bool finishes_dq(const struct ra__program *program)
 {
-    for (int i = 0; i < program->piece_count; i++)
-        if (program->pieces[i].from.buffer == RA__SUM_Q &&
-            program->pieces[i].to.buffer == program->caller.dq)
-            return true;
+    for (int i = 0; i < program->step_count; i++) {
+        const struct ra__step *step = &program->steps[i];
+        if (step->op != RA__OP_GATHER || step->gather != RA__GATHER_FINISH) continue;
+        for (int j = step->first_piece; j < step->first_piece + step->piece_count; j++)
+            if (program->pieces[j].from.buffer == RA__SUM_Q) return true;
+    }
     return false;
 }
 

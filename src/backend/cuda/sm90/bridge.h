@@ -207,7 +207,7 @@ struct ra__sm90_program {
     /* Backward, several GRADIENT steps, all run by these kernels: dq stays in their workspace from
      * the first to the last of them. -1: each step adds to the sums of the engine. */
     int first_gradient, last_gradient;
-    bool finishes_dq; /* the program turns sums of dq into what the caller wants */
+    bool finishes_dq; /* the last of them may write the caller's dq: no other step needs the sums */
     char *scratch;
 };
 

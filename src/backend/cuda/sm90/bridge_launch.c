@@ -218,7 +218,7 @@ static struct ra__cuda_step step_of_head(const struct ra__cuda_step *step, int b
 }
 
 /* Does dq stay in the workspace from one step of this call to the next? */
-static bool keeps_dq(const struct ra__sm90_program *p, const struct ra__call *call)
+static bool call_keeps_dq(const struct ra__sm90_program *p, const struct ra__call *call)
 {
     bool kept = p->first_gradient >= 0;
     for (int i = 0; kept && i < p->program->step_count; i++) kept = step_fits(p, call, i);
@@ -229,7 +229,7 @@ int ra__sm90_writes_queries(const void *schedule, const struct ra__call *call)
 {
     const struct ra__sm90_program *p = schedule;
     const struct ra__side *caller = &p->program->caller;
-    return p->finishes_dq && keeps_dq(p, call) &&
+    return p->finishes_dq && call_keeps_dq(p, call) &&
            tensor_fits(call, caller->dq, caller->queries, caller->shape.q_heads,
                        caller->shape.batch);
 }
@@ -244,7 +244,7 @@ struct dq_span {
 static struct dq_span span_of(const struct ra__sm90_program *p, const struct ra__call *call,
                               int index, const struct ra__sm90_work *work)
 {
-    if (!keeps_dq(p, call)) return (struct dq_span){ true, true, work->direct, work->q_rows };
+    if (!call_keeps_dq(p, call)) return (struct dq_span){ true, true, work->direct, work->q_rows };
     return (struct dq_span){ index == p->first_gradient, index == p->last_gradient,
                              ra__sm90_writes_queries(p, call), (int)p->program->work.queries };
 }
@@ -334,7 +334,7 @@ static struct ra__cuda_tensor result_of(const struct ra__call *call, enum ra__bu
                                      at->storage.head_stride };
 }
 
-/* The same step with results of the call in place of sums: of dq, and of all three. */
+/* The same step with results of the call in place of sums: of dq alone, or of dq, dk and dv. */
 static struct ra__cuda_step step_with_results(const struct ra__sm90_program *p,
                                               const struct ra__call *call,
                                               const struct gradient *gradient,

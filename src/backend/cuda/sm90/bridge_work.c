@@ -106,11 +106,11 @@ static bool all_end(const struct ra__sm90_row_list *list)
     return all;
 }
 
-/* May keys of a tile be shared out, so that clusters end together? Where ranks share a GPU, the
- * launch of another one begins where clusters have ended: whole tiles are faster. They are not for
- * the last step of a rank, nor where a launch has to wait for all of its clusters (shape_for()) and
- * the other half of the GPU is at work. merge_keys() finds KV heads by query heads and knows no
- * views. */
+/* May the runs of a tile be shared out, so that clusters end together? Where ranks share a GPU, the
+ * launch of another rank begins where clusters have ended, and whole tiles are faster. Sharing out
+ * is faster in two cases: in the last step of a rank, forward, and where a launch takes half of the
+ * GPU and starts when all of its clusters can (shape_for()). merge_keys() finds KV heads by query
+ * heads and knows no views. */
 static bool may_split(const struct ra__program *program, const struct ra__sm90_work *work,
                       const struct ra__sm90_row_list *list)
 {

@@ -1,16 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* forward.cuh - exact attention forward for Hopper (sm_90a): bf16 or f16 in, f32 sums.
  *
- * A cluster of 1 or 2 CTAs takes the items of its queue (sm90.h) one after the
- * other. In a CTA, two warps of one warpgroup feed the copy engine: one brings blocks of keys and
- * values into two rings, one brings queries. The other warpgroups, the consumers, own 64 query rows
- * each and keep the running softmax (m, l, o) in registers. In a cluster every block is loaded once
- * and sent to both CTAs.
+ * A cluster of 1 or 2 CTAs takes the items of its queue (sm90.h) one after the other. In a CTA, two
+ * warps of one warpgroup feed the copy engine: one brings blocks of keys and values into two rings,
+ * one brings queries. The other warpgroups, the consumers, own 64 query rows each and keep the
+ * running softmax (m, l, o) in registers. In a cluster every block is loaded once and sent to both
+ * CTAs.
  *
  * Consumers read no lists. With each block of keys comes an entry: the band of the block, and for
  * every consumer what the NEXT block is to it (enum code), so that its word is there before it is
  * needed. One code path then serves every pattern; only blocks that some row does not see in full
  * pay for masks, and a consumer skips blocks that none of its rows sees.
+ *
+ * Consumers issue products in turns, so that the softmax of one runs under the products of others.
+ * All consumers of a CTA agree on which blocks all of them see (codes without ALONE), and each
+ * takes one turn in each of these: no consumer waits for a turn that is not passed on. In other
+ * blocks there are no turns, and a consumer may be ahead of the others by as many blocks as the
+ * rings have.
+ *
+ * With JOINS, the last values of an item are issued with the first scores of the next one, and its
+ * rows are written after that. So there are two slots of queries, and four places for what is said
+ * about items: a place is written again when the consumer has released the queries of the item two
+ * later, which it does after the item of this place has ended.
  *
  * Softmax without maxima: a row's reference m is its largest score in the first block that it sees.
  * Later blocks take exp2(x - m) as they come. P, l and o share the exponent range of f32 (f16: see

@@ -65,7 +65,7 @@ template <class F> struct Consumer {
     }
 
     /* Consumers issue products in turns: each waits for the one before it, once per block that all
-     * of them see. Where a band begins and ends they need not keep step. */
+     * of them see. Where a band begins or ends, one may be ahead of the others. */
     DEVICE void take_turn(int current) const
     {
         if constexpr (F::TURNS)
@@ -347,9 +347,8 @@ template <class F> struct Consumer {
         item = shared.item_after(item);
     }
 
-    /* The same where items join: when all blocks of one were folded, its last values are left to
-     * the first block of the next. Unless there is none to begin with, or it goes on from a state,
-     * which is loaded to where the sums of this one are. */
+    /* The same where items join. Two do not if the first block of the second is skipped, or if the
+     * second continues from a state: that is loaded into the registers of the first one's sums. */
     DEVICE void pass_joined(void)
     {
         State<F> x;

@@ -11,12 +11,13 @@ namespace sm90
 
 /* What the next block is to a consumer. */
 enum code {
-    CODE_END,         /* there is none in this item */
-    CODE_DONE,        /* no row sees any of it, nor of those after it in this item */
-    CODE_SKIP,        /* no row sees any of it */
-    CODE_CLEAN,       /* all rows see all of it */
-    CODE_CAREFUL,     /* apply the band, take maxima */
-    CODE_CLEAN_ALONE, /* the same, and not all consumers see some of it */
+    CODE_END,     /* there is none in this item */
+    CODE_DONE,    /* no row sees any of it, nor of those after it in this item */
+    CODE_SKIP,    /* no row sees any of it */
+    CODE_CLEAN,   /* all rows see all of it */
+    CODE_CAREFUL, /* apply the band, take maxima */
+    /* The same of a block that not all consumers of the CTA see. */
+    CODE_CLEAN_ALONE,
     CODE_CAREFUL_ALONE,
 };
 enum { CODE_BITS = 4 };
@@ -58,7 +59,8 @@ struct Forward {
     static constexpr bool Q_REGISTERS = Q_REGISTERS_; /* queries stay in registers */
     static constexpr int TERMS = TERMS_;              /* enum ra__sm90_term: those it can do */
     static constexpr int VIEWS = VIEWS_;              /* 1: none */
-    /* An item begins before the one before it ends, whose queries are then still there. */
+    /* Items join: the first scores of an item are issued with the last values of the item before
+     * it. There are then queries of both. */
     static constexpr bool JOINS = JOINS_;
     static constexpr int Q_SLOTS = JOINS ? 2 : 1;
 
