@@ -185,10 +185,5 @@ int ra__cuda_delta_launch(const struct ra__cuda_queries *q, void *stream)
 
 int ra__cuda_sinks_launch(const struct ra__cuda_queries *q, void *stream)
 {
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)q->heads);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = THREADS * sizeof(double);
-    config.stream = (cudaStream_t)stream;
-    return cudaLaunchKernelEx(&config, sinks_kernel, *q);
+    return ra::launch_shared(sinks_kernel, q->heads, THREADS, THREADS * sizeof(double), stream, *q);
 }

@@ -31,8 +31,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
              const __grid_constant__ ra__sm90_backward args,
              const __grid_constant__ struct factors by)
 {
-    extern __shared__ __align__(1024) uint8_t memory[];
-    const BackwardShared<F> shared = { shared_address(memory) };
+    const BackwardShared<F> shared = { shared_address(ra_shared) };
     const int group = __shfl_sync(ALL_LANES, threadIdx.x >> 7, 0);
     if (threadIdx.x == 0) backward_init<F>(shared);
     __syncthreads();

@@ -60,7 +60,8 @@ template <class F>
 __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_backward args)
 {
     typedef typename F::type T;
-    __shared__ T rows[F::QUERIES][F::DIM + 8];
+    typedef T padded_row[F::DIM + 8];
+    padded_row *rows = (padded_row *)ra_shared; /* [QUERIES] */
     const int per_head = args.padded_rows / F::QUERIES, block = blockIdx.x % per_head;
     const int head = blockIdx.x / per_head % args.dq.heads,
               batch = blockIdx.x / per_head / args.dq.heads;

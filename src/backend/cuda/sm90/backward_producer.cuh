@@ -63,14 +63,14 @@ template <class F> struct BackwardLoader {
         const int before = F::VIEWS > 1 ? args.view_starts[view] : 0;
         const int row = (block - h * per_head) * F::QUERIES - before;
         const struct box from = { 0, row, 0, head + h, batch };
-        barrier_wait(shared.q_empty(slot), lap ^ 1);
+        warp_wait(shared.q_empty(slot), lap ^ 1);
         if (lane_of() == 0) {
             shared_store(shared.entry(slot, lap), band);
             shared_store(shared.entry(slot, lap) + 16, make_int4(next, from.row, from.head, 0));
             load_half(shared.q(slot), shared.lse(slot), maps.q + view, args.lse2,
                       shared.q_full(slot), from, first_of_heads + block);
         }
-        barrier_wait(shared.do_empty(slot), lap ^ 1);
+        warp_wait(shared.do_empty(slot), lap ^ 1);
         if (lane_of() == 0)
             load_half(shared.dout(slot), shared.delta(slot), maps.dout + view, args.delta,
                       shared.do_full(slot), from, first_of_heads + block);
@@ -100,7 +100,7 @@ template <class F> struct BackwardLoader {
     DEVICE void send(int4 who, int4 what)
     {
         const int slot = key_slot<F>(items);
-        barrier_wait(shared.kv_empty(slot), key_lap<F>(items) ^ 1);
+        warp_wait(shared.kv_empty(slot), key_lap<F>(items) ^ 1);
         if (lane_of() == 0) {
             shared_store(shared.item(items), who);
             shared_store(shared.item(items) + 16, what);

@@ -5,8 +5,11 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/score.cuh"
 #include "backend/cuda/sm90/bridge_ends.h"
+
+extern __shared__ __align__(16) unsigned char ra_shared[];
 
 namespace
 {
@@ -92,7 +95,7 @@ __global__ void __launch_bounds__(THREADS) end(const __grid_constant__ ra__sm90_
         WALKS = DIM / SUM_DIM,
         PITCH = DIM + 4
     };
-    extern __shared__ __align__(16) float rows[];
+    float *rows = (float *)ra_shared;
     const int queries = ends.block_queries, half_floats = queries * SUM_DIM / 2;
     const int per_head = ends.padded_rows / queries, block = blockIdx.x % per_head;
     const int head = blockIdx.x / per_head % ends.heads;
@@ -131,8 +134,7 @@ template <int DIM, class T> int launch_end(const ra__sm90_ends &ends, cudaStream
     const size_t bytes = (size_t)ends.block_queries * (DIM + 4) * sizeof(float);
     const int64_t blocks = (int64_t)ends.batch * ends.heads *
                            (ends.padded_rows / ends.block_queries);
-    end<DIM, T><<<(unsigned)blocks, THREADS, bytes, stream>>>(ends);
-    return cudaGetLastError();
+    return ra::launch_shared(end<DIM, T>, blocks, THREADS, bytes, stream, ends);
 }
 
 template <class T> int end_gradient(const ra__sm90_ends &ends, cudaStream_t stream)
@@ -157,8 +159,7 @@ int ra__sm90_start_gradient(const struct ra__sm90_ends *ends, void *stream)
                                     : cudaSuccess;
     if (error != cudaSuccess) return error;
     const int64_t blocks = (int64_t)ends->batch * start_heads(*ends) * start_rows(*ends);
-    start<<<(unsigned)blocks, THREADS, 0, (cudaStream_t)stream>>>(*ends);
-    return cudaGetLastError();
+    return ra::launch_blocks(start, blocks, THREADS, stream, *ends);
 }
 
 int ra__sm90_end_gradient(const struct ra__sm90_ends *ends, void *stream)

@@ -47,8 +47,7 @@ __global__ void __launch_bounds__(F::THREADS, 1)
     forward(const __grid_constant__ Maps<F> maps, const __grid_constant__ ra__sm90_forward args,
             const __grid_constant__ struct factors by)
 {
-    extern __shared__ __align__(1024) uint8_t memory[];
-    const Shared<F> shared = { shared_address(memory) };
+    const Shared<F> shared = { shared_address(ra_shared) };
     const int group = __shfl_sync(ALL_LANES, threadIdx.x >> 7, 0);
     if (threadIdx.x == 0) shared_init<F>(shared);
     everyone_sync<F::CLUSTER>();

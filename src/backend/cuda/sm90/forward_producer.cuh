@@ -91,7 +91,7 @@ template <class F> struct KeyProducer : Producer<F> {
 
     DEVICE void load_keys(struct box from, struct block block, int codes)
     {
-        barrier_wait(this->shared.k_empty(at.slot), at.lap ^ 1);
+        warp_wait(this->shared.k_empty(at.slot), at.lap ^ 1);
         if (lane_of() == 0) {
             const uint32_t entry = this->shared.entry(at.slot, at.lap);
             shared_store(entry, make_int4(block.lo, block.hi, block.limit, codes));
@@ -109,7 +109,7 @@ template <class F> struct KeyProducer : Producer<F> {
     DEVICE void load_values(struct box from, struct ring to)
     {
         if (--to.slot < 0) to.slot = F::STAGES - 1, to.lap ^= 1;
-        barrier_wait(this->shared.v_empty(to.slot), to.lap ^ 1);
+        warp_wait(this->shared.v_empty(to.slot), to.lap ^ 1);
         if (lane_of() == 0) {
             const uint32_t full = this->shared.v_full(to.slot);
             barrier_expect(full, F::BLOCK_BYTES);
@@ -164,7 +164,7 @@ template <class F> struct QueryProducer : Producer<F> {
         for (int i = 0; i < F::CONSUMERS; i++) {
             const int slot = this->shared.q_slot(i, count);
             const uint32_t full = this->shared.q_full(slot), item = this->shared.item(i, count);
-            barrier_wait(this->shared.q_empty(slot), this->shared.q_lap(count) ^ 1);
+            warp_wait(this->shared.q_empty(slot), this->shared.q_lap(count) ^ 1);
             if (lane_of() != 0) continue;
             shared_store(item, who);
             shared_store(item + 16, what);

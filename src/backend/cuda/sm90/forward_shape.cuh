@@ -32,7 +32,7 @@ DEVICE int code_of(int codes, int consumer)
 }
 
 /* Bands may go in stairs: rows are rounded down to a multiple of a power of two. */
-DEVICE int stair_of(int row, int stair) { return row & -1 << stair; }
+DEVICE int stair_of(int row, int stair) { return row & (int)(~0u << stair); }
 
 DEVICE int stair_in(int flags) { return flags >> RA__SM90_STAIR_SHIFT & RA__SM90_STAIR_MASK; }
 

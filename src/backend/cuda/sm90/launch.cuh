@@ -60,9 +60,10 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     const launch_config config = config_of<F>(args.clusters, early, stream);
     const struct factors by = factors_of(args.scale, args.terms);
     error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);
-    if (!error && args.hides) error = start(repair<F>, args.clusters, 256, early, stream, args, by);
+    if (!error && args.hides)
+        error = start(repair<F>, args.clusters, 8 * F::DIM * 4, early, stream, args, by);
     if (!error && args.merge_count)
-        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 256, early, stream,
+        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 0, early, stream,
                       args);
     return error;
 }

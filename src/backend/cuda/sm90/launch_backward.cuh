@@ -70,15 +70,17 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
     const int heads = args.q.batch * args.q.heads, per_cta = 256 / (F::DIM / 8);
     const int64_t rows = (int64_t)heads * args.padded_rows;
     if (args.flags & RA__SM90_FIRST)
-        prepare<F><<<(unsigned)((rows + per_cta - 1) / per_cta), 256, 0, stream>>>(args);
+        error = start(prepare<F>, (rows + per_cta - 1) / per_cta, 0, false, stream, args);
     else if (F::ORDERED)
-        cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES), stream);
-    error = start_backward<F>(maps, args, stream);
-    if (error) return error;
-    if (args.merge_count) merge_keys<F><<<args.merge_count * F::KEYS / 8, 256, 0, stream>>>(args);
-    if (args.flags & RA__SM90_LAST)
-        finish<F><<<(unsigned)(rows / F::QUERIES), 256, 0, stream>>>(args);
-    return cudaGetLastError();
+        error = cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES),
+                                stream);
+    if (!error) error = start_backward<F>(maps, args, stream);
+    if (!error && args.merge_count)
+        error = start(merge_keys<F>, args.merge_count * F::KEYS / 8, 0, false, stream, args);
+    if (!error && args.flags & RA__SM90_LAST)
+        error = start(finish<F>, rows / F::QUERIES, F::QUERIES * (F::DIM + 8) * 2, false, stream,
+                      args);
+    return error;
 }
 
 } // namespace sm90

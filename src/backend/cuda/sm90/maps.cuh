@@ -94,11 +94,12 @@ struct launch_config {
     }
 };
 
+/* CTAs of 256 threads. */
 template <class... P, class... A>
-int start(void (*kernel)(P...), int64_t ctas, int threads, bool early, cudaStream_t stream,
+int start(void (*kernel)(P...), int64_t ctas, int shared_bytes, bool early, cudaStream_t stream,
           const A &...args)
 {
-    const launch_config config((int)ctas, threads, 0, 1, early, stream);
+    const launch_config config((int)ctas, 256, shared_bytes, 1, early, stream);
     return cudaLaunchKernelEx(&config.config, kernel, args...);
 }
 

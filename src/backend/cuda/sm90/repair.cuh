@@ -203,7 +203,7 @@ template <class F>
 __global__ void __launch_bounds__(256, 1)
     repair(const __grid_constant__ ra__sm90_forward args, const __grid_constant__ struct factors by)
 {
-    __shared__ float queries[8][F::DIM];
+    float *queries = (float *)ra_shared; /* a row of Q per warp */
     kernel_follow();
     const int warp = threadIdx.x >> 5, count = args.queues[args.clusters];
     bool any = false; /* of our items; all marks are read at once */
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(256, 1)
         for (int j = warp; j < 16 * F::WARPS; j += 8) {
             if (args.failed[(size_t)i * F::WARPS + j / 16] != MARK_SPOILT) continue;
             const int4 *item = (const int4 *)args.items + 2 * i;
-            Repair<F> row = { args, by, item[0], item[1], j, queries[warp] };
+            Repair<F> row = { args, by, item[0], item[1], j, queries + warp * F::DIM };
             if (j < row.who.w) row.run();
         }
 }

@@ -7,6 +7,8 @@
 #include "backend/cuda/sm90/sm90.h"
 #include "backend/cuda/sm90/wgmma.cuh"
 
+extern __shared__ __align__(1024) unsigned char ra_shared[];
+
 namespace sm90
 {
 
@@ -22,6 +24,14 @@ template <int STAGES> DEVICE void ring_step(struct ring &at)
 }
 
 DEVICE int lane_of(void) { return threadIdx.x & 31; }
+
+/* For a warp of which one lane then starts what ends the phase after this one: a lane that lags
+ * behind would miss its phase, and wait for the next one of this parity. */
+DEVICE void warp_wait(uint32_t barrier, uint32_t phase)
+{
+    barrier_wait(barrier, phase);
+    __syncwarp();
+}
 
 /* Where a row of a run is: its view, and the row in it. */
 template <class F> DEVICE int view_of(int row)
