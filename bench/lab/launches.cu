@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launches.cu - every kernel of forward.list and backward.list, called as the project calls them,
  * on small problems, against float64 on the host. Needs no Python, so that it can run under
- * compute-sanitizer: buffers have exactly the size that the interface asks for.
+ * compute-sanitizer, and on an emulated GPU (tests/cuda): buffers have exactly the size that the
+ * interface asks for.
  *
- *   bench/lab/build.sh --table OUT && compute-sanitizer OUT/launches */
+ *   bench/lab/build.sh --table OUT && compute-sanitizer OUT/launches
+ *
+ * usage: launches [few] [DIM]      few: bf16 alone, and smaller problems */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
@@ -39,8 +42,12 @@ template <class T> std::vector<T> on_device_array(const T *x, int64_t count)
 
 static float normal(void)
 {
+    static uint32_t state = 1;
     float sum = -6;
-    for (int i = 0; i < 12; i++) sum += (float)rand() / (float)RAND_MAX;
+    for (int i = 0; i < 12; i++) {
+        state = 1664525 * state + 1013904223;
+        sum += (float)(state >> 8) * 0x1p-24f;
+    }
     return sum;
 }
 
@@ -287,8 +294,9 @@ static void run_backward(problem &p)
 
 int main(int count, char **args)
 {
-    const int few = count > 1 && args[1][0] == 'f'; /* racecheck is slow */
-    for (int dim = 64; dim <= 256; dim *= 2)
+    const bool few = count > 1 && args[1][0] == 'f'; /* racecheck and emulation are slow */
+    const int only = count > 1 + few ? atoi(args[1 + few]) : 0;
+    for (int dim = only ? only : 64; dim <= (only ? only : 256); dim *= 2)
         for (int dtype = 0; dtype < (few ? 1 : 2); dtype++)
             for (int i = 0; i < 6; i++) {
                 struct ra__sm90_needs needs = {};

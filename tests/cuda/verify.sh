@@ -24,6 +24,10 @@ seed=1
 while IFS= read -r line; do
     case $line in '' | '#'*) continue ;; esac
     export RINGATTN_EMULATED_SEED=$((seed += 1))
+    case $line in
+    *kernel=sm90*) export RINGATTN_EMULATED_SM=90 ;;
+    *) unset RINGATTN_EMULATED_SM ;;
+    esac
     verify "$line"
 done <<'CASES'
 full n=70 h=2 d=40 backward
@@ -65,6 +69,8 @@ causal n=37 h=4/2 d=20 dv=12 b=2 bf16 ring=2 backward strides=padded
 full n=50 h=2 d=16 ring=3 ones
 dilated:61/61 n=61 h=4 d=16 stream:32
 dilated:61/61 n=61 h=4 d=64 bf16 stream:32
+causal n=300 h=4/2 d=64 bf16 ring=2 backward kernel=sm90
+causal n=300 h=2 d=128 f16 ulysses ring=2 backward kernel=sm90
 dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
 echo "$passed passed, $failed failed"

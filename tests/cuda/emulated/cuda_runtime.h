@@ -16,7 +16,7 @@
 namespace emulated
 {
 cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
-                          std::function<void()> body);
+                          size_t parameter_bytes, std::function<void()> body);
 
 template <typename... Parameters> struct parameter_bytes {
     static constexpr size_t value = (sizeof(Parameters) + ... + 0);
@@ -28,10 +28,9 @@ template <typename... Parameters, typename... Arguments>
 inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config,
                                       void (*kernel)(Parameters...), Arguments &&...arguments)
 {
-    static_assert(emulated::parameter_bytes<Parameters...>::value <= 4096,
-                  "a device before sm_70 takes 4 KB of parameters");
     std::tuple<Parameters...> copied(std::forward<Arguments>(arguments)...);
     return emulated::launch_kernel(config, reinterpret_cast<const void *>(kernel),
+                                   emulated::parameter_bytes<Parameters...>::value,
                                    [kernel, copied] { std::apply(kernel, copied); });
 }
 
@@ -78,6 +77,14 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
 {
     return ::cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         blocks, reinterpret_cast<const void *>(kernel), threads, shared);
+}
+
+template <typename... Parameters>
+inline cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, void (*kernel)(Parameters...),
+                                                  const cudaLaunchConfig_t *config)
+{
+    return ::cudaOccupancyMaxActiveClusters(clusters, reinterpret_cast<const void *>(kernel),
+                                            config);
 }
 
 #endif

@@ -213,7 +213,8 @@ typedef union cudaLaunchAttributeValue {
     int priority;
 } cudaLaunchAttributeValue;
 
-/* Attributes are accepted and ignored: every launch runs its blocks one after the other. */
+/* Blocks of a cluster, and of a cooperative launch, run at the same time; others one after the
+ * other. The other attributes are accepted and ignored. */
 typedef struct cudaLaunchAttribute_st {
     cudaLaunchAttributeID id;
     cudaLaunchAttributeValue val;
@@ -304,6 +305,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
 cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const void *function);
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function,
                                                           int threads, size_t dynamicSmemBytes);
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
+                                           const cudaLaunchConfig_t *config);
 
 #ifdef __cplusplus
 }

@@ -2,8 +2,9 @@
 /* emulated.h - how device code runs on the CPU: what the intrinsics of device.h, and replacements
  * of headers with inline PTX, are made of.
  *
- * Every CUDA thread of a block is a fiber; one OS thread runs them, one block at a time. A fiber
- * runs until it meets a barrier or a warp collective, so code between two of those is atomic. */
+ * Every CUDA thread of a block is a fiber; one OS thread runs them, one block at a time, or those
+ * that a launch wants at the same time. A fiber runs until it meets a barrier or a warp collective,
+ * so code between two of those is atomic. */
 #ifndef EMULATED_EMULATED_H
 #define EMULATED_EMULATED_H
 
@@ -47,6 +48,11 @@ int block_barrier(enum reduction what, int predicate);
  * kinds count). id is 0 to 15. */
 void named_barrier(int id, int threads);
 void named_barrier_arrive(int id, int threads);
+
+/* barrier.cluster.arrive and .wait of all threads of the cluster. */
+void cluster_barrier();
+/* The block's number in its cluster. */
+int cluster_rank();
 
 /* Lets other fibers run. For loops that wait until another thread of the block changes memory (an
  * mbarrier): a fiber is never interrupted. Waiting without an end is reported. */
@@ -96,17 +102,43 @@ uint32_t shared_address(const void *pointer);
 /* The other way; `bytes` from there must lie in the memory that the launch asked for. */
 void *shared_pointer(uint32_t address, size_t bytes);
 
+/* The same in block `rank` of the cluster. */
+void *shared_pointer_of(int rank, uint32_t address, size_t bytes);
+
 /* cp.async: `bytes` (4, 8 or 16) at `to`, of which the first `copied` come from `from` and the
  * others are zeros; commit_group; wait_group. A copy runs as late as it may. */
 void copy_async(uint32_t to, const void *from, size_t bytes, size_t copied);
 void copies_commit();
 void copies_wait(int pending);
 
+/* ---- mbarriers and the copy engine (engine.cc). ---- */
+
+/* A phase ends when `arrivals` have come and all bytes that were expected are there. */
+void mbarrier_init(uint32_t barrier, int arrivals);
+/* At the barrier of block `rank`; `expected`: bytes that this phase also waits for. */
+void mbarrier_arrive(int rank, uint32_t barrier, int expected);
+/* Until the phase of this parity has ended. */
+void mbarrier_wait(uint32_t barrier, uint32_t parity);
+
+/* What the engine does some time later: `read` is the earlier part of it, `write` the later one. An
+ * `out` operation is one of those that bulk_wait of this thread waits for. */
+struct engine_work {
+    std::function<void()> read, write;
+    bool out;
+};
+void engine_post(engine_work work);
+/* A number of bytes that a barrier expected has come; for work of the engine. */
+void mbarrier_complete(int rank, uint32_t barrier, int bytes);
+/* cp.async.bulk.wait_group 0: what this thread posted has been read; has been written. */
+void bulk_wait_read();
+void bulk_wait();
+
 /* ---- Launches. ---- */
 
 struct launch {
     dim3 grid, block;
     size_t shared_bytes;
+    int gang;                   /* blocks that run at the same time */
     std::function<void()> body; /* what one thread runs */
 };
 

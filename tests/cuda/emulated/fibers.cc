@@ -2,8 +2,10 @@
 /* fibers.cc - runs the blocks of a grid: one fiber for each thread of a block, barriers and warp
  * collectives, and the order in which fibers run. Knows nothing of streams and memory.
  *
- * All state is global: one block runs at a time, with the lock of the runtime held. Fibers live on
- * from block to block and from launch to launch. */
+ * Blocks run in gangs: all of a gang at the same time, one gang after the other. A gang is one
+ * block, a cluster, or all blocks of a cooperative launch. All state is global: one gang runs at a
+ * time, with the lock of the runtime held. Fibers live on from gang to gang and from launch to
+ * launch. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 
 #include "context.h"
 #include "internal.h"
+#include "products.h"
 
 #if EMULATED_ASAN
 #include <sanitizer/asan_interface.h>
@@ -31,8 +34,8 @@ __asm__(".globl _ZN2ra9ra_sharedE\n"
 namespace emulated
 {
 
-constexpr int MAX_THREADS = 1024, MAX_WARPS = 32;
-constexpr int NAMED_BARRIERS = 16, WHOLE_BLOCK = NAMED_BARRIERS;
+constexpr int MAX_WARPS = 32, MAX_GANG = 8; /* of a block; blocks */
+constexpr int NAMED_BARRIERS = 16, WHOLE_BLOCK = NAMED_BARRIERS, WHOLE_GANG = WHOLE_BLOCK + 1;
 constexpr int UNUSED_BYTE = 0xC3; /* of a lane without a deposit */
 constexpr int SHARED_BYTE = 0xFF; /* a NaN in every format */
 constexpr int BEYOND_BYTE = 0x5A; /* past the end of shared memory, to see writes there */
@@ -41,9 +44,12 @@ constexpr int MANY_ROUNDS = 1000000; /* of nothing but yield() */
 
 enum fiber_state { RUNNING, AT_BARRIER, AT_COLLECTIVE, RETURNED };
 
+struct block;
+
 struct fiber {
     context where;
-    int thread;
+    int slot; /* in fibers[]: blocks of a gang one after the other, each in whole warps */
+    block *of;
     enum fiber_state state;
     int barrier; /* AT_BARRIER: which one */
     int predicate_result;
@@ -76,16 +82,34 @@ struct barrier {
     int predicates, waiters;
 };
 
-static fiber fibers[MAX_THREADS];
+struct block {
+    uint3 index;
+    fiber *first;
+    int live_threads;
+    unsigned char *shared;
+    barrier barriers[NAMED_BARRIERS + 1];
+};
+
+static fiber fibers[MAX_GANG * MAX_WARPS * 32];
 static int fibers_made;
-static warp_state warps[MAX_WARPS];
-static barrier barriers[NAMED_BARRIERS + 1];
+static warp_state warps[MAX_GANG * MAX_WARPS];
+static block blocks[MAX_GANG];
+static barrier gang_barrier;
 static context host;
 static fiber *current; /* NULL: no kernel runs */
 static const launch *running;
-static int threads, warp_count, live_threads;
+static int threads;                  /* of a block */
+static int gang;                     /* blocks that run */
+static int warp_count, live_threads; /* of the gang */
 static int idle_rounds;
-static int warp_order[MAX_WARPS]; /* who runs first, where the order is random */
+static int warp_order[MAX_GANG * MAX_WARPS]; /* who runs first, where the order is random */
+
+static int warps_of_block() { return (threads + 31) / 32; }
+static warp_state *warp_of(const fiber *f) { return &warps[f->slot / 32]; }
+static barrier *barrier_of(const fiber *f, int id)
+{
+    return id == WHOLE_GANG ? &gang_barrier : &f->of->barriers[id];
+}
 
 [[noreturn]] void fail(const char *format, ...)
 {
@@ -110,27 +134,34 @@ static void describe(const fiber *f, char *text, size_t size)
     if (f->state == RETURNED) snprintf(text, size, "returned");
     else if (f->state == AT_COLLECTIVE)
         snprintf(text, size, "in %s, mask %08x", kinds[f->kind], (unsigned)f->mask);
+    else if (f->barrier == WHOLE_GANG) snprintf(text, size, "at the barrier of its cluster");
     else if (f->barrier == WHOLE_BLOCK) snprintf(text, size, "at __syncthreads");
     else
         snprintf(text, size, "at named barrier %d (%d of %d came)", f->barrier,
-                 barriers[f->barrier].arrived, barriers[f->barrier].expected);
+                 barrier_of(f, f->barrier)->arrived, barrier_of(f, f->barrier)->expected);
 }
 
-[[noreturn]] static void deadlock()
+static void describe_block(const block *b)
 {
-    fprintf(stderr, "emulated CUDA: block (%u, %u, %u) hangs; its threads:\n", blockIdx.x,
-            blockIdx.y, blockIdx.z);
+    fprintf(stderr, "emulated CUDA: block (%u, %u, %u) hangs; its threads:\n", b->index.x,
+            b->index.y, b->index.z);
     for (int first = 0; first < threads;) {
         char text[100], other[100];
-        describe(&fibers[first], text, sizeof text);
+        describe(&b->first[first], text, sizeof text);
         int end = first + 1;
         for (; end < threads; end++) {
-            describe(&fibers[end], other, sizeof other);
+            describe(&b->first[end], other, sizeof other);
             if (strcmp(text, other)) break;
         }
         fprintf(stderr, "    %4d to %4d: %s\n", first, end - 1, text);
         first = end;
     }
+}
+
+[[noreturn]] static void deadlock()
+{
+    for (int i = 0; i < gang; i++)
+        if (blocks[i].live_threads) describe_block(&blocks[i]);
     abort();
 }
 
@@ -142,7 +173,7 @@ static int next_warp()
         return -1;
     }
     const int start = random_order() ? (int)random_below((uint32_t)warp_count)
-                      : current      ? current->thread / 32
+                      : current      ? current->slot / 32
                                      : 0;
     for (int i = 0; i < warp_count; i++) {
         const int w = start + i < warp_count ? start + i : start + i - warp_count;
@@ -159,10 +190,11 @@ static int next_lane(uint32_t ready)
     return (int)((__builtin_ctz(turned) + turn) % 32);
 }
 
-/* Fibers that yielded run again when no other can. */
+/* Fibers that yielded run again when no other can, after the copy engine has moved on. */
 static bool wake_yielded()
 {
     bool any = false;
+    if (engine_step()) idle_rounds = 0;
     for (int w = 0; w < warp_count; w++) {
         any |= warps[w].yielded != 0;
         warps[w].ready |= warps[w].yielded;
@@ -186,41 +218,49 @@ static fiber *next_fiber()
     }
 }
 
+static void enter(fiber *f)
+{
+    current = f;
+    if (!f) return;
+    threadIdx.x = (unsigned)(f - f->of->first);
+    blockIdx = f->of->index;
+}
+
 /* Leaves the fiber that runs, whose state says what it waits for. */
 static void switch_away()
 {
     fiber *self = current, *next = next_fiber();
     if (!next && live_threads) deadlock();
     if (next == self) return;
-    current = next;
-    if (next) threadIdx.x = (unsigned)next->thread;
+    enter(next);
     context_switch(&self->where, next ? &next->where : &host);
 }
 
 static void make_ready(fiber *f)
 {
     f->state = RUNNING;
-    warps[f->thread / 32].ready |= 1u << f->thread % 32;
+    warp_of(f)->ready |= 1u << f->slot % 32;
 }
 
 void yield()
 {
-    warps[current->thread / 32].yielded |= 1u << current->thread % 32;
+    warp_of(current)->yielded |= 1u << current->slot % 32;
     switch_away();
 }
 
 /* ---- Barriers of a block. ---- */
 
-static void open_barrier(int id)
+/* Of the block of `one`. */
+static void open_barrier(const fiber *one, int id)
 {
-    barrier *b = &barriers[id];
+    barrier *b = barrier_of(one, id);
     idle_rounds = 0;
     int result = b->predicates;
     if (b->what == REDUCE_OR) result = b->predicates > 0;
     if (b->what == REDUCE_AND) result = b->predicates == b->arrived;
-    for (int t = 0; t < threads && b->waiters; t++) {
-        fiber *f = &fibers[t];
-        if (f->state != AT_BARRIER || f->barrier != id) continue;
+    for (int slot = 0; slot < warp_count * 32 && b->waiters; slot++) {
+        fiber *f = &fibers[slot];
+        if (f->state != AT_BARRIER || f->barrier != id || barrier_of(f, id) != b) continue;
         f->predicate_result = result;
         make_ready(f);
         b->waiters--;
@@ -232,34 +272,42 @@ static void wait_at(int id)
 {
     current->state = AT_BARRIER;
     current->barrier = id;
-    barriers[id].waiters++;
+    barrier_of(current, id)->waiters++;
 }
 
 int block_barrier(enum reduction what, int predicate)
 {
-    barrier *b = &barriers[WHOLE_BLOCK];
+    barrier *b = barrier_of(current, WHOLE_BLOCK);
     if (b->arrived && b->what != what)
         fail("threads meet at __syncthreads of different kinds (_or, _and, _count)");
     b->what = what;
     b->predicates += predicate != 0;
     b->arrived++;
     wait_at(WHOLE_BLOCK);
-    if (b->arrived == live_threads) open_barrier(WHOLE_BLOCK);
+    if (b->arrived == current->of->live_threads) open_barrier(current, WHOLE_BLOCK);
     switch_away();
     return current->predicate_result;
+}
+
+void cluster_barrier()
+{
+    gang_barrier.arrived++;
+    wait_at(WHOLE_GANG);
+    if (gang_barrier.arrived == live_threads) open_barrier(current, WHOLE_GANG);
+    switch_away();
 }
 
 static void arrive_named(int id, int count, bool waits)
 {
     if (id < 0 || id >= NAMED_BARRIERS) fail("there is no barrier %d", id);
     if (count <= 0 || count % 32) fail("barrier %d of %d threads: not whole warps", id, count);
-    barrier *b = &barriers[id];
+    barrier *b = barrier_of(current, id);
     if (b->expected && b->expected != count)
         fail("barrier %d: some come for %d threads and some for %d", id, b->expected, count);
     b->expected = count;
     b->arrived++;
     if (waits) wait_at(id);
-    if (b->arrived == count) open_barrier(id);
+    if (b->arrived == count) open_barrier(current, id);
     if (waits) switch_away();
 }
 
@@ -273,7 +321,7 @@ void named_barrier_arrive(int id, int count) { arrive_named(id, count, false); }
 
 /* ---- Warp collectives. ---- */
 
-uint32_t live_lanes() { return warps[current->thread / 32].live; }
+uint32_t live_lanes() { return warp_of(current)->live; }
 uint32_t collected_lanes() { return current->lanes; }
 
 static bool same_collective(const fiber *a, const fiber *b)
@@ -284,11 +332,11 @@ static bool same_collective(const fiber *a, const fiber *b)
 /* The lanes of the collective that f waits in, where all have come; otherwise 0. */
 static uint32_t complete_lanes(const fiber *f)
 {
-    const warp_state *w = &warps[f->thread / 32];
+    const warp_state *w = warp_of(f);
     const uint32_t lanes = f->mask & w->live;
     if (lanes & ~w->waiting) return 0;
     for (uint32_t left = lanes; left; left &= left - 1)
-        if (!same_collective(f, &fibers[f->thread / 32 * 32 + __builtin_ctz(left)])) return 0;
+        if (!same_collective(f, &fibers[f->slot / 32 * 32 + __builtin_ctz(left)])) return 0;
     return lanes;
 }
 
@@ -305,14 +353,14 @@ static int take_buffer(warp_state *w, size_t bytes)
 static void release_buffer(fiber *f)
 {
     if (f->buffer < 0) return;
-    warps[f->thread / 32].buffers[(size_t)f->buffer].readers--;
+    warp_of(f)->buffers[(size_t)f->buffer].readers--;
     f->buffer = -1;
 }
 
 static void complete(const fiber *f, uint32_t lanes)
 {
-    warp_state *w = &warps[f->thread / 32];
-    fiber *first = &fibers[f->thread / 32 * 32];
+    warp_state *w = warp_of(f);
+    fiber *first = &fibers[f->slot / 32 * 32];
     idle_rounds = 0;
     w->waiting &= ~lanes;
     /* Outputs start where any type may. */
@@ -338,7 +386,7 @@ const void *collect(enum collective kind, uint32_t mask, const void *mine, size_
                     const compute_call *call)
 {
     fiber *self = current;
-    const uint32_t bit = 1u << self->thread % 32;
+    const uint32_t bit = 1u << self->slot % 32;
     release_buffer(self);
     if (!(mask & bit))
         fail("a lane calls a warp collective whose mask %08x omits it", (unsigned)mask);
@@ -348,7 +396,7 @@ const void *collect(enum collective kind, uint32_t mask, const void *mine, size_
     self->bytes = bytes;
     self->call = call;
     self->state = AT_COLLECTIVE;
-    warp_state *w = &warps[self->thread / 32];
+    warp_state *w = warp_of(self);
     w->waiting |= bit;
     const uint32_t lanes = complete_lanes(self);
     if (lanes) complete(self, lanes);
@@ -363,15 +411,18 @@ const void *collect(enum collective kind, uint32_t mask, const void *mine, size_
 static void thread_returned()
 {
     fiber *self = current;
-    warp_state *w = &warps[self->thread / 32];
+    warp_state *w = warp_of(self);
     release_buffer(self);
     self->state = RETURNED;
-    w->live &= ~(1u << self->thread % 32);
+    w->live &= ~(1u << self->slot % 32);
     live_threads--;
-    const barrier *b = &barriers[WHOLE_BLOCK];
-    if (b->arrived && b->arrived == live_threads) open_barrier(WHOLE_BLOCK);
+    self->of->live_threads--;
+    const barrier *b = barrier_of(self, WHOLE_BLOCK);
+    if (b->arrived && b->arrived == self->of->live_threads) open_barrier(self, WHOLE_BLOCK);
+    if (gang_barrier.arrived && gang_barrier.arrived == live_threads)
+        open_barrier(self, WHOLE_GANG);
     for (uint32_t left = w->waiting; left; left &= left - 1) {
-        const fiber *f = &fibers[self->thread / 32 * 32 + __builtin_ctz(left)];
+        const fiber *f = &fibers[self->slot / 32 * 32 + __builtin_ctz(left)];
         if (f->state != AT_COLLECTIVE) continue; /* set free by the one before */
         const uint32_t lanes = complete_lanes(f);
         if (lanes) complete(f, lanes);
@@ -388,78 +439,113 @@ static void fiber_entry()
     }
 }
 
-static void start_block()
+static void start_block(block *b, int first_warp)
 {
-    memset(barriers, 0, sizeof barriers);
-    forget_copies(threads);
-    live_threads = threads;
-    idle_rounds = 0;
-    for (int w = 0; w < warp_count; w++) {
+    memset(b->barriers, 0, sizeof b->barriers);
+    b->first = &fibers[first_warp * 32];
+    b->live_threads = threads;
+    for (int w = 0; w < warps_of_block(); w++) {
+        warp_state *state = &warps[first_warp + w];
         const int lanes = threads - w * 32;
-        warps[w].live = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
-        warps[w].ready = warps[w].live;
-        warps[w].yielded = warps[w].waiting = 0;
-        warp_order[w] = w;
+        state->live = lanes >= 32 ? 0xffffffffu : (1u << lanes) - 1;
+        state->ready = state->live;
+        state->yielded = state->waiting = 0;
     }
-    for (int w = warp_count - 1; w > 0 && random_order(); w--)
-        std::swap(warp_order[w], warp_order[random_below((uint32_t)w + 1)]);
-    for (int t = 0; t < threads; t++) {
-        fibers[t].state = RUNNING;
-        fibers[t].buffer = -1;
+    for (int t = 0; t < warps_of_block() * 32; t++) {
+        b->first[t].of = b;
+        b->first[t].state = t < threads ? RUNNING : RETURNED;
+        b->first[t].buffer = -1;
     }
 }
 
-static void fill_shared()
+static void fill_shared(unsigned char *shared)
 {
     const size_t used = running->shared_bytes;
 #if EMULATED_ASAN
-    ASAN_UNPOISON_MEMORY_REGION(ra_shared, EMULATED_SHARED_BYTES);
-    memset(ra_shared, SHARED_BYTE, used);
-    ASAN_POISON_MEMORY_REGION(ra_shared + used, EMULATED_SHARED_BYTES - used);
+    ASAN_UNPOISON_MEMORY_REGION(shared, EMULATED_SHARED_BYTES);
+    memset(shared, SHARED_BYTE, used);
+    ASAN_POISON_MEMORY_REGION(shared + used, EMULATED_SHARED_BYTES - used);
 #else
-    memset(ra_shared, SHARED_BYTE, used);
-    memset(ra_shared + used, BEYOND_BYTE, BEYOND_BYTES);
+    memset(shared, SHARED_BYTE, used);
+    memset(shared + used, BEYOND_BYTE, BEYOND_BYTES);
 #endif
 }
 
-static void check_shared()
+static void check_shared(const block *b)
 {
+    (void)b;
 #if !EMULATED_ASAN
     for (size_t i = 0; i < BEYOND_BYTES; i++)
-        if (ra_shared[running->shared_bytes + i] != BEYOND_BYTE)
-            fail("block (%u, %u, %u) wrote byte %zu of %zu bytes of shared memory", blockIdx.x,
-                 blockIdx.y, blockIdx.z, running->shared_bytes + i, running->shared_bytes);
+        if (b->shared[running->shared_bytes + i] != BEYOND_BYTE)
+            fail("block (%u, %u, %u) wrote byte %zu of %zu bytes of shared memory", b->index.x,
+                 b->index.y, b->index.z, running->shared_bytes + i, running->shared_bytes);
 #endif
 }
 
-static void run_block()
+/* The first block of a gang has the memory that code knows by name. The others' has only addresses,
+ * which is all that kernels for clusters use. */
+alignas(1024) static unsigned char more_shared[MAX_GANG - 1][EMULATED_SHARED_BYTES];
+
+static void start_gang()
 {
-    fill_shared();
-    start_block();
-    current = nullptr;
-    fiber *first = next_fiber();
-    current = first;
-    threadIdx = uint3{ (unsigned)first->thread, 0, 0 };
-    context_switch(&host, &first->where);
-    current = nullptr;
-    check_shared();
+    live_threads = threads * gang;
+    warp_count = warps_of_block() * gang;
+    idle_rounds = 0;
+    memset(&gang_barrier, 0, sizeof gang_barrier);
+    forget_copies(threads);
+    forget_products();
+    for (int i = 0; i < gang; i++) {
+        blocks[i].shared = i == 0 ? ra_shared : more_shared[i - 1];
+        fill_shared(blocks[i].shared);
+        start_block(&blocks[i], i * warps_of_block());
+    }
+    for (int w = 0; w < warp_count; w++) warp_order[w] = w;
+    for (int w = warp_count - 1; w > 0 && random_order(); w--)
+        std::swap(warp_order[w], warp_order[random_below((uint32_t)w + 1)]);
 }
 
-/* Blocks in any order, where that is random: steps of a number without a common divisor with
- * theirs. */
-static uint64_t coprime_step(uint64_t blocks)
+static void run_gang()
 {
-    if (!random_order() || blocks < 3) return 1;
+    start_gang();
+    current = nullptr;
+    threadIdx = uint3{ 0, 0, 0 };
+    fiber *first = next_fiber();
+    enter(first);
+    context_switch(&host, &first->where);
+    enter(nullptr);
+    engine_finish();
+    for (int i = 0; i < gang; i++) check_shared(&blocks[i]);
+}
+
+/* Gangs in any order, where that is random: steps of a number without a common divisor with
+ * theirs. */
+static uint64_t coprime_step(uint64_t gangs)
+{
+    if (!random_order() || gangs < 3) return 1;
     for (;;) {
         const uint64_t step = 1 +
-                              random_below((uint32_t)(blocks < 0xffffffffu ? blocks : 0xffffffffu));
-        uint64_t a = blocks, b = step;
+                              random_below((uint32_t)(gangs < 0xffffffffu ? gangs : 0xffffffffu));
+        uint64_t a = gangs, b = step;
         while (b) {
             const uint64_t rest = a % b;
             a = b;
             b = rest;
         }
         if (a == 1) return step;
+    }
+}
+
+static uint3 index_of(uint64_t number, dim3 grid)
+{
+    return uint3{ (unsigned)(number % grid.x), (unsigned)(number / grid.x % grid.y),
+                  (unsigned)(number / grid.x / grid.y) };
+}
+
+static void make_fibers(int count)
+{
+    for (; fibers_made < count; fibers_made++) {
+        fibers[fibers_made].slot = fibers_made;
+        context_create(&fibers[fibers_made].where, fiber_entry);
     }
 }
 
@@ -470,20 +556,17 @@ void run_grid(const launch &work)
     gridDim = work.grid;
     blockDim = work.block;
     threads = (int)work.block.x;
-    warp_count = (threads + 31) / 32;
+    gang = work.gang;
+    if (gang > MAX_GANG) fail("%d blocks at the same time: more than %d", gang, MAX_GANG);
     context_adopt_thread(&host);
-    for (; fibers_made < threads; fibers_made++) {
-        fibers[fibers_made].thread = fibers_made;
-        context_create(&fibers[fibers_made].where, fiber_entry);
-    }
-    const uint64_t blocks = (uint64_t)work.grid.x * work.grid.y * work.grid.z;
-    const uint64_t step = coprime_step(blocks);
-    uint64_t index = random_order() ? random_below((uint32_t)blocks) : 0;
-    for (uint64_t i = 0; i < blocks; i++, index = (index + step) % blocks) {
-        blockIdx.x = (unsigned)(index % work.grid.x);
-        blockIdx.y = (unsigned)(index / work.grid.x % work.grid.y);
-        blockIdx.z = (unsigned)(index / work.grid.x / work.grid.y);
-        run_block();
+    make_fibers(gang * warps_of_block() * 32);
+    const uint64_t gangs = (uint64_t)work.grid.x * work.grid.y * work.grid.z / (unsigned)gang;
+    const uint64_t step = coprime_step(gangs);
+    uint64_t index = random_order() ? random_below((uint32_t)gangs) : 0;
+    for (uint64_t i = 0; i < gangs; i++, index = (index + step) % gangs) {
+        for (int j = 0; j < gang; j++)
+            blocks[j].index = index_of(index * (unsigned)gang + (unsigned)j, work.grid);
+        run_gang();
     }
     running = nullptr;
 }
@@ -507,12 +590,21 @@ uint32_t shared_address(const void *pointer)
     return (uint32_t)offset;
 }
 
-void *shared_pointer(uint32_t address, size_t bytes)
+void *shared_pointer_of(int rank, uint32_t address, size_t bytes)
 {
+    if (rank < 0 || rank >= gang) fail("there is no block %d in a cluster of %d", rank, gang);
     if (address > running->shared_bytes || bytes > running->shared_bytes - address)
         fail("%zu bytes at %u of %zu bytes of shared memory", bytes, (unsigned)address,
              running->shared_bytes);
-    return ra_shared + address;
+    return blocks[rank].shared + address;
 }
+
+void *shared_pointer(uint32_t address, size_t bytes)
+{
+    return shared_pointer_of(cluster_rank(), address, bytes);
+}
+
+int cluster_rank() { return (int)(current->of - blocks); }
+int fiber_slot() { return current->slot; }
 
 } // namespace emulated

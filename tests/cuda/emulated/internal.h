@@ -87,6 +87,18 @@ void check_leaks();
 /* A block of `count` threads starts: none has asynchronous copies. */
 void forget_copies(int count);
 
+/* ---- engine.cc ---- */
+
+/* Does one part of what the engine has to do; false where there is nothing. */
+bool engine_step();
+/* The blocks that run have ended: does all of it. */
+void engine_finish();
+
+/* ---- fibers.cc ---- */
+
+/* The number of the fiber that runs. */
+int fiber_slot();
+
 /* ---- streams.cc ---- */
 
 /* Puts work on a stream, to run late; on the legacy default stream it runs before this returns. */

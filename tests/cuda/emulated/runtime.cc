@@ -8,6 +8,7 @@
 
 #include "cuda_runtime.h"
 #include "internal.h"
+#include "tensor_map.h"
 
 namespace emulated
 {
@@ -148,16 +149,34 @@ static cudaError_t check_launch(const cudaLaunchConfig_t *config, const void *ke
     return cudaSuccess;
 }
 
+/* Blocks that run at the same time: a cluster, all of a cooperative launch, or one. */
+static int gang_of(const cudaLaunchConfig_t *config)
+{
+    int gang = 1;
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const cudaLaunchAttribute *a = &config->attrs[i];
+        if (a->id == cudaLaunchAttributeClusterDimension) gang = (int)a->val.clusterDim.x;
+        if (a->id == cudaLaunchAttributeCooperative && a->val.cooperative)
+            return (int)config->gridDim.x;
+    }
+    return gang;
+}
+
 cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
-                          std::function<void()> body)
+                          size_t parameter_bytes, std::function<void()> body)
 {
     call c;
     if (c.error) return noted(c.error);
     if (!config) return noted(cudaErrorInvalidValue);
     if (counted_failure(COUNT_LAUNCH)) return noted(cudaErrorLaunchOutOfResources);
+    if (parameter_bytes > (compute_capability() < 90 ? 4096 : 32764))
+        return noted(cudaErrorInvalidValue);
     const cudaError_t error = check_launch(config, kernel);
     if (error) return noted(error);
-    launch work = { config->gridDim, config->blockDim, config->dynamicSmemBytes, std::move(body) };
+    launch work = { config->gridDim, config->blockDim, config->dynamicSmemBytes, gang_of(config),
+                    std::move(body) };
+    if (!work.gang || config->gridDim.x % (unsigned)work.gang)
+        return noted(cudaErrorInvalidConfiguration);
     const auto run = [work] {
         if (counted_failure(COUNT_KERNEL)) set_sticky(cudaErrorIllegalAddress);
         else run_grid(work);
@@ -268,13 +287,14 @@ static int current_context(void **context)
     return 0;
 }
 
-/* Of the driver there are two functions. */
+/* Of the driver there are three functions. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned int,
                                              unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
     *entry = !strcmp(symbol, "cuDevicePrimaryCtxGetState") ? (void *)primary_context_state
              : !strcmp(symbol, "cuCtxGetCurrent")          ? (void *)current_context
+             : !strcmp(symbol, "cuTensorMapEncodeTiled")   ? (void *)encode_tiled
                                                            : NULL;
     *result = *entry ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
     return cudaSuccess;
@@ -406,5 +426,17 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     if (shared && shared_per_multiprocessor() / shared < most)
         most = shared_per_multiprocessor() / shared;
     *blocks = most < 16 ? most : 16;
+    return cudaSuccess;
+}
+
+cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
+                                           const cudaLaunchConfig_t *config)
+{
+    int blocks;
+    if (!clusters || !config) return noted(cudaErrorInvalidValue);
+    const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+        &blocks, function, (int)config->blockDim.x, config->dynamicSmemBytes);
+    if (error) return error;
+    *clusters = blocks * attribute(cudaDevAttrMultiProcessorCount) / gang_of(config);
     return cudaSuccess;
 }
