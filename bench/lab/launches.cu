@@ -58,11 +58,12 @@ struct matrix {
     std::vector<double> value;
     struct ra__sm90_tensor tensor;
 
-    matrix(int dtype, int heads, int rows, int dim, bool random)
+    /* Random numbers of this size; 0: NaN, to be written. */
+    matrix(int dtype, int heads, int rows, int dim, float size)
         : dtype(dtype), heads(heads), rows(rows), dim(dim),
           bits((size_t)heads * rows * dim, 0x7FFF), value(bits.size())
     {
-        for (size_t i = 0; random && i < bits.size(); i++) set(i, normal());
+        for (size_t i = 0; size > 0 && i < bits.size(); i++) set(i, size * normal());
         tensor = {
             on_device(bits), rows, heads, 1, dim, (int64_t)rows * dim, (int64_t)heads * rows * dim
         };
@@ -101,10 +102,11 @@ struct problem {
     matrix q, k, v, dout;
     std::vector<double> out, lse, dq, dk, dv; /* wanted */
 
-    problem(struct ra__sm90_needs needs, int rows, int keys, int hi)
-        : needs(needs), rows(rows), keys(keys), hi(hi), q(needs.dtype, 2, rows, needs.dim, true),
-          k(needs.dtype, 1, keys, needs.dim, true), v(needs.dtype, 1, keys, needs.dim, true),
-          dout(needs.dtype, 2, rows, needs.dim, true)
+    /* `size`: of scores; large ones leave the range of weights, so that items are replayed. */
+    problem(struct ra__sm90_needs needs, int rows, int keys, int hi, float size = 1)
+        : needs(needs), rows(rows), keys(keys), hi(hi), q(needs.dtype, 2, rows, needs.dim, size),
+          k(needs.dtype, 1, keys, needs.dim, 1), v(needs.dtype, 1, keys, needs.dim, 1),
+          dout(needs.dtype, 2, rows, needs.dim, 1)
     {
         const int dim = needs.dim;
         out.assign((size_t)2 * rows * dim, 0);
@@ -121,16 +123,17 @@ struct problem {
         const int dim = needs.dim;
         const int64_t last = (int64_t)hi + i < keys - 1 ? (int64_t)hi + i : keys - 1;
         std::vector<double> x(keys), dp(keys);
-        double sum = 0, delta = 0, *o = &out[((size_t)h * rows + i) * dim];
+        double top = -INFINITY, sum = 0, delta = 0, *o = &out[((size_t)h * rows + i) * dim];
         for (int j = 0; j <= last; j++) {
             for (int c = 0; c < dim; c++) x[j] += q.at(h, i, c) * k.at(0, j, c);
             x[j] /= sqrt(dim);
-            sum += exp(x[j]);
+            top = fmax(top, x[j]);
         }
         if (last < 0) return;
-        lse[(size_t)h * rows + i] = log(sum);
+        for (int j = 0; j <= last; j++) sum += exp(x[j] - top);
+        lse[(size_t)h * rows + i] = top + log(sum);
         for (int j = 0; j <= last; j++) {
-            x[j] = exp(x[j]) / sum;
+            x[j] = exp(x[j] - top) / sum;
             for (int c = 0; c < dim; c++) o[c] += x[j] * v.at(0, j, c);
             for (int c = 0; c < dim; c++) dp[j] += dout.at(h, i, c) * v.at(0, j, c);
             delta += x[j] * dp[j];
@@ -217,7 +220,7 @@ static void run_forward(problem &p)
     for (int h = 0; h < 2; h++) rows.push_back({ 0, (uint16_t)h, 0, 0, p.rows, 0, 1, flags });
     const std::vector<ra__sm90_run> runs = { { 0, p.keys, -RA__SM90_FAR, p.hi } };
     planned plan(rows, runs, shape, clusters);
-    matrix out(p.needs.dtype, 2, p.rows, p.needs.dim, false);
+    matrix out(p.needs.dtype, 2, p.rows, p.needs.dim, 0);
     float *lse = on_device(std::vector<float>((size_t)2 * p.rows, NAN));
     struct ra__sm90_forward args = {};
     args.q = p.q.tensor, args.k = p.k.tensor, args.v = p.v.tensor, args.out = out.tensor;
@@ -250,11 +253,10 @@ static void run_backward(problem &p)
     const std::vector<ra__sm90_run> runs = { { 0, p.rows, lo, RA__SM90_FAR },
                                              { padded, p.rows, lo, RA__SM90_FAR } };
     planned plan(rows, runs, shape, clusters);
-    matrix out(p.needs.dtype, 2, p.rows, dim, false), dq = out,
-                                                      dk(p.needs.dtype, 1, p.keys, dim, false);
+    matrix out(p.needs.dtype, 2, p.rows, dim, 0), dq = out, dk(p.needs.dtype, 1, p.keys, dim, 0);
     for (size_t i = 0; i < p.out.size(); i++) out.set(i, (float)p.out[i]);
     out.tensor.data = on_device(out.bits);
-    matrix dv(p.needs.dtype, 1, p.keys, dim, false);
+    matrix dv(p.needs.dtype, 1, p.keys, dim, 0);
     struct ra__sm90_backward args = {};
     args.q = p.q.tensor, args.k = p.k.tensor, args.v = p.v.tensor, args.dout = p.dout.tensor;
     args.out = out.tensor, args.dq = dq.tensor, args.dk = dk.tensor, args.dv = dv.tensor;
@@ -306,10 +308,11 @@ int main(int count, char **args)
                 if (needs.views && dim == 256) continue; /* there are none */
                 problem square(needs, 300, 300, 0),
                     wide(needs, 100, few ? 1100 : 2000, RA__SM90_FAR);
-                problem tall(needs, few ? 1100 : 2000, 130, RA__SM90_FAR);
-                run_forward(square), run_forward(wide);
+                problem tall(needs, few ? 1100 : 2000, 130, RA__SM90_FAR),
+                    steep(needs, 100, 400, RA__SM90_FAR, 300);
+                run_forward(square), run_forward(wide), run_forward(steep);
                 run_backward(square), run_backward(tall);
-                square.release(), wide.release(), tall.release();
+                for (problem *p : { &square, &wide, &tall, &steep }) p->release();
             }
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
