@@ -4,7 +4,7 @@
 # usage: verify.sh BUILD
 #
 # The whole grid is for a real GPU (tools/gpu-check). Here every pattern, strategy, term, dtype and
-# direction comes once or twice, with both kernels, with streams that run in another order each time.
+# direction comes once or twice, with all kernels, with streams that run in another order each time.
 set -u
 build=$1
 export RINGATTN_PLUGINS="$build/tests/cuda/plugins"
@@ -71,6 +71,10 @@ dilated:61/61 n=61 h=4 d=16 stream:32
 dilated:61/61 n=61 h=4 d=64 bf16 stream:32
 causal n=300 h=4/2 d=64 bf16 ring=2 backward kernel=sm90
 causal n=300 h=2 d=128 f16 ulysses ring=2 backward kernel=sm90
+window:64 n=500 h=4/2 d=64 bf16 b=2 backward any-order kernel=sm90
+dilated:64/1,128/2 n=300 h=4 d=64 f16 backward kernel=sm90
+blocks:64;local=2 n=500 h=2 d=128 bf16 ring=3 zigzag backward kernel=sm90
+full;docs=0,200,260,500 n=500 h=2 d=64 bf16 sinks kernel=sm90
 dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
 echo "$passed passed, $failed failed"
