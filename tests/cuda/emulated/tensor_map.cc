@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+#include <memory>
+#include <vector>
+
 #include "internal.h"
 
 namespace emulated
@@ -93,13 +96,12 @@ void copy_tensor(uint32_t to, const CUtensorMap *map, uint32_t barrier, const in
     memcpy(start.at, at, sizeof start.at);
     for (int rank = 0; ranks >> rank; rank++) {
         if (!(ranks >> rank & 1)) continue;
+        const auto write = [=] {
+            copy_box(rank, to, &copied, start.at);
+            mbarrier_complete(rank, barrier, (int)bytes);
+        };
         memset(shared_pointer_of(rank, to, bytes), WIPED_BYTE, bytes);
-        engine_post({ nullptr,
-                      [=] {
-                          copy_box(rank, to, &copied, start.at);
-                          mbarrier_complete(rank, barrier, (int)bytes);
-                      },
-                      false });
+        engine_post({ nullptr, write, false });
     }
 }
 
@@ -108,13 +110,12 @@ void copy_stretch(uint32_t to, const void *from, int bytes, uint32_t barrier)
     if (to % 16 || (uintptr_t)from % 16 || bytes % 16)
         fail("a bulk copy of %d bytes from %p to %u: misaligned", bytes, from, (unsigned)to);
     const int rank = cluster_rank();
+    const auto write = [=] {
+        memcpy(shared_pointer_of(rank, to, (size_t)bytes), from, (size_t)bytes);
+        mbarrier_complete(rank, barrier, bytes);
+    };
     memset(shared_pointer(to, (size_t)bytes), WIPED_BYTE, (size_t)bytes);
-    engine_post({ nullptr,
-                  [=] {
-                      memcpy(shared_pointer_of(rank, to, (size_t)bytes), from, (size_t)bytes);
-                      mbarrier_complete(rank, barrier, bytes);
-                  },
-                  false });
+    engine_post({ nullptr, write, false });
 }
 
 void copy_out(float *to, uint32_t from, int bytes, bool add)
@@ -123,18 +124,14 @@ void copy_out(float *to, uint32_t from, int bytes, bool add)
         fail("a bulk copy of %d bytes from %u to %p: misaligned", bytes, (unsigned)from,
              (void *)to);
     const int rank = cluster_rank();
-    const size_t count = (size_t)bytes / sizeof(float);
-    auto *taken = new std::vector<float>(count);
-    engine_post({ [=] {
-                     memcpy(taken->data(), shared_pointer_of(rank, from, (size_t)bytes),
-                            (size_t)bytes);
-                 },
-                  [=] {
-                      for (size_t i = 0; i < count; i++)
-                          to[i] = add ? to[i] + (*taken)[i] : (*taken)[i];
-                      delete taken;
-                  },
-                  true });
+    const auto numbers = std::make_shared<std::vector<float>>((size_t)bytes / sizeof(float));
+    const auto read = [=] {
+        memcpy(numbers->data(), shared_pointer_of(rank, from, (size_t)bytes), (size_t)bytes);
+    };
+    const auto write = [=] {
+        for (size_t i = 0; i < numbers->size(); i++) to[i] = (add ? to[i] : 0) + (*numbers)[i];
+    };
+    engine_post({ read, write, true });
 }
 
 } // namespace emulated

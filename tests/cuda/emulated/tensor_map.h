@@ -3,8 +3,6 @@
 #ifndef EMULATED_TENSOR_MAP_H
 #define EMULATED_TENSOR_MAP_H
 
-#include <vector>
-
 #include "cuda.h"
 #include "emulated.h"
 
