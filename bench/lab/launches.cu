@@ -307,8 +307,8 @@ int main(int count, char **args)
                 needs.deterministic = i == 2 || i == 5;
                 if (needs.views && dim == 256) continue; /* there are none */
                 problem square(needs, 300, 300, 0),
-                    wide(needs, 100, few ? 1100 : 2000, RA__SM90_FAR);
-                problem tall(needs, few ? 1100 : 2000, 130, RA__SM90_FAR),
+                    wide(needs, 100, few ? 700 : 2000, RA__SM90_FAR);
+                problem tall(needs, few ? 700 : 2000, 130, RA__SM90_FAR),
                     steep(needs, 100, 400, RA__SM90_FAR, 300);
                 run_forward(square), run_forward(wide), run_forward(steep);
                 run_backward(square), run_backward(tall);

@@ -50,6 +50,7 @@ struct fiber {
     context where;
     int slot; /* in fibers[]: blocks of a gang one after the other, each in whole warps */
     block *of;
+    unsigned thread; /* in its block */
     enum fiber_state state;
     int barrier; /* AT_BARRIER: which one */
     int predicate_result;
@@ -222,8 +223,8 @@ static void enter(fiber *f)
 {
     current = f;
     if (!f) return;
-    threadIdx.x = (unsigned)(f - f->of->first);
-    blockIdx = f->of->index;
+    threadIdx.x = f->thread;
+    if (gang > 1) blockIdx = f->of->index;
 }
 
 /* Leaves the fiber that runs, whose state says what it waits for. */
@@ -453,6 +454,7 @@ static void start_block(block *b, int first_warp)
     }
     for (int t = 0; t < warps_of_block() * 32; t++) {
         b->first[t].of = b;
+        b->first[t].thread = (unsigned)t;
         b->first[t].state = t < threads ? RUNNING : RETURNED;
         b->first[t].buffer = -1;
     }
@@ -509,6 +511,7 @@ static void run_gang()
     start_gang();
     current = nullptr;
     threadIdx = uint3{ 0, 0, 0 };
+    blockIdx = blocks[0].index;
     fiber *first = next_fiber();
     enter(first);
     context_switch(&host, &first->where);

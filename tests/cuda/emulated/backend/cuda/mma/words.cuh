@@ -96,25 +96,37 @@ struct operands {
     }
 };
 
+/* Most of the time of a test is spent here, and the rest of the kernels is compiled without care. */
+template <class Number, int K>
+__attribute__((optimize("O3"))) inline void multiply(const Number (&a)[16][K],
+                                                     const Number (&b)[K][8], Number (&sums)[16][8])
+{
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < K; k++)
+            for (int column = 0; column < 8; column++)
+                sums[row][column] += a[row][k] * b[k][column];
+}
+/* Where a lane has its n-th sum. */
+inline int sum_row(int lane, int n) { return lane / 4 + 8 * (n / 2); }
+inline int sum_column(int lane, int n) { return 2 * (lane % 4) + n % 2; }
+
 template <class T>
 inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     const operands mine(c, a, b0, b1);
     const four sums = emulated_warp_compute<four>(mine, [](const operands *in, four *out) {
-        float first[16][16] = {}, second[8][16] = {};
+        float first[16][16], second[16][8], products[16][8] = {};
         for (int lane = 0; lane < 32; lane++)
             for (int n = 0; n < 4; n++)
                 for (int e = 0; e < 2; e++) {
                     const int k = 2 * (lane % 4) + e + 8 * (n / 2);
                     first[lane / 4 + 8 * (n % 2)][k] = half_of<T>(in[lane].a[n], e);
-                    if (n % 2 == 0) second[lane / 4][k] = half_of<T>(in[lane].b[n / 2], e);
+                    if (n % 2 == 0) second[k][lane / 4] = half_of<T>(in[lane].b[n / 2], e);
                 }
+        multiply(first, second, products);
         for (int lane = 0; lane < 32; lane++)
             for (int n = 0; n < 4; n++) {
-                const float *x = first[lane / 4 + 8 * (n / 2)], *y = second[2 * (lane % 4) + n % 2];
-                float sum = 0.0f;
-                for (int k = 0; k < 16; k++) sum += x[k] * y[k];
-                sum += in[lane].c[n];
+                const float sum = products[sum_row(lane, n)][sum_column(lane, n)] + in[lane].c[n];
                 memcpy(&out[lane].word[n], &sum, sizeof sum);
             }
     });
@@ -131,28 +143,31 @@ inline double tf32_of(uint32_t word)
 }
 inline float cut_off(double sum)
 {
-    const float x = (float)sum;
-    return isfinite(x) && fabs((double)x) > fabs(sum) ? nextafterf(x, 0.0f) : x;
+    float x = (float)sum;
+    if (!isfinite(x) || fabs((double)x) <= fabs(sum)) return x;
+    uint32_t bits; /* of a number that is not 0: those of the one before it, towards 0 */
+    memcpy(&bits, &x, sizeof bits);
+    bits--;
+    memcpy(&x, &bits, sizeof x);
+    return x;
 }
 template <>
 inline void multiply_add<float>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
 {
     const operands mine(c, a, b0, b1);
     const four sums = emulated_warp_compute<four>(mine, [](const operands *in, four *out) {
-        double first[16][8], second[8][8];
+        double first[16][8], second[8][8], sums[16][8];
         for (int lane = 0; lane < 32; lane++)
             for (int n = 0; n < 4; n++) {
                 const int k = lane % 4 + 4 * (n / 2);
                 first[lane / 4 + 8 * (n % 2)][k] = tf32_of(in[lane].a[n]);
-                if (n % 2 == 0) second[lane / 4][k] = tf32_of(in[lane].b[n / 2]);
+                if (n % 2 == 0) second[k][lane / 4] = tf32_of(in[lane].b[n / 2]);
+                sums[sum_row(lane, n)][sum_column(lane, n)] = in[lane].c[n];
             }
+        multiply(first, second, sums);
         for (int lane = 0; lane < 32; lane++)
             for (int n = 0; n < 4; n++) {
-                const double *x = first[lane / 4 + 8 * (n / 2)];
-                const double *y = second[2 * (lane % 4) + n % 2];
-                double sum = in[lane].c[n];
-                for (int k = 0; k < 8; k++) sum += x[k] * y[k];
-                const float cut = cut_off(sum);
+                const float cut = cut_off(sums[sum_row(lane, n)][sum_column(lane, n)]);
                 memcpy(&out[lane].word[n], &cut, sizeof cut);
             }
     });
