@@ -96,10 +96,10 @@ struct operands {
     }
 };
 
-/* Most of the time of a test is spent here, and the rest of the kernels is compiled without care. */
+/* Tests spend most of their time here; elsewhere the compiler's own time counts. */
 template <class Number, int K>
-__attribute__((optimize("O3"))) inline void multiply(const Number (&a)[16][K],
-                                                     const Number (&b)[K][8], Number (&sums)[16][8])
+__attribute__((optimize("O3"))) inline void
+multiply(const Number (&a)[16][K], const Number (&b)[K][8], Number (&sums)[16][8])
 {
     for (int row = 0; row < 16; row++)
         for (int k = 0; k < K; k++)
