@@ -55,13 +55,15 @@ __global__ void __launch_bounds__(256) prepare(const __grid_constant__ ra__sm90_
     args.delta[at] = delta;
 }
 
+/* Of dq in shared memory: neighbours are in other banks. */
+template <class F> using padded_row = typename F::type[F::DIM + 8];
+
 /* dq out of dq_sum: one block of queries per CTA, put into rows in shared memory. */
 template <class F>
 __global__ void __launch_bounds__(256) finish(const __grid_constant__ ra__sm90_backward args)
 {
     typedef typename F::type T;
-    typedef T padded_row[F::DIM + 8];
-    padded_row *rows = (padded_row *)ra_shared; /* [QUERIES] */
+    padded_row<F> *rows = (padded_row<F> *)ra_shared; /* [QUERIES] */
     const int per_head = args.padded_rows / F::QUERIES, block = blockIdx.x % per_head;
     const int head = blockIdx.x / per_head % args.dq.heads,
               batch = blockIdx.x / per_head / args.dq.heads;

@@ -3,6 +3,7 @@
 #ifndef RA__SM90_LAUNCH_BACKWARD_CUH
 #define RA__SM90_LAUNCH_BACKWARD_CUH
 
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/sm90/backward.cuh"
 #include "backend/cuda/sm90/maps.cuh"
 
@@ -70,16 +71,16 @@ template <class F> int launch_backward(const ra__sm90_backward &args, cudaStream
     const int heads = args.q.batch * args.q.heads, per_cta = 256 / (F::DIM / 8);
     const int64_t rows = (int64_t)heads * args.padded_rows;
     if (args.flags & RA__SM90_FIRST)
-        error = start(prepare<F>, (rows + per_cta - 1) / per_cta, 0, false, stream, args);
+        error = ra::launch_blocks(prepare<F>, (rows + per_cta - 1) / per_cta, 256, stream, args);
     else if (F::ORDERED)
         error = cudaMemsetAsync(args.turns, 0, sizeof *args.turns * 2 * (rows / F::QUERIES),
                                 stream);
     if (!error) error = start_backward<F>(maps, args, stream);
     if (!error && args.merge_count)
-        error = start(merge_keys<F>, args.merge_count * F::KEYS / 8, 0, false, stream, args);
+        error = ra::launch_blocks(merge_keys<F>, args.merge_count * F::KEYS / 8, 256, stream, args);
     if (!error && args.flags & RA__SM90_LAST)
-        error = start(finish<F>, rows / F::QUERIES, F::QUERIES * (F::DIM + 8) * 2, false, stream,
-                      args);
+        error = ra::launch_shared(finish<F>, rows / F::QUERIES, 256,
+                                  F::QUERIES * sizeof(padded_row<F>), stream, args);
     return error;
 }
 

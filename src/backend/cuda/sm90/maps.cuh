@@ -94,7 +94,7 @@ struct launch_config {
     }
 };
 
-/* CTAs of 256 threads. */
+/* CTAs of 256 threads, of a kernel that waits itself as well. */
 template <class... P, class... A>
 int start(void (*kernel)(P...), int64_t ctas, int shared_bytes, bool early, cudaStream_t stream,
           const A &...args)
