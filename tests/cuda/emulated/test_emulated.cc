@@ -15,16 +15,7 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-static int failures;
-
-#define EXPECT(CONDITION)                                                                          \
-    do {                                                                                           \
-        if (!(CONDITION)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #CONDITION);                        \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
-#define OK(CALL) EXPECT((CALL) == cudaSuccess)
+#include "expect.h"
 
 namespace ra
 {

@@ -8,17 +8,7 @@
 #include <vector>
 
 #include "backend/cuda/sm90/wgmma.cuh"
-
-static int failures;
-
-#define EXPECT(CONDITION)                                                                          \
-    do {                                                                                           \
-        if (!(CONDITION)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #CONDITION);                        \
-            failures++;                                                                            \
-        }                                                                                          \
-    } while (0)
-#define OK(CALL) EXPECT((CALL) == cudaSuccess)
+#include "expect.h"
 
 /* What a kernel writes, `count` floats, where it starts from those of `in`. */
 template <typename... Parameters, typename... Arguments>
