@@ -49,15 +49,19 @@ template <class F> struct BackwardConsumer {
         wgmma_commit();
     }
 
-    /* sum (64 keys x DIM) += weights (registers) times Q or dO. */
+    /* sum (64 keys x DIM) += weights (registers) times Q or dO; FRESH: in place of what it is. */
+    template <bool FRESH>
     DEVICE void issue_sums(float (&sum)[SUMS], const uint32_t (&weights)[N / 4], uint32_t queries,
                            int walk) const
     {
         const uint64_t b = matrix_at(queries + walk * (F::SUM_DIM / 64) * N * 128, N * 128);
         wgmma_fence();
 #pragma unroll
-        for (int step = 0; step < N / 16; step++)
-            wgmma<T, true, N_MAJOR>(sum, weights + 4 * step, further(b, step * 16 * 128));
+        for (int step = 0; step < N / 16; step++) {
+            const uint64_t from_b = further(b, step * 16 * 128);
+            if (FRESH && step == 0) wgmma<T, false, N_MAJOR>(sum, weights, from_b);
+            else wgmma<T, true, N_MAJOR>(sum, weights + 4 * step, from_b);
+        }
         wgmma_commit();
     }
 
@@ -260,7 +264,7 @@ template <class F> struct BackwardConsumer {
 
     /* What a step does besides scores, dk and dv of its block: nothing; dq, of this block or of the
      * one before it; or all that is left to do of the item before this one, dq of its last block
-     * included. */
+     * included. Those without dq of their own item are for its first block: no sums are there. */
     enum step_kind { ALONE, WITH_DQ, JOINS };
 
     /* One block of queries. */
@@ -280,7 +284,6 @@ template <class F> struct BackwardConsumer {
             hold(dk);
             hold(dv);
             store(dk, dv, items - 1, walk);
-            clear(dk, dv);
         }
         wgmma_wait<1>();
         hold(s);
@@ -297,7 +300,7 @@ template <class F> struct BackwardConsumer {
         hold(dp);
         differentiate(ds, s, dp, kept);
         hold(ds);
-        issue_sums(dv, p, shared.dout(slot()), walk);
+        issue_sums<KIND != WITH_DQ>(dv, p, shared.dout(slot()), walk);
         share(ds);
         const unsigned of = F::LAG ? block - 1 : block;
         if constexpr (KIND != ALONE) {
@@ -309,7 +312,7 @@ template <class F> struct BackwardConsumer {
         }
         hold(p);
         arrive(shared.do_empty(slot()));
-        issue_sums(dk, ds, shared.q(slot()), walk);
+        issue_sums<KIND != WITH_DQ>(dk, ds, shared.q(slot()), walk);
         if constexpr (KIND != ALONE) {
             wgmma_wait<1>();
             hold(dq);
@@ -381,7 +384,7 @@ template <class F> struct BackwardConsumer {
         }
         to.data = (T *)to.data + row * to.row_stride + walk * F::SUM_DIM;
         to.row_stride *= view.step;
-        store_rows<T>(x, scale, scale, to, who.x, kv_head, 0, left);
+        store_rows<T, !F::TERMS>(x, scale, scale, to, who.x, kv_head, 0, left);
     }
 
     DEVICE void store(float (&dk)[SUMS], float (&dv)[SUMS], unsigned item, int walk) const
@@ -410,7 +413,7 @@ template <class F> struct BackwardConsumer {
     DEVICE void walk_queries(float (&dk)[SUMS], float (&dv)[SUMS], int walk)
     {
         int code = first_code();
-        clear(dk, dv);
+        if (!F::LAG || code == BLOCK_END) clear(dk, dv);
         if constexpr (F::LAG) {
             if (code != BLOCK_END) {
                 code = step<ALONE>(dk, dv, code, walk);
@@ -485,11 +488,11 @@ template <class F> struct BackwardConsumer {
                 code = step<JOINS>(dk, dv, code, 0);
             } else {
                 if (open) end_item(dk, dv);
-                clear(dk, dv);
                 open = code != BLOCK_END;
                 if (open) {
                     code = step<ALONE>(dk, dv, code, 0);
                 } else {
+                    clear(dk, dv);
                     arrive(shared.kv_empty(key_slot<F>(items)));
                     store(dk, dv, items, 0);
                 }

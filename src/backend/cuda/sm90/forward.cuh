@@ -61,31 +61,39 @@ __global__ void __launch_bounds__(F::THREADS, 1)
     }
 }
 
-/* Puts the parts of a tile together: a warp per row, dim / 32 columns per lane. */
+/* Puts the parts of a tile together: eight numbers of a row for each lane. */
+template <class F> constexpr int merge_lanes = F::DIM / 8; /* of a row */
+
 template <class F>
 __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_forward args)
 {
-    enum { PER_LANE = F::DIM / 32 };
     typedef typename F::type T;
+    const int lanes = merge_lanes<F>, rows = F::ROWS * F::CLUSTER;
+    const int task = (blockIdx.x * 256 + threadIdx.x) / lanes, row = task % rows;
+    const int lane = threadIdx.x % lanes;
+    const ra__sm90_merge merge = args.merges[task / rows]; /* the kernel before did not write it */
     kernel_follow();
-    const int rows = F::ROWS * F::CLUSTER, lane = threadIdx.x & 31;
-    const int task = blockIdx.x * 8 + (threadIdx.x >> 5), row = task % rows;
-    const ra__sm90_merge merge = args.merges[task / rows];
     if (row >= merge.q_count) return;
     const struct place first = part_place<F>(args, merge.first_part, row);
-    float m = -INFINITY, l = 0, o[PER_LANE] = {};
-    for (int i = 0; i < merge.part_count; i++) m = fmaxf(m, first.m[(size_t)i * F::PART_FLOATS]);
-    const float reference = m == -INFINITY ? 0.f : m;
+    float m = -INFINITY, l = 0, o[8] = {};
     for (int i = 0; i < merge.part_count; i++) {
         const size_t at = (size_t)i * F::PART_FLOATS;
-        const float f = exp2f(first.m[at] - reference);
-        l += f * first.l[at];
-        for (int j = 0; j < PER_LANE; j++) o[j] += f * first.acc[at + PER_LANE * lane + j];
+        const float4 *from = (const float4 *)(first.acc + at + 8 * lane);
+        const float4 a = from[0], b = from[1];
+        const float part_m = first.m[at], part_l = first.l[at];
+        const float x[8] = { a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w };
+        const float top = fmaxf(m, part_m), safe = top == -INFINITY ? 0.f : top;
+        const float before = exp2f(m - safe), f = exp2f(part_m - safe);
+        m = top;
+        l = before * l + f * part_l;
+        for (int j = 0; j < 8; j++) o[j] = before * o[j] + f * x[j];
     }
     if (!(merge.flags & RA__SM90_LAST)) {
         const struct place to = state_place<F>(args, merge.flags, merge.batch, merge.head,
                                                merge.q_row + row);
-        for (int j = 0; j < PER_LANE; j++) to.acc[PER_LANE * lane + j] = o[j];
+        float4 *acc = (float4 *)(to.acc + 8 * lane);
+        acc[0] = make_float4(o[0], o[1], o[2], o[3]);
+        acc[1] = make_float4(o[4], o[5], o[6], o[7]);
         if (lane == 0) *to.m = m, *to.l = l;
         return;
     }
@@ -98,8 +106,9 @@ __global__ void __launch_bounds__(256) merge(const __grid_constant__ ra__sm90_fo
     T *to = (T *)out.data + merge.batch * out.batch_stride + merge.head * out.head_stride +
             q_row * out.row_stride;
     f = l > 0 ? f / l : l;
-    for (int j = 0; j < PER_LANE; j += 2)
-        *(uint32_t *)(to + column_at(PER_LANE * lane + j)) = pack<T>(o[j] * f, o[j + 1] * f);
+    for (int j = 0; j < 4; j += 2) /* pairs j / 2 and j / 2 + 2 are neighbours */
+        *(uint2 *)(to + column_at(8 * lane + j)) = make_uint2(
+            pack<T>(o[j] * f, o[j + 1] * f), pack<T>(o[j + 4] * f, o[j + 5] * f));
     if (lane == 0) store_lse(args.lse, merge.batch, merge.head, q_row, m, l);
 }
 

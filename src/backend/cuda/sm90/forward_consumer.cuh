@@ -93,8 +93,14 @@ template <class F> struct Consumer {
     }
 
     DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(q_slot()), 0); }
-    DEVICE uint64_t k_matrix(void) const { return matrix_at(shared.k(k.slot), 0); }
-    DEVICE uint64_t v_matrix(void) const { return matrix_at(shared.v(v.slot), F::KEYS * 128); }
+    DEVICE uint64_t k_matrix(void) const
+    {
+        return further(matrix_at(shared.k(0), 0), k.slot * F::BLOCK_BYTES);
+    }
+    DEVICE uint64_t v_matrix(void) const
+    {
+        return further(matrix_at(shared.v(0), F::KEYS * 128), v.slot * F::BLOCK_BYTES);
+    }
 
     /* What q.k is multiplied with in the softmax; score terms have done it already. */
     DEVICE float to_log2(void) const { return F::PAIR_TERMS ? 1.f : by.to_log2; }
@@ -155,20 +161,21 @@ template <class F> struct Consumer {
         return wary<F>(x, next);
     }
 
-    /* Scores of this block, values of the one before it; the softmax runs under the latter. */
-    DEVICE int step(State<F> &x, int current)
+    /* Scores of this block, values of the one before it; the softmax runs under the latter. With
+     * FRESH, that was the first block of its item. */
+    template <bool FRESH = false> DEVICE int step(State<F> &x, int current)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
         wait_keys();
         take_turn(current);
-        hold(x.o);
+        if constexpr (!FRESH) hold(x.o);
         hold(x.p);
         if constexpr (F::Q_REGISTERS) hold(x.q);
         wgmma_fence();
         issue_scores<F>(x, q_matrix(), k_matrix());
         wait_values();
         wgmma_fence();
-        issue_values<F>(x, v_matrix());
+        issue_values<F, FRESH>(x, v_matrix());
         pass_turn(current);
         int next = code_after(entry);
         wgmma_wait<1>();
@@ -221,15 +228,16 @@ template <class F> struct Consumer {
      * whether the warp's rows are to be written. */
     DEVICE bool accept(const State<F> &x, int number, int flags, int rows_left) const
     {
+        const bool bad = overflowed<F>(x, rows_left), replay = flags & ITEM_REPLAY;
+        if (!bad && !replay) return true;
         const int warp = (tile_row() >> 4) + (thread_in_group() >> 5);
         uint8_t *failed = args.failed + (size_t)number * F::WARPS + warp;
-        const bool replay = flags & ITEM_REPLAY;
         if (replay && uniform(__ldcg(failed)) == 0) return false;
-        const bool bad = overflowed<F>(x, rows_left);
+        if (!bad) return true;
         const int lane = thread_in_group() & 31;
-        if (lane == 0) __stcg(failed, (uint8_t)(bad ? 1 + replay : replay));
-        if (bad && lane < F::CLUSTER) shared_store_at(shared.failed(), lane, 1);
-        return !bad || (replay && (flags & RA__SM90_FIRST));
+        if (lane == 0) __stcg(failed, (uint8_t)(1 + replay));
+        if (lane < F::CLUSTER) shared_store_at(shared.failed(), lane, 1);
+        return replay && (flags & RA__SM90_FIRST);
     }
 
     DEVICE void end_item(State<F> &x, uint32_t ended)
@@ -246,7 +254,8 @@ template <class F> struct Consumer {
             store_state<F>(x, state_place<F>(args, what.w, batch, head, who.z + row), rows_left);
         } else {
             if constexpr (F::TERMS & RA__SM90_SINKS) sink(x, head);
-            store_out<F>(x, args, what.w, batch, head, who.z + row, rows_left);
+            store_out<F>(x, args, what.w, batch, head, who.z + row, rows_left,
+                         shared.staging(4 * index + (thread_in_group() >> 5)));
         }
     }
 
@@ -281,8 +290,7 @@ template <class F> struct Consumer {
         if (is_careful(current)) see_some(x, entry);
         else see_all(x, entry);
         const float m0 = x.m0, m1 = x.m1, l0 = x.l0, l1 = x.l1;
-        clear_rows<F>(x);
-        fold_careful<F>(x, to_log2());
+        fold_first<F>(x, to_log2());
         hold(x.s);
         const uint64_t kept_now = kept(entry);
         wgmma_wait<0>();
@@ -294,9 +302,17 @@ template <class F> struct Consumer {
         const float new_m0 = x.m0, new_m1 = x.m1, new_l0 = x.l0, new_l1 = x.l1;
         x.m0 = m0, x.m1 = m1, x.l0 = l0, x.l1 = l1;
         end_item(x, ended);
-        clear_state<F>(x);
         x.m0 = new_m0, x.m1 = new_m1, x.l0 = new_l0, x.l1 = new_l1;
         return wary<F>(x, next);
+    }
+
+    /* What comes after that: the second block finds no sums. */
+    DEVICE int second_block(State<F> &x, int next)
+    {
+        if (next >= CODE_CLEAN) return step<true>(x, next);
+        clear_sums<F>(x);
+        hold(x.o); /* not made ahead of the branch */
+        return next;
     }
 
     /* Blocks that some row sees, one after the other, from the second on. Values of the last one
@@ -368,7 +384,7 @@ template <class F> struct Consumer {
                     next = first_code();
                     ahead = next < CODE_CLEAN || !(flags & RA__SM90_FIRST);
                     if (ahead) break;
-                    next = fold_blocks(x, join(x, next, ended));
+                    next = fold_blocks(x, second_block(x, join(x, next, ended)));
                     ended = item;
                 }
                 last_values(x);

@@ -196,6 +196,15 @@ template <class F> struct QueryProducer : Producer<F> {
             memory_prefetch(from + i / (F::DIM / 32) * acc.row_stride + i % (F::DIM / 32) * 32);
     }
 
+    /* Of this CTA's warps, before they are sent the item: they set marks, and never clear them. */
+    DEVICE void clear_marks(int index) const
+    {
+        if (lane_of() >= F::CONSUMERS) return;
+        __stcg((uint32_t *)this->args.failed + (int64_t)index * (F::WARPS / 4) +
+                   this->rank() * F::CONSUMERS + lane_of(),
+               0u);
+    }
+
     DEVICE void pass(bool replay)
     {
         const int end = this->args.queues[this->cluster() + 1];
@@ -213,6 +222,7 @@ template <class F> struct QueryProducer : Producer<F> {
             }
             what.x = i;
             if (replay) what.w |= ITEM_REPLAY;
+            else clear_marks(i);
             send(who, what);
             next = this->next_item(i + 1, replay);
             if (next < end) prefetch_state(next);

@@ -63,6 +63,9 @@ struct Forward {
      * it. There are then queries of both. */
     static constexpr bool JOINS = JOINS_;
     static constexpr int Q_SLOTS = JOINS ? 2 : 1;
+    /* Of a warp: rows of the item before leave while queries of both are in shared memory. */
+    static constexpr int STAGING_BYTES = JOINS ? 16 * 128 : 0;
+    static_assert(!JOINS || DIM == 64, "rows of 128 bytes are staged");
 
     /* Terms that change scores or weights: consumers need to know which keys a block has. */
     static constexpr bool PAIR_TERMS = TERMS & ~RA__SM90_SINKS;
@@ -98,7 +101,8 @@ template <class F> struct Shared {
 
     static constexpr int K = F::Q_SLOTS * F::CONSUMERS * F::Q_BYTES;
     static constexpr int V = K + F::STAGES * F::BLOCK_BYTES;
-    static constexpr int ITEMS = V + F::STAGES * F::BLOCK_BYTES;
+    static constexpr int STAGING = V + F::STAGES * F::BLOCK_BYTES;
+    static constexpr int ITEMS = STAGING + 4 * F::CONSUMERS * F::STAGING_BYTES;
     static constexpr int ENTRIES = ITEMS + F::CONSUMERS * ITEM_PLACES * ITEM_BYTES;
     static constexpr int BARRIERS = ENTRIES + 2 * F::STAGES * F::ENTRY_BYTES;
     static constexpr int FAILED = BARRIERS + (2 * F::Q_SLOTS * F::CONSUMERS + 4 * F::STAGES) * 8;
@@ -113,6 +117,7 @@ template <class F> struct Shared {
     DEVICE uint32_t q(int slot) const { return base + slot * F::Q_BYTES; }
     DEVICE uint32_t k(int slot) const { return base + K + slot * F::BLOCK_BYTES; }
     DEVICE uint32_t v(int slot) const { return base + V + slot * F::BLOCK_BYTES; }
+    DEVICE uint32_t staging(int warp) const { return base + STAGING + warp * F::STAGING_BYTES; }
     /* Twice as many entries as slots: an entry outlives the block it came with. */
     DEVICE uint32_t entry(int slot, uint32_t lap) const
     {

@@ -63,8 +63,8 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     if (!error && args.hides)
         error = start(repair<F>, args.clusters, 8 * F::DIM * 4, early, stream, args, by);
     if (!error && args.merge_count)
-        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / 8, 0, early, stream,
-                      args);
+        error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / (256 / merge_lanes<F>), 0,
+                      early, stream, args);
     return error;
 }
 

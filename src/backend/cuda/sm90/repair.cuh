@@ -204,8 +204,8 @@ __global__ void __launch_bounds__(256, 1)
     repair(const __grid_constant__ ra__sm90_forward args, const __grid_constant__ struct factors by)
 {
     float *queries = (float *)ra_shared; /* a row of Q per warp */
-    kernel_follow();
     const int warp = threadIdx.x >> 5, count = args.queues[args.clusters];
+    kernel_follow();
     bool any = false; /* of our items; all marks are read at once */
     for (int n = threadIdx.x, i; (i = blockIdx.x + n / F::WARPS * gridDim.x) < count; n += 256)
         any |= args.failed[(size_t)i * F::WARPS + n % F::WARPS] == MARK_SPOILT;

@@ -54,11 +54,15 @@ template <class F> DEVICE void issue_scores(State<F> &x, uint64_t q, uint64_t k)
     wgmma_commit();
 }
 
-template <class F> DEVICE void issue_values(State<F> &x, uint64_t v)
+/* With FRESH, in place of what the sums are. */
+template <class F, bool FRESH = false> DEVICE void issue_values(State<F> &x, uint64_t v)
 {
 #pragma unroll
-    for (int step = 0; step < F::KEYS / 16; step++)
-        wgmma<typename F::type, true, N_MAJOR>(x.o, x.p + 4 * step, further(v, step * 16 * 128));
+    for (int step = 0; step < F::KEYS / 16; step++) {
+        const uint64_t from_v = further(v, step * 16 * 128);
+        if (FRESH && step == 0) wgmma<typename F::type, false, N_MAJOR>(x.o, x.p, from_v);
+        else wgmma<typename F::type, true, N_MAJOR>(x.o, x.p + 4 * step, from_v);
+    }
     wgmma_commit();
 }
 
@@ -177,22 +181,22 @@ DEVICE void fold_sink(float sink, float &m, float &l, float &f)
 /* s = exp2(s to_log2 - m), and the sums of both rows over this lane. */
 template <class F> DEVICE float2 weigh(State<F> &x, float to_log2, float m0, float m1)
 {
-    float sum0[2] = { 0, 0 }, sum1[2] = { 0, 0 };
+    float sum0[2], sum1[2];
 #pragma unroll
     for (int j = 0; j < F::KEYS / 8; j++) {
 #pragma unroll
         for (int c = 0; c < 2; c++) {
             x.s[4 * j + c] = exp2_fast(fmaf(x.s[4 * j + c], to_log2, -m0));
             x.s[4 * j + 2 + c] = exp2_fast(fmaf(x.s[4 * j + 2 + c], to_log2, -m1));
-            sum0[c] += x.s[4 * j + c];
-            sum1[c] += x.s[4 * j + 2 + c];
+            sum0[c] = j ? sum0[c] + x.s[4 * j + c] : x.s[c];
+            sum1[c] = j ? sum1[c] + x.s[4 * j + 2 + c] : x.s[2 + c];
         }
     }
     return make_float2(sum0[0] + sum0[1], sum1[0] + sum1[1]);
 }
 
-/* With maxima: the reference follows the largest score. Says whether o is to be scaled. */
-template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
+/* The largest scores of both rows. */
+template <class F> DEVICE float2 largest(const State<F> &x, float to_log2)
 {
     float top0 = fmaxf(x.s[0], x.s[1]), top1 = fmaxf(x.s[2], x.s[3]);
 #pragma unroll
@@ -200,11 +204,28 @@ template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
         top0 = fmaxf(top0, fmaxf(x.s[4 * j], x.s[4 * j + 1]));
         top1 = fmaxf(top1, fmaxf(x.s[4 * j + 2], x.s[4 * j + 3]));
     }
-    top0 = quad_max(top0) * to_log2;
-    top1 = quad_max(top1) * to_log2;
-    const bool rescale = __any_sync(ALL_LANES, top0 > x.m0 || top1 > x.m1);
+    return make_float2(quad_max(top0) * to_log2, quad_max(top1) * to_log2);
+}
+
+/* The first block of rows that have seen nothing. */
+template <class F> DEVICE void fold_first(State<F> &x, float to_log2)
+{
+    const float2 top = largest<F>(x, to_log2);
+    x.m0 = top.x;
+    x.m1 = top.y;
+    const float2 sums = weigh<F>(x, to_log2, x.m0 == -INFINITY ? 0.f : x.m0,
+                                 x.m1 == -INFINITY ? 0.f : x.m1);
+    x.l0 = sums.x;
+    x.l1 = sums.y;
+}
+
+/* With maxima: the reference follows the largest score. Says whether o is to be scaled. */
+template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
+{
+    const float2 top = largest<F>(x, to_log2);
+    const bool rescale = __any_sync(ALL_LANES, top.x > x.m0 || top.y > x.m1);
     if (rescale) {
-        const float m0 = fmaxf(x.m0, top0), m1 = fmaxf(x.m1, top1);
+        const float m0 = fmaxf(x.m0, top.x), m1 = fmaxf(x.m1, top.y);
         x.f0 = exp2_fast(x.m0 - (m0 == -INFINITY ? 0.f : m0));
         x.f1 = exp2_fast(x.m1 - (m1 == -INFINITY ? 0.f : m1));
         x.m0 = m0;
@@ -320,17 +341,17 @@ template <class F> DEVICE struct place part_place(const ra__sm90_forward &args, 
     return { m + row, m + F::ROWS * F::CLUSTER + row, acc + row * F::DIM, 1, 1, F::DIM };
 }
 
-template <class F> DEVICE void clear_rows(State<F> &x)
+template <class F> DEVICE void clear_sums(State<F> &x)
 {
-    x.m0 = x.m1 = -INFINITY;
-    x.l0 = x.l1 = 0;
+#pragma unroll
+    for (int i = 0; i < F::DIM / 2; i++) x.o[i] = 0;
 }
 
 template <class F> DEVICE void clear_state(State<F> &x)
 {
-#pragma unroll
-    for (int i = 0; i < F::DIM / 2; i++) x.o[i] = 0;
-    clear_rows<F>(x);
+    clear_sums<F>(x);
+    x.m0 = x.m1 = -INFINITY;
+    x.l0 = x.l1 = 0;
 }
 
 /* As two pairs where registers are too short for four in a row. */
@@ -393,22 +414,32 @@ DEVICE void store_lse(const ra__sm90_column &lse, int batch, int head, int row, 
             natural;
 }
 
-/* out = o / l, and lse. */
+/* out = o / l, and lse. `staging`: of the warp, where items join. */
 template <class F>
 DEVICE void store_out(const State<F> &x, const ra__sm90_forward &args, int flags, int batch,
-                      int head, int row, int rows_left)
+                      int head, int row, int rows_left, uint32_t staging)
 {
-    const float f0 = x.l0 > 0 ? 1.f / x.l0 : x.l0, f1 = x.l1 > 0 ? 1.f / x.l1 : x.l1;
+    const float f0 = x.l0 > 0 ? reciprocal_fast(x.l0) : x.l0;
+    const float f1 = x.l1 > 0 ? reciprocal_fast(x.l1) : x.l1;
+    typedef typename F::type T;
     const struct ra__sm90_view view = view_in<F>(args, flags);
     const int at = view.first + row * view.step;
     ra__sm90_tensor out = args.out;
-    out.data = (typename F::type *)out.data + at * out.row_stride;
-    out.row_stride *= view.step;
-    store_rows<typename F::type>(x.o, f0, f1, out, batch, head, 0, rows_left);
-    if ((thread_in_group() & 3) == 0) {
-        if (rows_left > 0) store_lse(args.lse, batch, head, at, x.m0, x.l0);
-        if (rows_left > 8) store_lse(args.lse, batch, head, at + 8 * view.step, x.m1, x.l1);
+    if constexpr (F::JOINS) {
+        const int lane = lane_of(), down = (lane >> 2) - (lane >> 3); /* rows to the staged one */
+        T *to = (T *)out.data + batch * out.batch_stride + head * out.head_stride +
+                (at - down * view.step) * out.row_stride + 8 * (lane & 7);
+        store_rows_staged<T>(x.o, f0, f1, to, opaque(4 * view.step * out.row_stride),
+                             rows_left + (lane >> 2), staging);
+    } else {
+        out.data = (T *)out.data + at * out.row_stride;
+        out.row_stride *= view.step;
+        store_rows<T>(x.o, f0, f1, out, batch, head, 0, rows_left);
     }
+    const int lane = thread_in_group() & 3; /* the first two have a row each */
+    if (8 * lane < min(rows_left, 16))
+        store_lse(args.lse, batch, head, at + 8 * lane * view.step, lane ? x.m1 : x.m0,
+                  lane ? x.l1 : x.l0);
 }
 
 /* Rows whose weights left the range of f32. Zero times a finite number is zero. */

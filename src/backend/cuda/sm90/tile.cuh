@@ -44,11 +44,11 @@ template <class F> DEVICE int row_of(int row)
 }
 
 /* Lane i of a quad gives words[j] to lane j, and gets its words[i]. */
-DEVICE uint4 quad_transpose(uint4 x)
+DEVICE int4 quad_transpose(int4 x)
 {
     const int lane = threadIdx.x & 3;
-    uint32_t a = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.x : x.y, 1);
-    uint32_t b = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.z : x.w, 1);
+    int a = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.x : x.y, 1);
+    int b = __shfl_xor_sync(ALL_LANES, lane & 1 ? x.z : x.w, 1);
     if (lane & 1) x.x = a, x.z = b;
     else x.y = a, x.w = b;
     a = __shfl_xor_sync(ALL_LANES, lane & 2 ? x.x : x.z, 2);
@@ -60,8 +60,9 @@ DEVICE uint4 quad_transpose(uint4 x)
 
 /* Two rows per thread of a 64 x 2 N tile of sums, each times its factor, in 16-bit numbers, 16
  * bytes per lane. `row` is the thread's first one in the tensor; of its rows and the one 8 further
- * on only those before `rows_left` are written. */
-template <class T, int N>
+ * on only those before `rows_left` are written. Not AT_ONCE, the compiler may write 16 bytes in four
+ * parts, which takes fewer registers. */
+template <class T, bool AT_ONCE = true, int N>
 DEVICE void store_rows(const float (&x)[N], float f0, float f1, const ra__sm90_tensor &to,
                        int batch, int head, int row, int rows_left)
 {
@@ -69,16 +70,45 @@ DEVICE void store_rows(const float (&x)[N], float f0, float f1, const ra__sm90_t
             8 * (thread_in_group() & 3);
 #pragma unroll
     for (int i = 0; i < 2; i++) {
+        const bool wanted = 8 * i < rows_left;
         const float f = i ? f1 : f0;
 #pragma unroll
         for (int j = 0; j < N / 4; j += 4) {
             const float *o = x + 4 * j + 2 * i;
-            const uint4 words = quad_transpose(
-                make_uint4(pack<T>(o[0] * f, o[1] * f), pack<T>(o[4] * f, o[5] * f),
-                           pack<T>(o[8] * f, o[9] * f), pack<T>(o[12] * f, o[13] * f)));
-            if (8 * i < rows_left) *(uint4 *)(at + 8 * i * to.row_stride + 8 * j) = words;
+            const int4 words = quad_transpose(
+                make_int4(pack<T>(o[0] * f, o[1] * f), pack<T>(o[4] * f, o[5] * f),
+                          pack<T>(o[8] * f, o[9] * f), pack<T>(o[12] * f, o[13] * f)));
+            T *here = at + 8 * i * to.row_stride + 8 * j;
+            if constexpr (AT_ONCE) memory_store(here, words, wanted);
+            else if (wanted) *(int4 *)here = words;
         }
     }
+}
+
+/* The same of 64 columns by way of 2 KB of shared memory of the warp: with half of the instructions,
+ * and whole rows leave. `to`: where row lane / 8 of the warp goes, 8 columns for each lane; every
+ * fourth row is `step` numbers further on; rows before `rows` are written. */
+template <class T>
+DEVICE void store_rows_staged(const float (&x)[32], float f0, float f1, T *to, int64_t step,
+                              int rows, uint32_t staging)
+{
+    /* Of a row's 16-byte pieces, number i is at place i ^ (row % 8). */
+    const int lane = lane_of(), row = lane & 15, above = lane >> 3;
+    const uint32_t into = staging + row * 128 + (((lane >> 4) ^ (row & 7)) << 4);
+    const uint32_t from = staging + above * 128 + (((lane & 7) ^ above) << 4);
+    int4 words[4];
+#pragma unroll
+    for (int j = 0; j < 8; j += 2) {
+        const float *o = x + 4 * j;
+        store_matrices(into ^ j << 4, pack<T>(o[0] * f0, o[1] * f0), pack<T>(o[2] * f1, o[3] * f1),
+                       pack<T>(o[4] * f0, o[5] * f0), pack<T>(o[6] * f1, o[7] * f1));
+    }
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++) words[i] = shared_load4((from ^ (i & 1) << 6) + i * 512);
+    __syncwarp();
+#pragma unroll
+    for (int i = 0; i < 4; i++, to += step) memory_store(to, words[i], 4 * i + above < rows);
 }
 
 } // namespace sm90

@@ -156,7 +156,13 @@ DEVICE void load_matrices(uint32_t *to, uint32_t address)
                  : "memory");
 }
 
-/* Four 8x8 matrices out of registers, transposed. */
+/* Four 8x8 matrices out of registers; the same, transposed. */
+DEVICE void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(address),
+                 "r"(a), "r"(b), "r"(c), "r"(d)
+                 : "memory");
+}
 DEVICE void store_matrices_transposed(uint32_t address, const uint32_t *from)
 {
     asm volatile(
@@ -219,6 +225,16 @@ DEVICE void copy_in_plain(uint32_t to, const void *from, int bytes, uint32_t bar
                  : "memory");
 }
 
+/* 16 bytes to memory where they are wanted: by a predicate, not by a branch. And always at once: an
+ * assignment may be made into four stores. */
+DEVICE void memory_store(void *to, int4 x, bool wanted)
+{
+    asm volatile("{\n.reg .pred wanted;\nsetp.ne.s32 wanted, %5, 0;\n"
+                 "@wanted st.global.cg.v4.s32 [%0], {%1,%2,%3,%4};\n}" ::"l"(to),
+                 "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w), "r"((int)wanted)
+                 : "memory");
+}
+
 /* The line of memory at `from`, towards the L2 cache. */
 DEVICE void memory_prefetch(const void *from)
 {
@@ -275,6 +291,14 @@ DEVICE void turn_pass(int *turn)
 DEVICE void shared_publish(void) { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /* ---- arithmetic ---- */
+
+/* The same number, of which the compiler knows nothing more: multiples of it are sums, instead of
+ * products that are made of its parts anew. */
+DEVICE int64_t opaque(int64_t x)
+{
+    asm("" : "+l"(x));
+    return x;
+}
 
 DEVICE float exp2_fast(float x)
 {

@@ -101,6 +101,15 @@ inline void load_matrices(uint32_t *to, uint32_t address)
         });
     memcpy(to, all.word, sizeof all.word);
 }
+inline void store_matrices(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d)
+{
+    const matrices mine = { address, { a, b, c, d } };
+    emulated_warp_compute<int>(mine, [](const matrices *in, int *) {
+        for (int lane = 0; lane < 32; lane++)
+            for (int m = 0; m < 4; m++)
+                memcpy(matrix_row(in, m, lane / 4) + 2 * (lane % 4), &in[lane].word[m], 4);
+    });
+}
 inline void store_matrices_transposed(uint32_t address, const uint32_t *from)
 {
     matrices mine = { address, {} };
@@ -135,6 +144,11 @@ inline void copy_in_plain(uint32_t to, const void *from, int bytes, uint32_t bar
 {
     emulated::copy_stretch(to, from, bytes, barrier);
 }
+inline void memory_store(void *to, int4 x, bool wanted)
+{
+    if ((uintptr_t)to % 16) emulated::fail("16 bytes to %p: misaligned", to);
+    if (wanted) memcpy(to, &x, sizeof x);
+}
 inline void memory_prefetch(const void *) {}
 inline void kernel_follow(void) {}
 inline void add_out(float *to, uint32_t from, int bytes)
@@ -156,6 +170,7 @@ inline void shared_publish(void) {}
 
 /* ---- arithmetic ---- */
 
+inline int64_t opaque(int64_t x) { return x; }
 inline float exp2_fast(float x) { return exp2f(x); }
 inline float reciprocal_fast(float x) { return 1.0f / x; }
 
