@@ -78,7 +78,7 @@ template <class F> struct Consumer {
     }
 
     /* What the next block is to us, from the word that says it for all consumers. */
-    DEVICE int code(uint32_t word) const { return uniform(code_of(shared_load(word), index)); }
+    DEVICE int code(uint32_t word) const { return code_of(uniform(shared_load(word)), index); }
     DEVICE int code_after(uint32_t entry) const { return code(entry + 12); }
 
     /* A block that no row sees. */
@@ -93,13 +93,16 @@ template <class F> struct Consumer {
     }
 
     DEVICE uint64_t q_matrix(void) const { return matrix_at(shared.q(q_slot()), 0); }
+    /* One base for both: panels do not matter where a matrix is K_MAJOR. */
+    DEVICE uint64_t keys_matrix(void) const { return matrix_at(shared.k(0), F::KEYS * 128); }
     DEVICE uint64_t k_matrix(void) const
     {
-        return further(matrix_at(shared.k(0), 0), k.slot * F::BLOCK_BYTES);
+        return further_by<F::BLOCK_BYTES>(keys_matrix(), k.slot);
     }
     DEVICE uint64_t v_matrix(void) const
     {
-        return further(matrix_at(shared.v(0), F::KEYS * 128), v.slot * F::BLOCK_BYTES);
+        return further_by<F::BLOCK_BYTES>(further(keys_matrix(), Shared<F>::V - Shared<F>::K),
+                                          v.slot);
     }
 
     /* What q.k is multiplied with in the softmax; score terms have done it already. */
@@ -161,6 +164,15 @@ template <class F> struct Consumer {
         return wary<F>(x, next);
     }
 
+    /* Sums that products are still added to: seldom, so the wait for them is here and not after a
+     * branch that every block takes. */
+    DEVICE void scale_pending(State<F> &x) const
+    {
+        wgmma_wait<0>();
+        hold(x.o);
+        scale_sums<F>(x);
+    }
+
     /* Scores of this block, values of the one before it; the softmax runs under the latter. With
      * FRESH, that was the first block of its item. */
     template <bool FRESH = false> DEVICE int step(State<F> &x, int current)
@@ -181,14 +193,13 @@ template <class F> struct Consumer {
         wgmma_wait<1>();
         hold(x.s);
         release_keys();
-        bool rescale;
         if (is_careful(current)) {
             see_some(x, entry);
-            rescale = fold_careful<F>(x, to_log2());
+            if (fold_careful<F>(x, to_log2())) scale_pending(x);
             next = wary<F>(x, next);
         } else {
             see_all(x, entry);
-            rescale = fold_free<F>(x, to_log2());
+            if (fold_free<F>(x, to_log2())) scale_pending(x);
         }
         hold(x.s);
         const uint64_t kept_now = kept(entry);
@@ -196,7 +207,6 @@ template <class F> struct Consumer {
         hold(x.o);
         hold(x.p);
         release_values();
-        if (rescale) scale_sums<F>(x);
         drop(x, kept_now);
         pack_weights<F>(x);
         return next;

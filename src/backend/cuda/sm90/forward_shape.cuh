@@ -9,20 +9,21 @@
 namespace sm90
 {
 
-/* What the next block is to a consumer. */
+/* What the next block is to a consumer. What a consumer asks of it is one comparison or one bit
+ * each, none of them the lowest bit, which takes ptxas an instruction more. */
 enum code {
-    CODE_END,     /* there is none in this item */
-    CODE_DONE,    /* no row sees any of it, nor of those after it in this item */
-    CODE_SKIP,    /* no row sees any of it */
-    CODE_CLEAN,   /* all rows see all of it */
-    CODE_CAREFUL, /* apply the band, take maxima */
+    CODE_END,         /* there is none in this item */
+    CODE_DONE,        /* no row sees any of it, nor of those after it in this item */
+    CODE_SKIP,        /* no row sees any of it */
+    CODE_CLEAN = 4,   /* all rows see all of it */
+    CODE_CAREFUL = 6, /* apply the band, take maxima */
     /* The same of a block that not all consumers of the CTA see. */
-    CODE_CLEAN_ALONE,
-    CODE_CAREFUL_ALONE,
+    CODE_CLEAN_ALONE = 12,
+    CODE_CAREFUL_ALONE = 14,
 };
 enum { CODE_BITS = 4 };
 
-DEVICE bool is_careful(int code) { return code % 2 == 0; } /* of one that some row sees */
+DEVICE bool is_careful(int code) { return code & 2; } /* of one that some row sees */
 DEVICE bool is_alone(int code) { return code >= CODE_CLEAN_ALONE; }
 
 /* One consumer's code out of those of all. */

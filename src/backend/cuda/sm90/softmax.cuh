@@ -66,22 +66,24 @@ template <class F, bool FRESH = false> DEVICE void issue_values(State<F> &x, uin
     wgmma_commit();
 }
 
-/* -inf where a row does not see a key; `row` is the thread's first one in the tile. */
+/* -inf where a row does not see a key; `row` is the thread's first one in the tile. A band mostly
+ * ends on one side of a block only: each side is a test against one number. */
 template <class F> DEVICE void hide(State<F> &x, int4 entry, int row, int flags)
 {
-    const int stair = stair_in(flags);
-    const int row0 = stair_of(row, stair), row1 = stair_of(row + 8, stair);
+    const int stair = stair_in(flags), column = 2 * (thread_in_group() & 3);
+    const int row0 = stair_of(row, stair) - column, row1 = stair_of(row + 8, stair) - column;
     const int from0 = entry.x + row0, from1 = entry.x + row1;
-    const unsigned width0 = max(0, min(entry.y + row0, entry.z - 1) - from0 + 1);
-    const unsigned width1 = max(0, min(entry.y + row1, entry.z - 1) - from1 + 1);
-    const int column = 2 * (thread_in_group() & 3);
+    if (__any_sync(ALL_LANES, from1 > 0)) {
 #pragma unroll
-    for (int j = 0; j < F::KEYS / 8; j++) {
+        for (int i = 0; i < F::KEYS / 2; i++)
+            if (8 * (i / 4) + i % 2 < (i & 2 ? from1 : from0)) x.s[i] = -INFINITY;
+    }
+    const int limit = entry.z - 1 - column;
+    const int to0 = min(entry.y + row0, limit), to1 = min(entry.y + row1, limit);
+    if (__any_sync(ALL_LANES, to0 < F::KEYS - 7)) {
 #pragma unroll
-        for (int c = 0; c < 2; c++) {
-            if ((unsigned)(column - from0 + 8 * j + c) >= width0) x.s[4 * j + c] = -INFINITY;
-            if ((unsigned)(column - from1 + 8 * j + c) >= width1) x.s[4 * j + 2 + c] = -INFINITY;
-        }
+        for (int i = 0; i < F::KEYS / 2; i++)
+            if (8 * (i / 4) + i % 2 > (i & 2 ? to1 : to0)) x.s[i] = -INFINITY;
     }
 }
 
@@ -244,7 +246,8 @@ template <class F> DEVICE bool fold_careful(State<F> &x, float to_log2)
 template <class F> DEVICE int wary(const State<F> &x, int next)
 {
     const bool settled = __all_sync(ALL_LANES, x.m0 > -INFINITY && x.m1 > -INFINITY);
-    return next >= CODE_CLEAN && !settled && !is_careful(next) ? next + 1 : next;
+    const bool clean = next >= CODE_CLEAN && !is_careful(next);
+    return clean && !settled ? next + CODE_CAREFUL - CODE_CLEAN : next;
 }
 
 /* Without maxima. The vote also keeps ptxas from moving the wait for P V above the exponentials. */

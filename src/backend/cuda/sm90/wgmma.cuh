@@ -49,6 +49,13 @@ DEVICE uint64_t further(uint64_t matrix, uint32_t bytes)
     return (matrix >> 32 << 32) | (uint32_t)((uint32_t)matrix + (bytes >> 4));
 }
 
+/* `count` times BYTES further on. A product that may wrap costs more. */
+template <int BYTES> DEVICE uint64_t further_by(uint64_t matrix, int count)
+{
+    static_assert(BYTES % 16 == 0, "addresses are counted in 16 bytes");
+    return (matrix >> 32 << 32) | (uint32_t)((uint32_t)matrix + count * (BYTES / 16));
+}
+
 enum wgmma_major { K_MAJOR = 0, N_MAJOR = 1 };
 
 template <class T> struct is_bf16 {

@@ -23,6 +23,10 @@ inline uint64_t matrix_at(uint32_t address, uint32_t panel_bytes)
     return address >> 4 | (uint64_t)(panel_bytes >> 4) << 16;
 }
 inline uint64_t further(uint64_t matrix, uint32_t bytes) { return matrix + (bytes >> 4); }
+template <int BYTES> inline uint64_t further_by(uint64_t matrix, int count)
+{
+    return further(matrix, count * BYTES);
+}
 
 enum wgmma_major { K_MAJOR = 0, N_MAJOR = 1 };
 
