@@ -34,8 +34,8 @@ build()
     echo "$name: $used"
 }
 export -f build
-gcc -std=c11 -O2 -fPIC -shared -I"$root/src" "$root"/src/backend/cuda/sm90/{schedule,order}.c \
-    -o "$out/schedule.so" || exit 1
+gcc -std=c11 -O2 -fPIC -shared -I"$root"/{src,include} "$root/harness/base/philox.c" \
+    "$root"/src/backend/cuda/sm90/{schedule,order}.c -o "$out/schedule.so" || exit 1
 if [ "$list" = --table ]; then
     flags=(-gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -I"$root/src"
         -Xptxas -v,-warn-spills -Xcompiler -fPIC -cudart static -DRA__SM90_LAB=1)
@@ -47,7 +47,7 @@ if [ "$list" = --table ]; then
     grep -HE 'error|C75[0-9]{2}|setmaxnreg.*ignored|[1-9][0-9]* bytes spill' \
         "$out"/table-*.log && exit 1
     nvcc "${flags[@]}" -shared "$out/forward.o" "$out/backward.o" -o "$out/table.so" &&
-        nvcc "${flags[@]}" "$root/bench/lab/launches.cu" "$out/forward.o" "$out/backward.o" \
+        nvcc "${flags[@]}" -I"$root" -I"$root/include" "$root/bench/lab/launches.cu" "$out/forward.o" "$out/backward.o" \
             "$out/schedule.so" -Xlinker -rpath='$ORIGIN' -o "$out/launches" \
             >"$out/launches.log" 2>&1
     exit

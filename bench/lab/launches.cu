@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launches.cu - every kernel of forward.list and backward.list, called as the project calls them,
- * on small problems, against float64 on the host. Needs no Python, so that it can run under
- * compute-sanitizer, and on an emulated GPU (tests/cuda): buffers have exactly the size that the
- * interface asks for.
+ * on small problems with all score terms that it has, against float64 on the host; deterministic
+ * ones twice, for the same bits. Needs no Python, so that it can run under compute-sanitizer, and
+ * on an emulated GPU (tests/cuda): buffers have exactly the size that the interface asks for.
  *
  *   bench/lab/build.sh --table OUT && compute-sanitizer OUT/launches
  *
@@ -17,8 +17,38 @@
 #include <vector>
 
 #include "backend/cuda/sm90/sm90.h"
+extern "C" {
+#include "harness/base/philox.h"
+}
 
 static int failures, checks;
+
+/* What a row of a list can do. */
+static struct ra__sm90_needs forward_row(int rows, int dim, int, int, int, int, bool, bool,
+                                         int terms = 0, int views = 1, bool = false)
+{
+    struct ra__sm90_needs needs = {};
+    needs.dim = dim, needs.rows = rows, needs.terms = terms, needs.views = views > 1;
+    return needs;
+}
+
+static struct ra__sm90_needs backward_row(int dim, int, bool, bool ordered, int, int terms = 0,
+                                          int views = 1, int = 1)
+{
+    struct ra__sm90_needs needs = {};
+    needs.dim = dim, needs.deterministic = ordered, needs.terms = terms, needs.views = views > 1;
+    return needs;
+}
+
+static const struct ra__sm90_needs forward_rows[] = {
+#define ENTRY(...) forward_row(__VA_ARGS__),
+#include "backend/cuda/sm90/forward.list"
+#undef ENTRY
+}, backward_rows[] = {
+#define ENTRY(...) backward_row(__VA_ARGS__),
+#include "backend/cuda/sm90/backward.list"
+#undef ENTRY
+};
 
 static void must(int error, const char *what)
 {
@@ -95,20 +125,26 @@ struct matrix {
     void release(void) { cudaFree(tensor.data); }
 };
 
-/* One problem: 2 query heads that read one KV head; query i sees key j if j <= hi + i. */
+static const float slopes[2] = { 0.05f, 0.4f }, sinks[2] = { 1, -2 };
+enum { SOFTCAP = 4, SEED = 5, DROP_BELOW = 1 << 30 /* a quarter of all weights */ };
+
+/* One problem: 2 query heads that read one KV head; query i sees key j if j <= hi + i. It has all
+ * terms that `needs` names. */
 struct problem {
     struct ra__sm90_needs needs;
     int rows, keys, hi;
     matrix q, k, v, dout;
+    std::vector<float> bias;                  /* [2 rows, keys] */
     std::vector<double> out, lse, dq, dk, dv; /* wanted */
 
     /* `size`: of scores; large ones leave the range of weights, so that items are replayed. */
     problem(struct ra__sm90_needs needs, int rows, int keys, int hi, float size = 1)
         : needs(needs), rows(rows), keys(keys), hi(hi), q(needs.dtype, 2, rows, needs.dim, size),
           k(needs.dtype, 1, keys, needs.dim, 1), v(needs.dtype, 1, keys, needs.dim, 1),
-          dout(needs.dtype, 2, rows, needs.dim, 1)
+          dout(needs.dtype, 2, rows, needs.dim, 1), bias((size_t)2 * rows * keys)
     {
         const int dim = needs.dim;
+        for (float &x : bias) x = normal();
         out.assign((size_t)2 * rows * dim, 0);
         lse.assign((size_t)2 * rows, -INFINITY);
         dq = out;
@@ -118,34 +154,85 @@ struct problem {
             for (int i = 0; i < rows; i++) attend(h, i);
     }
 
+    bool has(int term) const { return needs.terms & term; }
+
+    /* A score out of scale q.k, and its derivative by that. */
+    double score(int h, int i, int j, double x, double *derivative) const
+    {
+        *derivative = 1;
+        if (has(RA__SM90_SOFTCAP)) {
+            const double t = tanh(x / SOFTCAP);
+            x = SOFTCAP * t;
+            *derivative = 1 - t * t;
+        }
+        if (has(RA__SM90_BIAS)) x += bias[((size_t)h * rows + i) * keys + j];
+        if (has(RA__SM90_SLOPES)) x -= slopes[h] * abs(i - j);
+        return x;
+    }
+
+    /* What dropout multiplies a weight by. */
+    double kept(int h, int i, int j) const
+    {
+        if (!has(RA__SM90_DROPOUT)) return 1;
+        const uint32_t counter[4] = { (uint32_t)j / 4, (uint32_t)i, (uint32_t)h, 0 };
+        return philox_word(SEED, counter, j % 4) < DROP_BELOW ? 0 : 1 / 0.75;
+    }
+
     void attend(int h, int i)
     {
         const int dim = needs.dim;
         const int64_t last = (int64_t)hi + i < keys - 1 ? (int64_t)hi + i : keys - 1;
-        std::vector<double> x(keys), dp(keys);
-        double top = -INFINITY, sum = 0, delta = 0, *o = &out[((size_t)h * rows + i) * dim];
+        const bool sink = has(RA__SM90_SINKS);
+        std::vector<double> x(keys), by(keys);
+        double top = sink ? sinks[h] : -INFINITY, sum = 0, delta = 0;
+        double *o = &out[((size_t)h * rows + i) * dim];
         for (int j = 0; j <= last; j++) {
             for (int c = 0; c < dim; c++) x[j] += q.at(h, i, c) * k.at(0, j, c);
-            x[j] /= sqrt(dim);
+            x[j] = score(h, i, j, x[j] / sqrt(dim), &by[j]);
             top = fmax(top, x[j]);
         }
         if (last < 0) return;
+        if (sink) sum = exp(sinks[h] - top);
         for (int j = 0; j <= last; j++) sum += exp(x[j] - top);
         lse[(size_t)h * rows + i] = top + log(sum);
+        std::vector<double> dp(keys);
         for (int j = 0; j <= last; j++) {
+            const double keep = kept(h, i, j);
             x[j] = exp(x[j] - top) / sum;
-            for (int c = 0; c < dim; c++) o[c] += x[j] * v.at(0, j, c);
-            for (int c = 0; c < dim; c++) dp[j] += dout.at(h, i, c) * v.at(0, j, c);
+            for (int c = 0; c < dim; c++) o[c] += keep * x[j] * v.at(0, j, c);
+            for (int c = 0; c < dim; c++) dp[j] += keep * dout.at(h, i, c) * v.at(0, j, c);
+            for (int c = 0; c < dim; c++)
+                dv[(size_t)j * dim + c] += keep * x[j] * dout.at(h, i, c);
             delta += x[j] * dp[j];
         }
         for (int j = 0; j <= last; j++) {
-            const double ds = x[j] * (dp[j] - delta) / sqrt(dim);
+            const double ds = x[j] * (dp[j] - delta) * by[j] / sqrt(dim);
             for (int c = 0; c < dim; c++) {
                 dq[((size_t)h * rows + i) * dim + c] += ds * k.at(0, j, c);
                 dk[(size_t)j * dim + c] += ds * q.at(h, i, c);
-                dv[(size_t)j * dim + c] += x[j] * dout.at(h, i, c);
             }
         }
+    }
+
+    struct ra__sm90_terms terms(void) const
+    {
+        struct ra__sm90_terms terms = {};
+        terms.q_step = terms.k_step = 1;
+        if (has(RA__SM90_SOFTCAP)) terms.softcap = SOFTCAP;
+        if (has(RA__SM90_SLOPES)) terms.slopes = on_device(on_device_array(slopes, 2));
+        if (has(RA__SM90_SINKS)) terms.sinks = on_device(on_device_array(sinks, 2));
+        if (has(RA__SM90_DROPOUT)) {
+            terms.drop_below = DROP_BELOW;
+            terms.seed = SEED;
+            terms.kept_scale = 1 / 0.75f;
+        }
+        if (has(RA__SM90_BIAS)) {
+            terms.bias = on_device(bias);
+            terms.bias_bytes = 4;
+            terms.bias_row_stride = keys;
+            terms.bias_head_stride = (int64_t)rows * keys;
+        }
+        return terms;
     }
 
     void expect(const char *what, const std::vector<double> &got, const std::vector<double> &want)
@@ -158,14 +245,28 @@ struct problem {
         }
         const double error = sqrt(off / all);
         checks++;
-        if (error < (needs.dtype == RA__SM90_BF16 ? 6e-3 : 1e-3)) return;
-        printf("dim %d dtype %d terms %d views %d ordered %d, %d x %d: %s is off by %.1e\n",
-               needs.dim, needs.dtype, needs.terms, needs.views, needs.deterministic, rows, keys,
-               what, error);
+        if (!(error < (needs.dtype == RA__SM90_BF16 ? 6e-3 : 1e-3))) fail(what, error);
+    }
+    void expect_same(const std::vector<uint16_t> &before, const std::vector<uint16_t> &after)
+    {
+        size_t others = 0;
+        for (size_t i = 0; i < before.size(); i++) others += before[i] != after[i];
+        checks++;
+        if (others) fail("share of dq that differs when run again", (double)others / before.size());
+    }
+    void fail(const char *what, double error)
+    {
+        printf("dim %d dtype %d terms %d views %d ordered %d, %d x %d: %s: %.1e\n", needs.dim,
+               needs.dtype, needs.terms, needs.views, needs.deterministic, rows, keys, what, error);
         failures++;
     }
     void release(void) { q.release(), k.release(), v.release(), dout.release(); }
 };
+
+static void release(const struct ra__sm90_terms &terms)
+{
+    cudaFree((void *)terms.slopes), cudaFree((void *)terms.sinks), cudaFree((void *)terms.bias);
+}
 
 /* A schedule, on the device. */
 struct planned {
@@ -229,16 +330,16 @@ static void run_forward(problem &p)
     args.items = plan.items, args.runs = plan.runs, args.merges = plan.merges;
     args.queues = plan.queues, args.parts = plan.parts;
     args.clusters = clusters, args.merge_count = plan.made.merge_count;
-    args.hides = plan.made.hides;
+    args.hides = plan.made.hides || p.has(RA__SM90_BIAS);
     args.failed = on_device(std::vector<uint8_t>((size_t)plan.made.item_count * shape.warps, 7));
     for (struct ra__sm90_view &view : args.views) view = { 0, 1 };
-    args.terms.q_step = args.terms.k_step = 1; /* the terms themselves are neutral */
+    args.terms = p.terms();
     must(ra__sm90_forward_launch(&args, &p.needs, NULL), "forward_launch");
     must(cudaDeviceSynchronize(), "forward");
     out.fetch();
     p.expect("out", out.value, p.out);
     p.expect("lse", fetched(lse, p.lse.size()), p.lse);
-    cudaFree(lse), cudaFree(args.failed), out.release();
+    cudaFree(lse), cudaFree(args.failed), out.release(), release(args.terms);
 }
 
 static void run_backward(problem &p)
@@ -269,7 +370,7 @@ static void run_backward(problem &p)
     args.lse2 = on_device(std::vector<float>((size_t)2 * padded, NAN));
     args.delta = on_device(std::vector<float>((size_t)2 * padded, NAN));
     args.dq_sum = on_device(std::vector<float>((size_t)2 * padded * dim, NAN));
-    args.terms.q_step = args.terms.k_step = 1;
+    args.terms = p.terms();
     args.views[0] = { 0, 1 };
     struct ra__sm90_order order = {};
     if (p.needs.deterministic) {
@@ -286,11 +387,19 @@ static void run_backward(problem &p)
     p.expect("dq", dq.value, p.dq);
     p.expect("dk", dk.value, p.dk);
     p.expect("dv", dv.value, p.dv);
+    if (p.needs.deterministic) {
+        const std::vector<uint16_t> before = dq.bits;
+        must(ra__sm90_backward_launch(&args, &p.needs, NULL), "backward_launch");
+        must(cudaDeviceSynchronize(), "backward again");
+        dq.fetch();
+        p.expect_same(before, dq.bits);
+    }
     for (void *x :
          { out.tensor.data, dq.tensor.data, dk.tensor.data, dv.tensor.data, (void *)args.lse.data,
            (void *)args.lse2, (void *)args.delta, (void *)args.dq_sum, (void *)args.ranks,
            (void *)args.rank_starts, (void *)args.turns })
         cudaFree(x);
+    release(args.terms);
     ra__sm90_order_clear(&order);
 }
 
@@ -298,22 +407,22 @@ int main(int count, char **args)
 {
     const bool few = count > 1 && args[1][0] == 'f'; /* racecheck and emulation are slow */
     const int only = count > 1 + few ? atoi(args[1 + few]) : 0;
-    for (int dim = only ? only : 64; dim <= (only ? only : 256); dim *= 2)
-        for (int dtype = 0; dtype < (few ? 1 : 2); dtype++)
-            for (int i = 0; i < 6; i++) {
-                struct ra__sm90_needs needs = {};
-                needs.dim = dim, needs.dtype = dtype, needs.rows = i == 0 ? 1 << 20 : 0;
-                needs.terms = i == 1 ? 31 : 0, needs.views = i >= 4;
-                needs.deterministic = i == 2 || i == 5;
-                if (needs.views && dim == 256) continue; /* there are none */
-                problem square(needs, 300, 300, 0),
-                    wide(needs, 100, few ? 700 : 2000, RA__SM90_FAR);
-                problem tall(needs, few ? 700 : 2000, 130, RA__SM90_FAR),
-                    steep(needs, 100, 400, RA__SM90_FAR, 300);
-                run_forward(square), run_forward(wide), run_forward(steep);
-                run_backward(square), run_backward(tall);
-                for (problem *p : { &square, &wide, &tall, &steep }) p->release();
-            }
+    const int some = few ? 260 : 300, many = few ? 450 : 2000;
+    for (int dtype = 0; dtype < (few ? 1 : 2); dtype++) {
+        for (struct ra__sm90_needs needs : forward_rows) {
+            if (only && needs.dim != only) continue;
+            needs.dtype = dtype;
+            problem square(needs, some, some, 0), wide(needs, 100, many, RA__SM90_FAR);
+            problem steep(needs, 100, some, RA__SM90_FAR, 300);
+            for (problem *p : { &square, &wide, &steep }) run_forward(*p), p->release();
+        }
+        for (struct ra__sm90_needs needs : backward_rows) {
+            if (only && needs.dim != only) continue;
+            needs.dtype = dtype;
+            problem square(needs, some, some, 0), tall(needs, many, 130, RA__SM90_FAR);
+            for (problem *p : { &square, &tall }) run_backward(*p), p->release();
+        }
+    }
     printf("%d checks, %d failures\n", checks, failures);
     return failures != 0;
 }

@@ -9,10 +9,11 @@
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data, forward or backward. Every second round takes the variants in reverse: at the power limit the
-one after the rival is up to 2% faster for its place alone. A ratio is cuDNN's time over the variant's in the same round; printed are
-the rate over all rounds, the mean ratio with its smallest and largest value, SM clock and power.
-Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no window, document or block masks; there
-the ratio is to its full (no mask) rate per useful flop, marked with a star."""
+one after the rival is up to 2% faster for its place alone. A ratio is cuDNN's time over the
+variant's in the same round; printed are the rate over all rounds, the mean ratio with its smallest
+and largest value, SM clock and power. Flops are 4 pairs dim, backward 2.5 times that. cuDNN has no
+window, document or block masks; there the ratio is to its full (no mask) rate per useful flop,
+marked with a star."""
 import argparse
 import json
 import time

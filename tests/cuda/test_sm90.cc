@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_sm90.cc - the lab's check of the Hopper kernels without score terms and of those with all, on
- * an emulated GPU: in bf16 with what is asynchronous as late as it may be; then dim 64 with all of it
- * in random order. An argument selects a dim. */
+/* test_sm90.cc - the lab's check of all Hopper kernels, on an emulated GPU: in bf16 with what is
+ * asynchronous as late as it may be; then dim 64 with all of it in random order. An argument selects
+ * a dim. */
 #define main launches
 #include "../../bench/lab/launches.cu"
 #undef main

@@ -75,6 +75,10 @@ window:64 n=500 h=4/2 d=64 bf16 b=2 backward any-order kernel=sm90
 dilated:64/1,128/2 n=300 h=4 d=64 f16 backward kernel=sm90
 blocks:64;local=2 n=500 h=2 d=128 bf16 ring=3 zigzag backward kernel=sm90
 full;docs=0,200,260,500 n=500 h=2 d=64 bf16 sinks kernel=sm90
+causal n=150 h=4/2 d=128 bf16 softcap=20 sinks ring=2 zigzag backward kernel=sm90
+window:70 n=150 h=2 d=64 bf16 alibi sinks backward kernel=sm90
+full n=140 h=2 d=64 f16 bias=mask dropout=0.2 ring=2 backward kernel=sm90
+causal n=150 h=4/2 d=64 bf16 softcap=20 any-order backward kernel=sm90
 dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
 echo "$passed passed, $failed failed"

@@ -60,8 +60,8 @@ DEVICE int4 quad_transpose(int4 x)
 
 /* Two rows per thread of a 64 x 2 N tile of sums, each times its factor, in 16-bit numbers, 16
  * bytes per lane. `row` is the thread's first one in the tensor; of its rows and the one 8 further
- * on only those before `rows_left` are written. Not AT_ONCE, the compiler may write 16 bytes in four
- * parts, which takes fewer registers. */
+ * on only those before `rows_left` are written. Not AT_ONCE, the compiler may write 16 bytes in
+ * four parts, which takes fewer registers. */
 template <class T, bool AT_ONCE = true, int N>
 DEVICE void store_rows(const float (&x)[N], float f0, float f1, const ra__sm90_tensor &to,
                        int batch, int head, int row, int rows_left)
@@ -85,9 +85,9 @@ DEVICE void store_rows(const float (&x)[N], float f0, float f1, const ra__sm90_t
     }
 }
 
-/* The same of 64 columns by way of 2 KB of shared memory of the warp: with half of the instructions,
- * and whole rows leave. `to`: where row lane / 8 of the warp goes, 8 columns for each lane; every
- * fourth row is `step` numbers further on; rows before `rows` are written. */
+/* The same of 64 columns by way of 2 KB of shared memory of the warp: with half of the
+ * instructions, and whole rows leave. `to`: where row lane / 8 of the warp goes, 8 columns for each
+ * lane; every fourth row is `step` numbers further on; rows before `rows` are written. */
 template <class T>
 DEVICE void store_rows_staged(const float (&x)[32], float f0, float f1, T *to, int64_t step,
                               int rows, uint32_t staging)
