@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* engine.cc - mbarriers, and the engine that copies to and from shared memory by itself (TMA).
  *
- * Its work waits in a list and runs when no thread can go on, or with a seed at random earlier: as
- * late as it may, so that who does not wait for it computes with what was there before. */
+ * Its work waits in a list and runs when no thread can go on, the newest first, or with a seed at
+ * random, earlier too: as late as it may, so that who does not wait for it computes with what was
+ * there before. */
 #include <string.h>
 
 #include <vector>
@@ -82,7 +83,7 @@ void engine_post(engine_work work) { list.push_back({ std::move(work), fiber_slo
 bool engine_step()
 {
     if (list.empty()) return false;
-    const size_t i = random_order() ? random_below((uint32_t)list.size()) : 0;
+    const size_t i = random_order() ? random_below((uint32_t)list.size()) : list.size() - 1;
     if (!list[i].was_read) {
         list[i].was_read = true;
         if (list[i].work.read) {
