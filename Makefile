@@ -15,7 +15,7 @@ counted   = --target ringattn_perf
 # Programs that run one kernel on one thread: TSan has nothing to see there, and takes minutes each.
 no_threads = ^unit/(kernel|terms|thin|numbers)
 
-.PHONY: all demo test sanitize check perf perf-baseline peers install format clean help
+.PHONY: all demo test sanitize races check perf perf-baseline peers install format clean help
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -42,7 +42,13 @@ sanitize: ## the unit tests under ASan and UBSan
 	@$(call compile,$(BUILD)-asan) --target tests_unit
 	@tools/run-tests 'unit tests under asan and ubsan' $(BUILD)-asan -j $(JOBS) -L '^unit$$' -LE '^long$$' --timeout 600
 
-check: ## longer grids, then the tests by clang, under ASan, UBSan and TSan, and fuzzing
+races: ## the kernels for GPUs, emulated, searched for races
+	@tools/install-deps test
+	@$(call configure,races,$(BUILD)-races)
+	@$(call compile,$(BUILD)-races) --target tests_cuda
+	@tools/run-tests 'races on the emulated GPU' $(BUILD)-races -j $(JOBS) -L '^cuda$$' --timeout 1800
+
+check: ## longer grids, then the tests by clang, under ASan, UBSan and TSan, GPU races, and fuzzing
 	@tools/install-deps check
 	@$(call configure,default,$(BUILD))
 	@$(call compile,$(BUILD))
@@ -56,10 +62,11 @@ check: ## longer grids, then the tests by clang, under ASan, UBSan and TSan, and
 	@$(call configure,tsan,$(BUILD)-tsan)
 	@$(call compile,$(BUILD)-tsan)
 	@tools/run-tests 'tsan' $(BUILD)-tsan -j $(JOBS) -LE '^long$$' -E '$(no_threads)' --timeout 900
+	@$(MAKE) races
 	@$(call configure,fuzz,$(BUILD)-fuzz)
 	@$(call compile,$(BUILD)-fuzz) --target tests_fuzz
 	@tools/run-tests fuzz $(BUILD)-fuzz -L '^fuzz$$'
-	@cat $(BUILD)/tests.summary $(BUILD)-clang/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary $(BUILD)-fuzz/tests.summary
+	@cat $(BUILD)/tests.summary $(BUILD)-clang/tests.summary $(BUILD)-asan/tests.summary $(BUILD)-tsan/tests.summary $(BUILD)-races/tests.summary $(BUILD)-fuzz/tests.summary
 
 perf: ## instruction counts against the baseline; a minute at most
 	@tools/install-deps perf

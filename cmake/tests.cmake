@@ -117,10 +117,10 @@ endif()
 # ---- Scripts -------------------------------------------------------------------------------------
 
 # ringattn_test_script(NAME SECONDS COMMAND...). A script that lacks a tool exits with 77: skipped.
-# Sanitizers take several times as long.
+# Sanitizers take several times as long, and so does the search for races.
 function(ringattn_test_script name seconds)
     string(REGEX REPLACE "/.*" "" label ${name})
-    if(RINGATTN_SANITIZE)
+    if(RINGATTN_SANITIZE OR RINGATTN_EMULATED_RACES)
         math(EXPR seconds "3 * ${seconds}")
     endif()
     add_test(NAME ${name} COMMAND ${ARGN})

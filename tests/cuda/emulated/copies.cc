@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "internal.h"
+#include "races.h"
 
 namespace emulated
 {
@@ -39,17 +40,21 @@ void forget_copies(int count)
 static void run_copy(const async_copy &c)
 {
     char *to = static_cast<char *>(shared_pointer(c.to, c.bytes));
+    race_access(to, c.bytes, ACCESS_WRITE);
     if (c.copied) memcpy(to, c.from, c.copied);
     memset(to + c.copied, 0, c.bytes - c.copied);
 }
 
 void copy_async(uint32_t to, const void *from, size_t bytes, size_t copied)
 {
+    const race_place here(__builtin_return_address(0));
     if (copied > bytes) fail("cp.async copies %zu of %zu bytes", copied, bytes);
     if (to % bytes || (copied && (uintptr_t)from % bytes))
         fail("cp.async of %zu bytes from %p to %u: misaligned", bytes, from, (unsigned)to);
     thread_copies &mine = threads[threadIdx.x];
     const async_copy c = { to, from, bytes, copied, mine.committed };
+    race_access(from, copied, ACCESS_READ);
+    race_access(shared_pointer(to, bytes), bytes, ACCESS_WRITE); /* from now on at any time */
     memset(shared_pointer(to, bytes), WIPED_BYTE, bytes);
     if (random_order() && random_below(4) == 0) run_copy(c); /* fast, for once */
     else mine.pending.push_back(c);
@@ -59,6 +64,7 @@ void copies_commit() { threads[threadIdx.x].committed++; }
 
 void copies_wait(int pending)
 {
+    const race_place here(__builtin_return_address(0));
     thread_copies &mine = threads[threadIdx.x];
     size_t done = 0;
     while (done < mine.pending.size() && mine.pending[done].group < mine.committed - pending)

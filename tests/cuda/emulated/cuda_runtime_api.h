@@ -48,6 +48,7 @@ extern "C" {
     X(cudaErrorNotReady, 600, "device not ready")                                                  \
     X(cudaErrorIllegalAddress, 700, "an illegal memory access was encountered")                    \
     X(cudaErrorLaunchOutOfResources, 701, "too many resources requested for launch")               \
+    X(cudaErrorCooperativeLaunchTooLarge, 720, "too many blocks in cooperative launch")            \
     X(cudaErrorLaunchTimeout, 702, "the launch timed out and was terminated")                      \
     X(cudaErrorPeerAccessAlreadyEnabled, 704, "peer access is already enabled")                    \
     X(cudaErrorPeerAccessNotEnabled, 705, "peer access has not been enabled")                      \

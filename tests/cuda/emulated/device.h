@@ -151,8 +151,9 @@ EMULATED_REDUCE(__reduce_xor_sync, unsigned, a ^ b)
 /* ---- Atomics: all of them return the old value. ---- */
 
 #define EMULATED_ATOMIC(NAME, TYPE, EXPRESSION)                                                    \
-    inline TYPE NAME(TYPE *address, TYPE value)                                                    \
+    EMULATED_UNWATCHED inline TYPE NAME(TYPE *address, TYPE value)                                 \
     {                                                                                              \
+        emulated::race_access(address, sizeof *address, emulated::ACCESS_CHANGE);                  \
         const TYPE old = *address;                                                                 \
         *address = (TYPE)(EXPRESSION);                                                             \
         return old;                                                                                \
@@ -185,8 +186,9 @@ EMULATED_ATOMIC(atomicDec, unsigned int, old == 0 || old > value ? value : old -
 #undef EMULATED_ATOMIC
 
 #define EMULATED_CAS(TYPE)                                                                         \
-    inline TYPE atomicCAS(TYPE *address, TYPE compare, TYPE value)                                 \
+    EMULATED_UNWATCHED inline TYPE atomicCAS(TYPE *address, TYPE compare, TYPE value)              \
     {                                                                                              \
+        emulated::race_access(address, sizeof *address, emulated::ACCESS_CHANGE);                  \
         const TYPE old = *address;                                                                 \
         if (old == compare) *address = value;                                                      \
         return old;                                                                                \

@@ -15,6 +15,7 @@
 #include <new>
 #include <type_traits>
 
+#include "races.h"
 #include "vector_types.h"
 
 /* Of the fiber that runs. Set at every switch, so plain variables will do. */
@@ -57,6 +58,8 @@ int cluster_rank();
 /* Lets other fibers run. For loops that wait until another thread of the block changes memory (an
  * mbarrier): a fiber is never interrupted. Waiting without an end is reported. */
 void yield();
+/* The same, to say what for and where if that is without an end. */
+void yield_for(const char *what, size_t where);
 
 /* ---- Warp collectives. ---- */
 
@@ -132,6 +135,10 @@ void mbarrier_complete(int rank, uint32_t barrier, int bytes);
 /* cp.async.bulk.wait_group 0: what this thread posted has been read; has been written. */
 void bulk_wait_read();
 void bulk_wait();
+/* Until a number in device memory is `value`; it is one more, and what came before is there for who
+ * has waited. */
+void turn_wait(const int *turn, int value);
+void turn_pass(int *turn);
 
 /* ---- Launches. ---- */
 

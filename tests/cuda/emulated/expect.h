@@ -4,6 +4,10 @@
 #define EMULATED_EXPECT_H
 
 #include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cuda_runtime.h"
 
 static int failures;
 
@@ -15,5 +19,23 @@ static int failures;
         }                                                                                          \
     } while (0)
 #define OK(CALL) EXPECT((CALL) == cudaSuccess)
+
+/* Does the kernel stop the program, as it must? */
+template <typename... Parameters, typename... Arguments>
+inline bool stops(const cudaLaunchConfig_t &config, void (*kernel)(Parameters...),
+                  const Arguments &...arguments)
+{
+    fflush(nullptr);
+    const pid_t child = fork();
+    if (child == 0) {
+        if (!freopen("/dev/null", "w", stderr)) _exit(0);
+        (void)cudaLaunchKernelEx(&config, kernel, arguments...);
+        (void)cudaDeviceSynchronize();
+        _exit(0);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
 
 #endif

@@ -16,6 +16,7 @@
 #include "context.h"
 #include "internal.h"
 #include "products.h"
+#include "races.h"
 
 #if EMULATED_ASAN
 #include <sanitizer/asan_interface.h>
@@ -26,8 +27,8 @@ dim3 blockDim, gridDim;
 
 /* Code may declare it at global scope or in namespace ra; both are the same memory. The second name is
  * the assembler's business, because an alias that the compiler knows confuses ASan. TMA wants 1024
- * bytes of alignment. */
-alignas(1024) unsigned char ra_shared[EMULATED_SHARED_BYTES];
+ * bytes of alignment, and who looks for races whole pages. */
+alignas(4096) unsigned char ra_shared[EMULATED_SHARED_BYTES];
 __asm__(".globl _ZN2ra9ra_sharedE\n"
         ".set _ZN2ra9ra_sharedE, ra_shared\n");
 
@@ -40,7 +41,7 @@ constexpr int UNUSED_BYTE = 0xC3; /* of a lane without a deposit */
 constexpr int SHARED_BYTE = 0xFF; /* a NaN in every format */
 constexpr int BEYOND_BYTE = 0x5A; /* past the end of shared memory, to see writes there */
 constexpr size_t BEYOND_BYTES = 1024;
-constexpr int MANY_ROUNDS = 1000000; /* of nothing but yield() */
+constexpr int MANY_ROUNDS = 1000; /* of nothing but yield() */
 
 enum fiber_state { RUNNING, AT_BARRIER, AT_COLLECTIVE, RETURNED };
 
@@ -52,7 +53,9 @@ struct fiber {
     block *of;
     unsigned thread; /* in its block */
     enum fiber_state state;
-    int barrier; /* AT_BARRIER: which one */
+    const char *waits_for; /* RUNNING, but it yields until memory changes; or NULL */
+    size_t waits_at;       /* in its shared memory, or where else */
+    int barrier;           /* AT_BARRIER: which one */
     int predicate_result;
     /* AT_COLLECTIVE: what it called collect() with. */
     enum collective kind;
@@ -133,6 +136,9 @@ static void describe(const fiber *f, char *text, size_t size)
     static const char *const kinds[] = { "__syncwarp",  "a shuffle",     "a vote",        "a match",
                                          "a reduction", "a warp gather", "a warp compute" };
     if (f->state == RETURNED) snprintf(text, size, "returned");
+    else if (f->state == RUNNING && f->waits_for)
+        snprintf(text, size, "waits for %s at %#zx", f->waits_for, f->waits_at);
+    else if (f->state == RUNNING) snprintf(text, size, "waits for memory to change");
     else if (f->state == AT_COLLECTIVE)
         snprintf(text, size, "in %s, mask %08x", kinds[f->kind], (unsigned)f->mask);
     else if (f->barrier == WHOLE_GANG) snprintf(text, size, "at the barrier of its cluster");
@@ -201,8 +207,7 @@ static bool wake_yielded()
         warps[w].ready |= warps[w].yielded;
         warps[w].yielded = 0;
     }
-    if (any && ++idle_rounds > MANY_ROUNDS)
-        fail("all threads that still run wait for memory that nobody changes");
+    if (any && ++idle_rounds > MANY_ROUNDS) deadlock();
     return any;
 }
 
@@ -243,18 +248,31 @@ static void make_ready(fiber *f)
     warp_of(f)->ready |= 1u << f->slot % 32;
 }
 
-void yield()
+void yield() { yield_for(nullptr, 0); }
+
+void yield_for(const char *what, size_t where)
 {
+    current->waits_for = what;
+    current->waits_at = where;
     warp_of(current)->yielded |= 1u << current->slot % 32;
     switch_away();
 }
 
+void progress() { idle_rounds = 0; }
+
 /* ---- Barriers of a block. ---- */
+
+static uint64_t barrier_point(const fiber *one, int id)
+{
+    return point(POINT_BARRIER, id == WHOLE_GANG ? MAX_GANG : (uint64_t)(one->of - blocks),
+                 (unsigned)id);
+}
 
 /* Of the block of `one`. */
 static void open_barrier(const fiber *one, int id)
 {
     barrier *b = barrier_of(one, id);
+    const uint64_t here = barrier_point(one, id);
     idle_rounds = 0;
     int result = b->predicates;
     if (b->what == REDUCE_OR) result = b->predicates > 0;
@@ -263,9 +281,11 @@ static void open_barrier(const fiber *one, int id)
         fiber *f = &fibers[slot];
         if (f->state != AT_BARRIER || f->barrier != id || barrier_of(f, id) != b) continue;
         f->predicate_result = result;
+        race_acquire_for(slot, here);
         make_ready(f);
         b->waiters--;
     }
+    race_forget(here);
     memset(b, 0, sizeof *b);
 }
 
@@ -284,6 +304,7 @@ int block_barrier(enum reduction what, int predicate)
     b->what = what;
     b->predicates += predicate != 0;
     b->arrived++;
+    race_release(barrier_point(current, WHOLE_BLOCK));
     wait_at(WHOLE_BLOCK);
     if (b->arrived == current->of->live_threads) open_barrier(current, WHOLE_BLOCK);
     switch_away();
@@ -293,6 +314,7 @@ int block_barrier(enum reduction what, int predicate)
 void cluster_barrier()
 {
     gang_barrier.arrived++;
+    race_release(barrier_point(current, WHOLE_GANG));
     wait_at(WHOLE_GANG);
     if (gang_barrier.arrived == live_threads) open_barrier(current, WHOLE_GANG);
     switch_away();
@@ -307,6 +329,7 @@ static void arrive_named(int id, int count, bool waits)
         fail("barrier %d: some come for %d threads and some for %d", id, b->expected, count);
     b->expected = count;
     b->arrived++;
+    race_release(barrier_point(current, id));
     if (waits) wait_at(id);
     if (b->arrived == count) open_barrier(current, id);
     if (waits) switch_away();
@@ -380,6 +403,7 @@ static void complete(const fiber *f, uint32_t lanes)
         one->buffer = index;
         make_ready(one);
     }
+    if (f->kind == COLLECTIVE_SYNCWARP) race_meet(first->slot, lanes);
     if (f->call) f->call->run(f->call->context, memory, memory + in_bytes);
 }
 
@@ -413,6 +437,7 @@ static void thread_returned()
 {
     fiber *self = current;
     warp_state *w = warp_of(self);
+    check_products();
     release_buffer(self);
     self->state = RETURNED;
     w->live &= ~(1u << self->slot % 32);
@@ -486,7 +511,7 @@ static void check_shared(const block *b)
 
 /* The first block of a gang has the memory that code knows by name. The others' has only addresses,
  * which is all that kernels for clusters use. */
-alignas(1024) static unsigned char more_shared[MAX_GANG - 1][EMULATED_SHARED_BYTES];
+alignas(4096) static unsigned char more_shared[MAX_GANG - 1][EMULATED_SHARED_BYTES];
 
 static void start_gang()
 {
@@ -496,8 +521,10 @@ static void start_gang()
     memset(&gang_barrier, 0, sizeof gang_barrier);
     forget_copies(threads);
     forget_products();
+    races_start_gang(warp_count * 32);
     for (int i = 0; i < gang; i++) {
         blocks[i].shared = i == 0 ? ra_shared : more_shared[i - 1];
+        races_watch(blocks[i].shared, EMULATED_SHARED_BYTES, WATCHED_SHARED);
         fill_shared(blocks[i].shared);
         start_block(&blocks[i], i * warps_of_block());
     }
@@ -517,6 +544,8 @@ static void run_gang()
     context_switch(&host, &first->where);
     enter(nullptr);
     engine_finish();
+    finish_products();
+    races_end_gang();
     for (int i = 0; i < gang; i++) check_shared(&blocks[i]);
 }
 
@@ -599,6 +628,8 @@ void *shared_pointer_of(int rank, uint32_t address, size_t bytes)
     if (address > running->shared_bytes || bytes > running->shared_bytes - address)
         fail("%zu bytes at %u of %zu bytes of shared memory", bytes, (unsigned)address,
              running->shared_bytes);
+    if (current && !blocks[rank].live_threads)
+        fail("shared memory of block %d of a cluster, which has ended", rank);
     return blocks[rank].shared + address;
 }
 

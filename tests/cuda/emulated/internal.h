@@ -98,6 +98,15 @@ void engine_finish();
 
 /* The number of the fiber that runs. */
 int fiber_slot();
+/* Something that fibers wait for has come nearer. */
+void progress();
+
+/* ---- products.cc ---- */
+
+/* The thread that runs returns: it has waited for all of its products. */
+void check_products();
+/* The gang has ended: all warps of a warpgroup have issued the same. */
+void finish_products();
 
 /* ---- streams.cc ---- */
 

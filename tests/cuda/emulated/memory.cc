@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "internal.h"
+#include "races.h"
 
 namespace emulated
 {
@@ -41,7 +42,7 @@ const range *find_range(const void *pointer)
 static void *allocate(size_t size)
 {
     void *memory = nullptr;
-    if (posix_memalign(&memory, 256, size + BEYOND_BYTES)) return nullptr;
+    if (posix_memalign(&memory, RACES_PAGE, races_padded(size + BEYOND_BYTES))) return nullptr;
     memset(memory, POISON_BYTE, size);
     memset((char *)memory + size, BEYOND_BYTE, BEYOND_BYTES);
     return memory;
@@ -57,7 +58,10 @@ static void release(uintptr_t start)
     for (size_t i = 0; i < BEYOND_BYTES; i++)
         if (memory[r.size + i] != BEYOND_BYTE)
             fail("byte %zu of an allocation of %zu bytes was written", r.size + i, r.size);
-    if (r.type == cudaMemoryTypeDevice) used[r.device] -= r.size;
+    if (r.type == cudaMemoryTypeDevice) {
+        used[r.device] -= r.size;
+        races_forget(memory, r.size);
+    }
     (r.type == cudaMemoryTypeDevice ? device_allocations : host_allocations)--;
     memset(memory, POISON_BYTE, r.size);
     free(memory);
@@ -76,7 +80,10 @@ static cudaError_t allocate_range(void **out, size_t size, enum cudaMemoryType t
     void *memory = allocate(size);
     if (!memory) return cudaErrorMemoryAllocation;
     ranges[(uintptr_t)memory] = range{ (uintptr_t)memory, size, type, device, false };
-    if (on_device) used[device] += size;
+    if (on_device) {
+        used[device] += size;
+        races_watch(memory, size, WATCHED_DEVICE);
+    }
     (on_device ? device_allocations : host_allocations)++;
     *out = memory;
     return cudaSuccess;
@@ -122,8 +129,11 @@ static size_t extent(size_t pitch, size_t width, size_t height)
 
 static void copy_rows(const copy &c)
 {
-    for (size_t row = 0; row < c.height; row++)
+    for (size_t row = 0; row < c.height; row++) {
+        race_access(c.src + row * c.src_pitch, c.width, ACCESS_READ);
+        race_access(c.dst + row * c.dst_pitch, c.width, ACCESS_WRITE);
         memmove(c.dst + row * c.dst_pitch, c.src + row * c.src_pitch, c.width);
+    }
 }
 
 static bool direction_matches(enum cudaMemcpyKind kind, enum place dst, enum place src)
@@ -175,8 +185,10 @@ static cudaError_t start_fill(void *pointer, size_t pitch, int value, size_t wid
     const enum place place = place_of(pointer, (height - 1) * pitch + width);
     if (place == OUTSIDE || place == PAGEABLE) return cudaErrorInvalidValue;
     const auto fill = [=] {
-        for (size_t row = 0; row < height; row++)
+        for (size_t row = 0; row < height; row++) {
+            race_access((char *)pointer + row * pitch, width, ACCESS_WRITE);
             memset((char *)pointer + row * pitch, value, width);
+        }
     };
     return enqueue(stream, fill, api.held);
 }

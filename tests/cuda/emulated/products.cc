@@ -6,23 +6,33 @@
 #include <string.h>
 
 #include <deque>
+#include <map>
 #include <vector>
 
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "internal.h"
+#include "races.h"
 
 namespace emulated
 {
 
 struct issued {
     product what;
+    const void *place; /* in the code of the kernel */
     int group;
 };
 struct thread_products {
     std::vector<issued> pending; /* in order */
     int committed;               /* groups */
 };
+
+/* What a warpgroup issues: all four warps the same, in the same order. */
+struct group_products {
+    std::vector<product> issued;
+    size_t counts[4]; /* by warp: how many of them */
+};
+static std::map<int, group_products> groups; /* by the slot of the first thread */
 
 static std::deque<thread_products> threads; /* by slot; stay where they are when more come */
 
@@ -34,13 +44,43 @@ static thread_products &mine()
 
 void forget_products()
 {
+    groups.clear();
     for (thread_products &t : threads) {
         t.pending.clear();
         t.committed = 0;
     }
 }
 
-void product_issue(const product &one) { mine().pending.push_back({ one, mine().committed }); }
+void check_products()
+{
+    if (!mine().pending.empty()) fail("a thread returned before its products were done");
+}
+
+void finish_products()
+{
+    for (const auto &group : groups)
+        for (const size_t count : group.second.counts)
+            if (count != group.second.issued.size())
+                fail("a warp issued %zu of the %zu products of its warpgroup", count,
+                     group.second.issued.size());
+}
+
+static bool is_same(const product &a, const product &b)
+{
+    return a.n == b.n && a.add == b.add && a.bf16 == b.bf16 && !a.a_words == !b.a_words &&
+           a.a == b.a && a.b == b.b && a.a_transposed == b.a_transposed &&
+           a.b_transposed == b.b_transposed;
+}
+
+/* The warp's next product is that of its warpgroup. */
+static void check_group(const product &one)
+{
+    group_products &group = groups[fiber_slot() - (int)(threadIdx.x % 128)];
+    const size_t number = group.counts[threadIdx.x % 128 / 32]++;
+    if (number == group.issued.size()) group.issued.push_back(one);
+    if (!is_same(one, group.issued[number]))
+        fail("the warps of a warpgroup issue different products");
+}
 
 /* ---- One product ---- */
 
@@ -57,7 +97,9 @@ static void read_piece(uint64_t matrix, int row, int column, bool bf16, float (&
     const uint32_t at = ((uint32_t)(matrix & 0x3fff) << 4) + (uint32_t)row * 128 +
                         (uint32_t)(column / 64) * panel + (uint32_t)(column % 64) * 2;
     uint16_t bits[8];
-    memcpy(bits, shared_pointer(at ^ (at >> 7 & 7) << 4, sizeof bits), sizeof bits);
+    const void *place = shared_pointer(at ^ (at >> 7 & 7) << 4, sizeof bits);
+    race_access(place, sizeof bits, ACCESS_READ | ACCESS_ASYNC);
+    memcpy(bits, place, sizeof bits);
     for (int i = 0; i < 8; i++) to[i] = number(bits[i], bf16);
 }
 
@@ -82,6 +124,7 @@ static void read_matrix(uint64_t matrix, bool transposed, int first, int count, 
  * reads and writes them for all. */
 struct deposit {
     const product *what;
+    const void *place;
     int warp_row; /* of A, in shared memory */
 };
 
@@ -94,13 +137,20 @@ static void read_words(const deposit *lanes, float (&a)[16][256])
                     (uint16_t)(lanes[lane].what->a_words[word] >> 16 * e), lanes[0].what->bf16);
 }
 
+/* What lies in shared memory, of A the rows of this warp. */
+static void read_shared(const product &p, int warp_row, float (&a)[16][256], float (&b)[16][256])
+{
+    if (!p.a_words) read_matrix(p.a, p.a_transposed, warp_row, 16, p.bf16, a);
+    read_matrix(p.b, p.b_transposed, 0, p.n, p.bf16, b);
+}
+
 static void multiply(const deposit *lanes)
 {
+    const race_place there(lanes[0].place);
     const product &p = *lanes[0].what;
     float a[16][256], b[16][256];
     if (p.a_words) read_words(lanes, a);
-    else read_matrix(p.a, p.a_transposed, lanes[0].warp_row, 16, p.bf16, a);
-    read_matrix(p.b, p.b_transposed, 0, p.n, p.bf16, b);
+    read_shared(p, lanes[0].warp_row, a, b);
     for (int row = 0; row < 16; row++) {
         float sum[256] = {};
         for (int k = 0; k < 16; k++)
@@ -113,12 +163,26 @@ static void multiply(const deposit *lanes)
     }
 }
 
+static int warp_row() { return (int)(threadIdx.x % 128 / 32 * 16); }
+
+/* From now on the product may read, so what it reads is to be there: the first lane looks. */
+void product_issue(const product &one)
+{
+    const race_place here(__builtin_return_address(0));
+    if (lane() == 0) check_group(one);
+    if (EMULATED_RACES && lane() == 0) {
+        float a[16][256], b[16][256];
+        read_shared(one, warp_row(), a, b);
+    }
+    mine().pending.push_back({ one, __builtin_return_address(0), mine().committed });
+}
+
 static void run_until(int group)
 {
     thread_products &t = mine();
     size_t done = 0;
     for (; done < t.pending.size() && t.pending[done].group < group; done++) {
-        const deposit at = { &t.pending[done].what, (int)(threadIdx.x % 128 / 32 * 16) };
+        const deposit at = { &t.pending[done].what, t.pending[done].place, warp_row() };
         emulated_warp_compute<int>(at, [](const deposit *in, int *) { multiply(in); });
     }
     t.pending.erase(t.pending.begin(), t.pending.begin() + (ptrdiff_t)done);

@@ -149,6 +149,33 @@ static cudaError_t check_launch(const cudaLaunchConfig_t *config, const void *ke
     return cudaSuccess;
 }
 
+/* Blocks of this shape that an SM has room for. */
+static int blocks_per_multiprocessor(int threads, size_t shared_bytes)
+{
+    const int shared = (int)shared_bytes + attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+    int most = threads > 1024 ? 0 : 2048 / threads;
+    if (shared && shared_per_multiprocessor() / shared < most)
+        most = shared_per_multiprocessor() / shared;
+    return most < 16 ? most : 16;
+}
+
+/* All blocks of a cooperative launch run at the same time; only Hopper has clusters. */
+static cudaError_t check_gang(const cudaLaunchConfig_t *config)
+{
+    const int room = attribute(cudaDevAttrMultiProcessorCount) *
+                     blocks_per_multiprocessor((int)config->blockDim.x, config->dynamicSmemBytes);
+    for (unsigned i = 0; i < config->numAttrs; i++) {
+        const cudaLaunchAttribute *a = &config->attrs[i];
+        if (a->id == cudaLaunchAttributeCooperative && a->val.cooperative &&
+            config->gridDim.x > (unsigned)room)
+            return cudaErrorCooperativeLaunchTooLarge;
+        if (a->id == cudaLaunchAttributeClusterDimension && a->val.clusterDim.x > 1 &&
+            compute_capability() < 90)
+            return cudaErrorInvalidConfiguration;
+    }
+    return cudaSuccess;
+}
+
 /* Blocks that run at the same time: a cluster, all of a cooperative launch, or one. */
 static int gang_of(const cudaLaunchConfig_t *config)
 {
@@ -171,7 +198,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
     if (counted_failure(COUNT_LAUNCH)) return noted(cudaErrorLaunchOutOfResources);
     if (parameter_bytes > (compute_capability() < 90 ? 4096 : 32764))
         return noted(cudaErrorInvalidValue);
-    const cudaError_t error = check_launch(config, kernel);
+    cudaError_t error = check_launch(config, kernel);
+    if (!error) error = check_gang(config);
     if (error) return noted(error);
     launch work = { config->gridDim, config->blockDim, config->dynamicSmemBytes, gang_of(config),
                     std::move(body) };
@@ -186,7 +214,11 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
 
 /* Runs when the library is unloaded. */
 struct at_end {
-    ~at_end() { check_leaks(); }
+    ~at_end()
+    {
+        check_races();
+        check_leaks();
+    }
 };
 static at_end checks_leaks;
 
@@ -420,12 +452,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const voi
     if (c.error) return noted(c.error);
     if (!blocks || threads <= 0) return noted(cudaErrorInvalidValue);
     if (!function) return noted(cudaErrorInvalidDeviceFunction);
-    const int reserved = attribute(cudaDevAttrReservedSharedMemoryPerBlock);
-    const int shared = (int)dynamicSmemBytes + reserved;
-    int most = threads > 1024 ? 0 : 2048 / threads;
-    if (shared && shared_per_multiprocessor() / shared < most)
-        most = shared_per_multiprocessor() / shared;
-    *blocks = most < 16 ? most : 16;
+    *blocks = blocks_per_multiprocessor(threads, dynamicSmemBytes);
     return cudaSuccess;
 }
 

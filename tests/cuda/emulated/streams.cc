@@ -15,11 +15,13 @@
 #include <vector>
 
 #include "internal.h"
+#include "races.h"
 
 /* One cudaEventRecord. */
 struct record {
     bool done = false;
     double seconds = 0;
+    emulated::race_order order; /* of what comes before it */
 };
 
 struct CUevent_st {
@@ -34,6 +36,7 @@ struct operation {
     enum operation_kind kind;
     std::function<void()> work;
     std::shared_ptr<record> event;
+    emulated::race_order order; /* of what the host had waited for */
 };
 
 struct CUstream_st {
@@ -42,6 +45,8 @@ struct CUstream_st {
     bool busy = false, destroyed = false; /* busy: a host function runs */
     uint64_t enqueued = 0, completed = 0;
     std::deque<operation> operations;
+    int number;                 /* no other has it */
+    emulated::race_order order; /* of what has run */
 };
 
 namespace emulated
@@ -53,6 +58,12 @@ using lock_held = std::unique_lock<std::mutex>;
 static std::vector<shared_stream> streams;
 static std::vector<std::unique_ptr<CUevent_st>> events;
 static size_t stream_count, event_count; /* not destroyed; live on after the vectors */
+
+/* For the search for races: numbers of streams that the program has not made. */
+enum { LEGACY_STREAM, LATE_STREAM, FIRST_STREAM };
+static int next_number = FIRST_STREAM;
+static race_order host_order; /* what the host has waited for */
+static race_order gone_order; /* of blocking streams that are no more */
 
 size_t streams_alive() { return stream_count; }
 size_t events_alive() { return event_count; }
@@ -101,6 +112,8 @@ static void sweep()
     const auto gone = [](const shared_stream &s) {
         return s->destroyed && !s->busy && s->operations.empty();
     };
+    for (const shared_stream &s : streams)
+        if (gone(s) && !(s->flags & cudaStreamNonBlocking)) gone_order.join(s->order);
     streams.erase(std::remove_if(streams.begin(), streams.end(), gone), streams.end());
 }
 
@@ -110,6 +123,13 @@ static void finish_record(record *event)
     event->seconds = now();
 }
 
+static void run_work(int number, race_order &order, const operation &op)
+{
+    races_start_work(number, order);
+    op.work();
+    races_end_work();
+}
+
 /* Runs the first operation of a stream. After an error that lasts, work is dropped but events
  * complete, so that nothing waits for ever, and memory is freed. */
 static void run_head(shared_stream s, lock_held &held)
@@ -117,9 +137,15 @@ static void run_head(shared_stream s, lock_held &held)
     operation op = std::move(s->operations.front());
     s->operations.pop_front();
     const bool broken = device_lost() || sticky() != cudaSuccess;
-    if (op.kind == RECORD) finish_record(op.event.get());
-    if (op.kind == RELEASE || (op.kind == WORK && !broken)) op.work();
+    s->order.join(op.order);
+    if (op.kind == WAIT) s->order.join(op.event->order);
+    if (op.kind == RECORD) {
+        op.event->order = s->order;
+        finish_record(op.event.get());
+    }
+    if (op.kind == RELEASE || (op.kind == WORK && !broken)) run_work(s->number, s->order, op);
     if (op.kind == HOST_FUNCTION && !broken) {
+        host_order.join(s->order);
         s->busy = true; /* it may take locks whose owners call the runtime */
         held.unlock();
         op.work();
@@ -191,6 +217,7 @@ static void finish(const shared_stream &s, lock_held &held)
     const uint64_t target = s->enqueued;
     run_until(
         held, [&] { return s->completed >= target; }, [&] { return needed_for(s); });
+    host_order.join(s->order);
 }
 
 template <typename Which> static void finish_streams(lock_held &held, const Which &which)
@@ -204,6 +231,7 @@ template <typename Which> static void finish_streams(lock_held &held, const Whic
         return true;
     };
     run_until(held, done, [] { return shared_stream(); });
+    for (const auto &t : targets) host_order.join(t.first->order);
 }
 
 static void finish_blocking(lock_held &held)
@@ -212,6 +240,7 @@ static void finish_blocking(lock_held &held)
     finish_streams(held, [device](const CUstream_st &s) {
         return s.device == device && !(s.flags & cudaStreamNonBlocking);
     });
+    host_order.join(gone_order);
 }
 
 void finish_all(lock_held &held)
@@ -231,8 +260,17 @@ cudaError_t finish_stream(cudaStream_t stream, lock_held &held)
     return sticky();
 }
 
+static void finish(const std::shared_ptr<record> &event, lock_held &held)
+{
+    if (!event) return;
+    run_until(
+        held, [&] { return event->done; }, [&] { return stream_of(event.get()); });
+    host_order.join(event->order);
+}
+
 static void add(const shared_stream &s, operation op, lock_held &held)
 {
+    op.order = host_order;
     s->operations.push_back(std::move(op));
     s->enqueued++;
     /* A device is sometimes faster than the host. */
@@ -244,8 +282,11 @@ static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_hel
     if (is_legacy(stream)) {
         finish_blocking(held);
         const bool broken = device_lost() || sticky() != cudaSuccess;
-        if (op.kind == RELEASE || (op.work && !broken)) op.work();
-        if (op.kind == RECORD) finish_record(op.event.get());
+        if (op.kind == RELEASE || (op.work && !broken)) run_work(LEGACY_STREAM, host_order, op);
+        if (op.kind == RECORD) {
+            op.event->order = host_order;
+            finish_record(op.event.get());
+        }
         return sticky();
     }
     const shared_stream s = find_stream(stream);
@@ -256,7 +297,7 @@ static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_hel
 
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, lock_held &held)
 {
-    return enqueue_operation(stream, operation{ WORK, std::move(work), nullptr }, held);
+    return enqueue_operation(stream, operation{ WORK, std::move(work), nullptr, {} }, held);
 }
 
 /* On a stream of its own, which later work of the legacy stream waits for. */
@@ -266,14 +307,15 @@ void enqueue_late(std::function<void()> work, lock_held &held)
     shared_stream s = std::make_shared<CUstream_st>();
     s->device = current_device();
     s->flags = 0;
+    s->number = LATE_STREAM;
     s->destroyed = true;
     streams.push_back(s);
-    add(s, operation{ WORK, std::move(work), nullptr }, held);
+    add(s, operation{ WORK, std::move(work), nullptr, {} }, held);
 }
 
 cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work, lock_held &held)
 {
-    return enqueue_operation(stream, operation{ RELEASE, std::move(work), nullptr }, held);
+    return enqueue_operation(stream, operation{ RELEASE, std::move(work), nullptr, {} }, held);
 }
 
 static cudaError_t create_stream(cudaStream_t *out, unsigned flags)
@@ -285,6 +327,7 @@ static cudaError_t create_stream(cudaStream_t *out, unsigned flags)
     shared_stream s = std::make_shared<CUstream_st>();
     s->device = current_device();
     s->flags = flags;
+    s->number = next_number++;
     streams.push_back(s);
     stream_count++;
     *out = s.get();
@@ -344,7 +387,9 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     if (is_legacy(stream)) return cudaSuccess;
     const shared_stream s = find_stream(stream);
     if (!s) return noted(cudaErrorInvalidResourceHandle);
-    return noted(s->completed < s->enqueued ? cudaErrorNotReady : cudaSuccess);
+    if (s->completed < s->enqueued) return noted(cudaErrorNotReady);
+    host_order.join(s->order);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
@@ -356,11 +401,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!is_legacy(stream)) {
         if (!find_stream(stream)) return noted(cudaErrorInvalidResourceHandle);
         if (!last) return cudaSuccess;
-        return noted(enqueue_operation(stream, operation{ WAIT, nullptr, last }, c.held));
+        return noted(enqueue_operation(stream, operation{ WAIT, nullptr, last, {} }, c.held));
     }
-    if (last)
-        run_until(
-            c.held, [&] { return last->done; }, [&] { return stream_of(last.get()); });
+    finish(last, c.held);
     return noted(sticky());
 }
 
@@ -370,7 +413,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
     if (c.error) return noted(c.error);
     if (!fn) return noted(cudaErrorInvalidValue);
     const auto work = [fn, user] { fn(user); };
-    return noted(enqueue_operation(stream, operation{ HOST_FUNCTION, work, nullptr }, c.held));
+    return noted(enqueue_operation(stream, operation{ HOST_FUNCTION, work, nullptr, {} }, c.held));
 }
 
 /* ---- Events. ---- */
@@ -408,7 +451,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
         if (!s || s->device != event->device) return noted(cudaErrorInvalidResourceHandle);
     }
     event->last = std::make_shared<record>();
-    return noted(enqueue_operation(stream, operation{ RECORD, nullptr, event->last }, c.held));
+    return noted(enqueue_operation(stream, operation{ RECORD, nullptr, event->last, {} }, c.held));
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
@@ -419,7 +462,9 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
     const std::shared_ptr<record> last = event->last;
     run_some(c.held, 3);
     if (sticky()) return noted(sticky());
-    return noted(last && !last->done ? cudaErrorNotReady : cudaSuccess);
+    if (last && !last->done) return noted(cudaErrorNotReady);
+    if (last) host_order.join(last->order);
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
@@ -427,10 +472,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     call c;
     if (c.error) return noted(c.error);
     if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
-    const std::shared_ptr<record> last = event->last;
-    if (last)
-        run_until(
-            c.held, [&] { return last->done; }, [&] { return stream_of(last.get()); });
+    finish(event->last, c.held);
     return noted(sticky());
 }
 

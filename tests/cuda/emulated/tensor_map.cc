@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "internal.h"
+#include "races.h"
 
 namespace emulated
 {
@@ -52,6 +53,7 @@ static void copy_row(char *to, const CUtensorMap *map, const int (&at)[5])
         from += (uint64_t)at[i] * map->strides[i];
     }
     const uint32_t left = map->dims[0] - (uint32_t)at[0];
+    race_access(from, left * 2 < bytes ? left * 2 : bytes, ACCESS_READ | ACCESS_ASYNC);
     memcpy(to, from, left * 2 < bytes ? left * 2 : bytes);
 }
 
@@ -65,6 +67,7 @@ static void store_row(int rank, uint32_t to, const char *row)
 {
     const uint32_t turn = to >> 7 & 7;
     char *at = static_cast<char *>(shared_pointer_of(rank, to, 128));
+    race_access(at, 128, ACCESS_WRITE | ACCESS_ASYNC);
     for (uint32_t piece = 0; piece < 8; piece++)
         memcpy(at + 16 * (piece ^ turn), row + 16 * piece, 16);
 }
@@ -84,9 +87,22 @@ static void copy_box(int rank, uint32_t to, const CUtensorMap *map, const int (&
     }
 }
 
+/* A copy into shared memory is issued: what is there is gone from now on. */
+static race_handle wipe(int rank, uint32_t to, size_t bytes, uint32_t barrier)
+{
+    const race_handle operation = race_issue(point(POINT_PHASE, (uint64_t)rank, barrier));
+    void *place = shared_pointer_of(rank, to, bytes);
+    race_enter(operation);
+    race_access(place, bytes, ACCESS_WRITE | ACCESS_ASYNC);
+    race_leave();
+    memset(place, WIPED_BYTE, bytes);
+    return operation;
+}
+
 void copy_tensor(uint32_t to, const CUtensorMap *map, uint32_t barrier, const int (&at)[5],
                  uint32_t ranks)
 {
+    const race_place here(__builtin_return_address(0));
     const size_t bytes = box_rows(map) * 128;
     if (to % 128 || map->box[0] != 64) fail("a box of a tensor map to %u", (unsigned)to);
     const CUtensorMap copied = *map;
@@ -96,39 +112,60 @@ void copy_tensor(uint32_t to, const CUtensorMap *map, uint32_t barrier, const in
     memcpy(start.at, at, sizeof start.at);
     for (int rank = 0; ranks >> rank; rank++) {
         if (!(ranks >> rank & 1)) continue;
+        const race_handle operation = wipe(rank, to, bytes, barrier);
         const auto write = [=] {
+            race_enter(operation);
             copy_box(rank, to, &copied, start.at);
             mbarrier_complete(rank, barrier, (int)bytes);
+            race_leave();
         };
-        memset(shared_pointer_of(rank, to, bytes), WIPED_BYTE, bytes);
         engine_post({ nullptr, write, false });
     }
 }
 
 void copy_stretch(uint32_t to, const void *from, int bytes, uint32_t barrier)
 {
+    const race_place here(__builtin_return_address(0));
     if (to % 16 || (uintptr_t)from % 16 || bytes % 16)
         fail("a bulk copy of %d bytes from %p to %u: misaligned", bytes, from, (unsigned)to);
     const int rank = cluster_rank();
+    const race_handle operation = wipe(rank, to, (size_t)bytes, barrier);
     const auto write = [=] {
-        memcpy(shared_pointer_of(rank, to, (size_t)bytes), from, (size_t)bytes);
+        void *place = shared_pointer_of(rank, to, (size_t)bytes);
+        race_enter(operation);
+        race_access(from, (size_t)bytes, ACCESS_READ | ACCESS_ASYNC);
+        race_access(place, (size_t)bytes, ACCESS_WRITE | ACCESS_ASYNC);
+        memcpy(place, from, (size_t)bytes);
         mbarrier_complete(rank, barrier, bytes);
+        race_leave();
     };
-    memset(shared_pointer(to, (size_t)bytes), WIPED_BYTE, (size_t)bytes);
     engine_post({ nullptr, write, false });
 }
 
 void copy_out(float *to, uint32_t from, int bytes, bool add)
 {
+    const race_place here(__builtin_return_address(0));
     if (from % 16 || (uintptr_t)to % 16 || bytes % 16)
         fail("a bulk copy of %d bytes from %u to %p: misaligned", bytes, (unsigned)from,
              (void *)to);
     const int rank = cluster_rank();
     const auto numbers = std::make_shared<std::vector<float>>((size_t)bytes / sizeof(float));
+    const uint64_t is_read = point(POINT_READ, (uint64_t)fiber_slot());
+    const uint64_t is_written = point(POINT_WRITTEN, (uint64_t)fiber_slot());
+    const race_handle reading = race_issue(is_read), writing = race_issue(is_written);
     const auto read = [=] {
-        memcpy(numbers->data(), shared_pointer_of(rank, from, (size_t)bytes), (size_t)bytes);
+        const void *place = shared_pointer_of(rank, from, (size_t)bytes);
+        race_enter(reading);
+        race_access(place, (size_t)bytes, ACCESS_READ | ACCESS_ASYNC);
+        race_release(is_read);
+        race_leave();
+        memcpy(numbers->data(), place, (size_t)bytes);
     };
     const auto write = [=] {
+        race_enter(writing);
+        race_access(to, (size_t)bytes, ACCESS_WRITE | ACCESS_ASYNC | (add ? ACCESS_ATOMIC : 0));
+        race_release(is_written);
+        race_leave();
         for (size_t i = 0; i < numbers->size(); i++) to[i] = (add ? to[i] : 0) + (*numbers)[i];
     };
     engine_post({ read, write, true });

@@ -47,6 +47,7 @@ static void swap_kernel(float *out, bool waits)
     if (threadIdx.x == 0) shared_store_at(0, other, (int)blockIdx.x);
     if (waits) everyone_sync<2>();
     if (threadIdx.x == 32) out[blockIdx.x] = (float)shared_load(0);
+    everyone_sync<2>(); /* nobody writes to a block that has ended */
 }
 
 static void clusters_share_memory()
@@ -181,14 +182,68 @@ static void products_are_late()
     OK(cudaFree(data));
 }
 
+/* ---- Mistakes ---- */
+
+enum mistake { NONE, PHASE, UNREAD_SUM, UNWAITED_PRODUCT, OTHER_PRODUCT, FEWER_PRODUCTS };
+
+static void mistaken_kernel(float *data, mistake made)
+{
+    const int warp = (int)threadIdx.x / 32;
+    float d[32];
+    if (threadIdx.x == 0) barrier_init(16384, 1);
+    __syncthreads();
+    if (made == PHASE) barrier_wait(16384, 0);
+    if (made == FEWER_PRODUCTS && warp == 3) return;
+    wgmma<__nv_bfloat16, false>(d, matrix_at(made == OTHER_PRODUCT && warp == 1 ? 1024 : 0, 0),
+                                matrix_at(0, 0));
+    wgmma_commit();
+    if (made == UNWAITED_PRODUCT) return;
+    wgmma_wait<0>();
+    if (threadIdx.x == 0 && made == UNREAD_SUM) add_out(data, 0, 16);
+}
+
+static void ended_kernel(bool waits)
+{
+    if (emulated::cluster_rank() == 1 && threadIdx.x < 32) {
+        __syncwarp();
+        shared_store_at(0, 0, 1);
+    }
+    if (waits) everyone_sync<2>();
+}
+
+static void mistakes_stop_the_program()
+{
+    float *data;
+    OK(cudaMalloc(&data, 1024));
+    EXPECT(!stops(shape(1, 128, nullptr), mistaken_kernel, data, NONE));
+    for (int made = PHASE; made <= FEWER_PRODUCTS; made++)
+        EXPECT(stops(shape(1, 128, nullptr), mistaken_kernel, data, (mistake)made));
+    cudaLaunchAttribute pairs = {}, all = {};
+    pairs.id = cudaLaunchAttributeClusterDimension;
+    pairs.val.clusterDim = { 2, 1, 1 };
+    EXPECT(!stops(shape(2, 64, &pairs), ended_kernel, true));
+    EXPECT(stops(shape(2, 64, &pairs), ended_kernel, false));
+    all.id = cudaLaunchAttributeCooperative;
+    all.val.cooperative = 1;
+    const cudaLaunchConfig_t large = shape(1000, 64, &all);
+    EXPECT(cudaLaunchKernelEx(&large, turns_kernel, data, (int *)data) ==
+           cudaErrorCooperativeLaunchTooLarge);
+    setenv("RINGATTN_EMULATED_SM", "80", 1);
+    const cudaLaunchConfig_t older = shape(2, 64, &pairs);
+    EXPECT(cudaLaunchKernelEx(&older, ended_kernel, true) == cudaErrorInvalidConfiguration);
+    OK(cudaFree(data));
+}
+
 int main()
 {
+    setenv("RINGATTN_EMULATED_SM", "90", 1);
     unsetenv("RINGATTN_EMULATED_SEED"); /* late means as late as can be */
     clusters_share_memory();
     cooperative_blocks_wait_for_later_ones();
     copies_are_late();
     sums_leave_late();
     products_are_late();
+    mistakes_stop_the_program();
     printf("%s\n", failures ? "FAILED" : "ok");
     return failures != 0;
 }

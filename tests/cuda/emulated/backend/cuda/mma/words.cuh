@@ -179,12 +179,16 @@ inline void multiply_add<float>(float (&c)[4], const uint32_t (&a)[4], uint32_t 
 inline void barrier_of(int id, int threads) { emulated::named_barrier(id, threads); }
 
 inline float *computed(float *address) { return address; }
-inline void add_atomic(float *to, float x) { *to += x; }
+EMULATED_UNWATCHED inline void add_atomic(float *to, float x)
+{
+    emulated::race_access(to, sizeof *to, emulated::ACCESS_CHANGE);
+    *to += x;
+}
 inline void add_atomic(float *to, float low, float high)
 {
     if ((uintptr_t)to % 8 != 0) emulated::fail("two numbers are not aligned");
-    to[0] += low;
-    to[1] += high;
+    add_atomic(to, low);
+    add_atomic(to + 1, high);
 }
 
 /* ---- Numbers ---- */

@@ -72,14 +72,17 @@ template <class T> inline T *shared_at(uint32_t address, int count)
 inline void shared_store(uint32_t address, int4 x) { *shared_at<int4>(address, 1) = x; }
 inline int4 shared_load4(uint32_t address) { return *shared_at<int4>(address, 1); }
 inline int shared_load(uint32_t address) { return *shared_at<int>(address, 1); }
-inline void shared_store_at(uint32_t address, int rank, int x)
+/* Atomic: several may set a mark. */
+EMULATED_UNWATCHED inline void shared_store_at(uint32_t address, int rank, int x)
 {
-    memcpy(emulated::shared_pointer_of(rank, address, sizeof x), &x, sizeof x);
+    int *to = static_cast<int *>(emulated::shared_pointer_of(rank, address, sizeof x));
+    emulated::race_access(to, sizeof x, emulated::ACCESS_WRITE | emulated::ACCESS_ATOMIC);
+    *to = x;
 }
 inline float2 shared_load2(uint32_t address) { return *shared_at<float2>(address, 1); }
 inline void shared_store4(uint32_t address, const float *x)
 {
-    memcpy(shared_at<float>(address, 4), x, 16);
+    *shared_at<float4>(address, 1) = make_float4(x[0], x[1], x[2], x[3]);
 }
 
 /* Lane l has the address of row l % 8 of matrix l / 8. */
@@ -147,7 +150,7 @@ inline void copy_in_plain(uint32_t to, const void *from, int bytes, uint32_t bar
 inline void memory_store(void *to, int4 x, bool wanted)
 {
     if ((uintptr_t)to % 16) emulated::fail("16 bytes to %p: misaligned", to);
-    if (wanted) memcpy(to, &x, sizeof x);
+    if (wanted) *static_cast<int4 *>(to) = x;
 }
 inline void memory_prefetch(const void *) {}
 inline void kernel_follow(void) {}
@@ -161,12 +164,9 @@ inline void set_out(float *to, uint32_t from, int bytes)
 }
 inline void add_out_read(void) { emulated::bulk_wait_read(); }
 inline void add_out_done(void) { emulated::bulk_wait(); }
-inline void turn_wait(const int *turn, int value)
-{
-    while (*(const volatile int *)turn != value) emulated::yield();
-}
-inline void turn_pass(int *turn) { ++*turn; }
-inline void shared_publish(void) {}
+inline void turn_wait(const int *turn, int value) { emulated::turn_wait(turn, value); }
+inline void turn_pass(int *turn) { emulated::turn_pass(turn); }
+inline void shared_publish(void) { emulated::race_publish(); }
 
 /* ---- arithmetic ---- */
 
