@@ -27,7 +27,7 @@ template <class S> struct feeds {
     int tensor[KINDS];                           /* which one of the two tensors of columns */
     row_pointer row[S::STREAM ? 2 : 1][S::ROWS]; /* [kind] */
     row_pointer column[2][2][COLUMNS];           /* [tensor][parity] */
-    int not_finite; /* some chunk for SUMS or SUMS_2 held an infinite number or NaN */
+    int not_finite; /* a flag: some chunk for SUMS or SUMS_2 held an infinite number or NaN */
 };
 
 /* Where the row of a token begins. */
@@ -84,7 +84,7 @@ __device__ inline void end_chunk(feeds<S> &from, feed next, float factor,
     if (next.kind == NOTHING) return;
     const int format = S::FAST ? FAST_FORMAT : from.columns[next.kind].format;
     if (next.kind >= SUMS) {
-        if (put_rows<S>(format, raw.columns, stage) != 0.0f) from.not_finite = 1;
+        if (put_rows<S>(format, raw.columns, stage) != 0.0f) raise_flag(from.not_finite);
         return;
     }
     put_transposed<2>(format, raw.columns, 1.0f, stage);

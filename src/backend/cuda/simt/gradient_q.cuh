@@ -122,7 +122,7 @@ __device__ inline void read_rows(const ra__cuda_step &step, key_tables<S> &share
     shared.l[row] = *ra::at<float>(step.delta, shared.tile.batch, at.token, at.head);
     if (!ra::is_weightless(lse)) return;
     shared.skip[row] = 1;
-    shared.skips = 1;
+    raise_flag(shared.skips);
 }
 
 template <class S>

@@ -55,7 +55,8 @@ __device__ inline void accumulate_all(feeds<S> &from, product which, int first_c
         feed next = which.after;
         if (c + 1 < COLUMNS / S::TOKENS) next = feed{ which.first.kind, c + 1, which.first.parity };
         begin_chunk(from, next, first_column, raw);
-        accumulate<S>(weights, c * S::TOKENS, stages.current(), masked && from.not_finite, sums);
+        accumulate<S>(weights, c * S::TOKENS, stages.current(),
+                      masked && is_raised(from.not_finite), sums);
         end_chunk(from, next, factor, raw, stages.other());
         stages.advance();
     }

@@ -100,7 +100,7 @@ __device__ inline void find_columns(const ra__cuda_step &step, query_tables<S> &
         hi = (int)ra::most(ra::least(seen.hi - part.shift, part.hi), lo);
         if (ra::is_weightless(lse)) hi = lo;
     }
-    if (lo > 0 || hi < S::ROWS) block.masked = 1;
+    if (lo > 0 || hi < S::ROWS) raise_flag(block.masked);
     shared.token[parity][column] = token;
     shared.position[parity][column] = position;
     shared.head[parity][column] = head;
