@@ -16,13 +16,14 @@
  * counts, K and V in host memory have room for all k_len keys, since all are copied. Only plain
  * device memory is allocated, never managed memory.
  *
- * STREAMS  Without a queue, a call returns when its results are complete. With one, a
- * cudaStream_t, its work starts after what is on that stream, what is put there later starts after
- * it, and the call returns when everything is issued; a stream of a group of several ranks also
- * waits for messages, and, where they are threads that share a GPU, for the attention of ranks that
- * read its keys. An error of the device that is found after the call has returned is returned
- * by the next call of that plan. Tensors stay in use until the stream has passed. The gradient of a
- * bias in host memory is waited for, so a call with it cannot be captured. */
+ * STREAMS  Without a queue, a call starts after what is on the default stream, and returns when its
+ * results are complete. With one, a cudaStream_t, its work starts after what is on that stream,
+ * what is put there later starts after it, and the call returns when everything is issued; a stream
+ * of a group of several ranks also waits for messages, and, where they are threads that share a
+ * GPU, for the attention of ranks that read its keys. An error of the device that is found after
+ * the call has returned is returned by the next call of that plan. Tensors stay in use until the
+ * stream has passed. The gradient of a bias in host memory is waited for, so a call with it cannot
+ * be captured. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

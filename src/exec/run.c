@@ -287,11 +287,9 @@ static ra_status wait_for_something(struct run *run)
 static ra_status follow_queue(const struct run *run)
 {
     const struct ra__rank *rank = run->exec->rank;
+    if (rank->backend->follow) return rank->backend->follow(rank->device, run->io->queue);
     if (!run->io->queue) return RA_OK;
-    if (!rank->backend->follow)
-        return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues",
-                        rank->backend->name);
-    return rank->backend->follow(rank->device, run->io->queue);
+    return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", rank->backend->name);
 }
 static ra_status precede_queue(const struct run *run)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_queued.c - calls on a queue of the caller, which return when they are issued, of ranks whose
  * messages callbacks send: a message of the next call must not overwrite what the call before still
- * reads. RINGATTN_TEST_DEVICE names a device with queues; on a CPU a call is complete when it
- * returns. */
+ * reads. And calls without a queue, after copies on the default one. RINGATTN_TEST_DEVICE names a
+ * device with queues; on a CPU a call is complete when it returns. */
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
@@ -146,6 +146,12 @@ struct job {
     bool backward;
 };
 
+/* All calls use the memory of the first one. */
+struct copied {
+    struct calls *there, *outputs; /* on the device, on the host */
+    const struct calls *inputs;
+};
+
 static ra_status run_rank(ra_group *group, void *context)
 {
     const struct job *job = context;
@@ -178,6 +184,22 @@ static void run_ranks(struct calls *calls, bool backward)
     assert_ok(ra_group_run(groups, RANKS, run_rank, &job));
     for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
     mailbox_close(&box, seats, RANKS);
+}
+
+static ra_status copy_and_call(ra_group *group, void *context)
+{
+    const struct copied *c = context;
+    ra_plan *plan = make_plan(group, 1, false);
+    ra_status status = RA_OK;
+    for (int call = 0; call < CALLS && status == RA_OK; call++) {
+        runtime_overwrite(c->there->q[0], c->inputs->q[call], sizeof c->inputs->q[call]);
+        runtime_overwrite(c->there->k[0], c->inputs->k[call], sizeof c->inputs->k[call]);
+        runtime_overwrite(c->there->v[0], c->inputs->v[call], sizeof c->inputs->v[call]);
+        status = run_call(plan, c->there, 0, 0, false, NULL);
+        runtime_overwrite(c->outputs->out[call], c->there->out[0], sizeof c->inputs->out[call]);
+    }
+    ra_plan_destroy(plan);
+    return status;
 }
 
 static void run_alone(struct calls *calls, bool backward)
@@ -228,8 +250,31 @@ static void calls_in_a_row(void **state)
     for (int seed = 1; seed <= 6; seed++) check(seed % 2 == 0, seed);
 }
 
+static void calls_after_copies(void **state)
+{
+    static struct calls memory, copied, plain;
+    char text[16];
+    (void)state;
+    for (int seed = 1; seed <= 6; seed++) {
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("RINGATTN_EMULATED_SEED", text, 1);
+        runtime_open();
+        fill(&plain);
+        ra_group *group;
+        const ra_group_options options = runtime_group_options();
+        struct copied c = { runtime_upload(&memory, sizeof memory), &copied, &plain };
+        assert_ok(ra_group_create_local(1, &options, &group));
+        assert_ok(ra_group_run(&group, 1, copy_and_call, &c));
+        ra_group_destroy(group);
+        run_alone(&plain, false);
+        compare("out", copied.out[0], plain.out[0]);
+        runtime_download(&memory, c.there, sizeof memory);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(calls_in_a_row) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(calls_in_a_row),
+                                        cmocka_unit_test(calls_after_copies) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ void runtime_overwrite(void *to, const void *from, size_t bytes)
 {
     int (*copy)(void *, const void *, size_t, int);
     if (!getenv("RINGATTN_TEST_DEVICE")) {
-        memcpy(to, from, bytes);
+        memmove(to, from, bytes);
         return;
     }
     runtime_find("cudaMemcpy", &copy);
@@ -52,12 +52,14 @@ void runtime_overwrite(void *to, const void *from, size_t bytes)
 
 void *runtime_upload(void *memory, size_t bytes)
 {
-    int (*alloc)(void **, size_t);
+    int (*alloc)(void **, size_t), (*finish)(void);
     void *there = NULL;
     if (!getenv("RINGATTN_TEST_DEVICE")) return memory;
     runtime_find("cudaMalloc", &alloc);
     assert_int_equal(alloc(&there, bytes), 0);
     runtime_overwrite(there, memory, bytes);
+    runtime_find("cudaDeviceSynchronize", &finish);
+    assert_int_equal(finish(), 0);
     return there;
 }
 

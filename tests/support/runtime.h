@@ -17,11 +17,13 @@ ra_group_options runtime_group_options(void);
 /* *function becomes the function of this name; the test fails if there is none. */
 void runtime_find(const char *name, void *function);
 
-/* A copy on the device, and back, which frees it. On the host: the memory itself. */
+/* A copy on the device, for all of its queues; and back, which frees it. On the host: the memory
+ * itself. */
 void *runtime_upload(void *memory, size_t bytes);
 void runtime_download(void *memory, void *there, size_t bytes);
 
-/* Numbers of the host over those at `to`, when the call returns. */
+/* Numbers over those at `to`, by cudaMemcpy(): those of the host are read when the call returns, and
+ * may still be on their way to the device, on the default stream. */
 void runtime_overwrite(void *to, const void *from, size_t bytes);
 
 #endif

@@ -195,16 +195,18 @@ void ra__cuda_drain(void *opaque)
 
 /* ---- Queues of the caller -------------------------------------------------------------------- */
 
+/* Without a stream, the default stream: ours do not wait for it by themselves, and a cudaMemcpy()
+ * from pageable memory may still be on its way there when it has returned. */
 ra_status ra__cuda_follow(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
-    device->follows = true;
+    device->follows = stream != NULL;
     /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
      * are not asked again, since this queue may be captured. */
-    for (int i = 0; i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
-    RA__CUDA_TRY(cudaEventRecord(device->caller, (cudaStream_t)stream));
+    for (int i = 0; stream && i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
+    RA__CUDA_TRY(cudaEventRecord(device->caller, stream ? (cudaStream_t)stream : cudaStreamLegacy));
     for (int i = 0; i < RA__CUDA_QUEUES; i++)
         RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
     return RA_OK;
