@@ -14,11 +14,13 @@
 
 #include <dlfcn.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <map>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -47,7 +49,7 @@ static std::vector<clocks> fiber_clocks;
 static std::unordered_map<uint64_t, clocks> points;
 static std::map<uint64_t, int> agents; /* their numbers */
 static std::vector<uint32_t> agent_times;
-static size_t fiber_count, width; /* of a clock */
+static size_t fiber_count;
 static thread_local bool in_gang;
 static const race_operation *running;
 
@@ -154,10 +156,9 @@ struct past {
 };
 
 struct spot {
-    uint32_t work, gang; /* the last ones here */
-    uint16_t
-        looked_back; /* with which kinds of access this operation has asked `wrote` and `read` */
-    uint16_t before; /* kinds of what earlier gangs of the operation did */
+    uint32_t work, gang;  /* the last ones here */
+    uint16_t looked_back; /* kinds of access for which `wrote` and `read` were compared */
+    uint16_t before;      /* kinds of what earlier gangs of the operation did */
     int32_t before_place;
     access write, reads[3]; /* of the gang */
     past wrote, read[2];    /* of operations before this one */
@@ -244,11 +245,10 @@ void races_start_gang(int fibers)
 {
     gang_number++;
     fiber_count = (size_t)fibers;
-    width = fiber_count + MAX_AGENTS;
     fiber_clocks.resize(fiber_count);
     for (size_t i = 0; i < fiber_count; i++) {
-        fiber_clocks[i].seen.assign(width, 0);
-        fiber_clocks[i].published.assign(width, 0);
+        fiber_clocks[i].seen.assign(fiber_count + MAX_AGENTS, 0);
+        fiber_clocks[i].published.assign(fiber_count + MAX_AGENTS, 0);
         fiber_clocks[i].seen[i] = 1;
     }
     points.clear();
@@ -288,24 +288,22 @@ static const char *kind_name(int kind)
     return write ? "it is written" : "it is read";
 }
 
-static std::string who_name(int who)
+static std::string name(const access &one)
 {
-    if ((size_t)who >= fiber_count) return "";
-    return " by fiber " + std::to_string(who);
+    std::string text = kind_name(one.kind);
+    if (one.who < fiber_count) text += " by fiber " + std::to_string(one.who);
+    return text + " at " + place_name(one.place);
 }
 
 static void tell(const char *what, uintptr_t address, const access &now, const access &other)
 {
     found++;
     if (told.size() > 100 || !told.insert({ now.place, other.place }).second) return;
-    fprintf(
-        stderr,
-        "emulated CUDA: race: block (%u, %u, %u), %s memory, byte %#zx: %s%s at %s; before, %s%s "
-        "at %s: %s\n",
-        blockIdx.x, blockIdx.y, blockIdx.z,
-        page_of(address)->what == WATCHED_SHARED ? "shared" : "device", (size_t)address,
-        kind_name(now.kind), who_name(now.who).c_str(), place_name(now.place).c_str(),
-        kind_name(other.kind), who_name(other.who).c_str(), place_name(other.place).c_str(), what);
+    char at[50] = "a copy or fill";
+    if (in_gang) snprintf(at, sizeof at, "block (%u, %u, %u)", blockIdx.x, blockIdx.y, blockIdx.z);
+    const char *where = page_of(address)->what == WATCHED_SHARED ? "shared" : "device";
+    fprintf(stderr, "emulated CUDA: race: %s, %s memory, byte %#zx: %s; before, %s: %s\n", at,
+            where, (size_t)address, name(now).c_str(), name(other).c_str(), what);
 }
 
 int races_found() { return found; }

@@ -62,8 +62,8 @@ static size_t stream_count, event_count; /* not destroyed; live on after the vec
 /* For the search for races: numbers of streams that the program has not made. */
 enum { LEGACY_STREAM, LATE_STREAM, FIRST_STREAM };
 static int next_number = FIRST_STREAM;
-static race_order host_order; /* what the host has waited for */
-static race_order gone_order; /* of blocking streams that are no more */
+static race_order host_order;                      /* what the host has waited for */
+static race_order gone_order, gone_blocking_order; /* of streams that are no more */
 
 size_t streams_alive() { return stream_count; }
 size_t events_alive() { return event_count; }
@@ -112,8 +112,11 @@ static void sweep()
     const auto gone = [](const shared_stream &s) {
         return s->destroyed && !s->busy && s->operations.empty();
     };
-    for (const shared_stream &s : streams)
-        if (gone(s) && !(s->flags & cudaStreamNonBlocking)) gone_order.join(s->order);
+    for (const shared_stream &s : streams) {
+        if (!gone(s)) continue;
+        gone_order.join(s->order);
+        if (!(s->flags & cudaStreamNonBlocking)) gone_blocking_order.join(s->order);
+    }
     streams.erase(std::remove_if(streams.begin(), streams.end(), gone), streams.end());
 }
 
@@ -240,12 +243,13 @@ static void finish_blocking(lock_held &held)
     finish_streams(held, [device](const CUstream_st &s) {
         return s.device == device && !(s.flags & cudaStreamNonBlocking);
     });
-    host_order.join(gone_order);
+    host_order.join(gone_blocking_order);
 }
 
 void finish_all(lock_held &held)
 {
     finish_streams(held, [](const CUstream_st &) { return true; });
+    host_order.join(gone_order);
 }
 
 cudaError_t finish_stream(cudaStream_t stream, lock_held &held)
@@ -495,5 +499,6 @@ cudaError_t cudaDeviceSynchronize(void)
     if (c.error) return noted(c.error);
     const int device = current_device();
     finish_streams(c.held, [device](const CUstream_st &s) { return s.device == device; });
+    host_order.join(gone_order);
     return noted(sticky());
 }
