@@ -47,7 +47,7 @@ inline void __threadfence_block() {}
 inline void __threadfence_system() {}
 inline void __nanosleep(unsigned) { emulated::yield(); }
 [[noreturn]] inline void __trap() { emulated::fail("__trap()"); }
-inline void cudaGridDependencySynchronize() {}
+inline void cudaGridDependencySynchronize() { emulated::follow(); }
 inline void cudaTriggerProgrammaticLaunchCompletion() {}
 
 /* ---- Warp collectives. ---- */

@@ -142,10 +142,14 @@ void turn_pass(int *turn);
 
 /* ---- Launches. ---- */
 
+/* griddepcontrol.wait: the kernel before this one on its stream has ended. */
+inline void follow() { race_follow(); }
+
 struct launch {
     dim3 grid, block;
     size_t shared_bytes;
     int gang;                   /* blocks that run at the same time */
+    bool early;                 /* it may start before the kernel before it has ended */
     std::function<void()> body; /* what one thread runs */
 };
 

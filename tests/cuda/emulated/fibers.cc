@@ -521,7 +521,7 @@ static void start_gang()
     memset(&gang_barrier, 0, sizeof gang_barrier);
     forget_copies(threads);
     forget_products();
-    races_start_gang(warp_count * 32);
+    races_start_gang(warp_count * 32, running->early);
     for (int i = 0; i < gang; i++) {
         blocks[i].shared = i == 0 ? ra_shared : more_shared[i - 1];
         races_watch(blocks[i].shared, EMULATED_SHARED_BYTES, WATCHED_SHARED);

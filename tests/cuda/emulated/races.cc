@@ -34,7 +34,8 @@ namespace emulated
 
 constexpr int MAX_AGENTS = 128;
 
-/* By fiber, then by agent: until when one comes after it. */
+/* By fiber, then by agent: until when one comes after it. The first agent is the kernel before this
+ * one on its stream: 1 after it has ended. */
 struct clocks {
     std::vector<uint32_t> seen, published;
 };
@@ -112,14 +113,21 @@ void race_publish()
     advance();
 }
 
+void race_follow() { mine().seen[fiber_count] = 1; }
+
 /* ---- Operations of streams ---- */
 
 struct work {
     int stream;
     uint32_t time; /* how many there are of its stream, with it */
+    bool kernel;
+    uint32_t previous; /* the number of the one before it on the stream; 0: none */
 };
 static std::vector<work> works; /* by number, from 1 */
-static std::vector<uint32_t> stream_times;
+struct stream_state {
+    uint32_t times, last; /* how many operations; the number of the last one */
+};
+static std::vector<stream_state> stream_states;
 static const race_order *work_order; /* of the one that runs, or NULL */
 static thread_local bool in_work;
 
@@ -132,9 +140,12 @@ void race_order::join(const race_order &other)
 
 static uint32_t work_number() { return (uint32_t)works.size(); }
 
-static bool is_before(uint32_t number)
+/* For an access that comes after `at`. */
+static bool is_before(uint32_t number, const clocks &at)
 {
-    const work &w = works[number - 1];
+    const work &w = works[number - 1], &now = works.back();
+    const bool early = in_gang && !at.seen[fiber_count];
+    if (early && w.kernel && number == now.previous) return false;
     return (size_t)w.stream < work_order->after.size() &&
            work_order->after[(size_t)w.stream] >= w.time;
 }
@@ -227,10 +238,12 @@ static page *page_of(uintptr_t address)
 void races_start_work(int stream, race_order &order)
 {
     const size_t index = (size_t)stream;
-    if (stream_times.size() <= index) stream_times.resize(index + 1);
+    if (stream_states.size() <= index) stream_states.resize(index + 1);
     if (order.after.size() <= index) order.after.resize(index + 1);
-    order.after[index] = ++stream_times[index];
-    works.push_back({ stream, stream_times[index] });
+    stream_state &s = stream_states[index];
+    order.after[index] = ++s.times;
+    works.push_back({ stream, s.times, false, s.last });
+    s.last = work_number();
     work_order = &order;
     gang_number++;
     in_work = true;
@@ -241,15 +254,17 @@ void races_end_work()
     in_work = false;
 }
 
-void races_start_gang(int fibers)
+void races_start_gang(int fibers, bool early)
 {
     gang_number++;
+    works.back().kernel = true;
     fiber_count = (size_t)fibers;
     fiber_clocks.resize(fiber_count);
     for (size_t i = 0; i < fiber_count; i++) {
         fiber_clocks[i].seen.assign(fiber_count + MAX_AGENTS, 0);
         fiber_clocks[i].published.assign(fiber_count + MAX_AGENTS, 0);
         fiber_clocks[i].seen[i] = 1;
+        fiber_clocks[i].seen[fiber_count] = !early;
     }
     points.clear();
     agents.clear();
@@ -366,16 +381,17 @@ static void end_work_of(spot *s)
     s->work = work_number();
 }
 
-static void look_back(const spot *s, uintptr_t address, const access &now)
+static void look_back(const spot *s, uintptr_t address, const access &now, const clocks &at)
 {
     for (const past *p : { &s->wrote, &s->read[0], &s->read[1] })
-        if (p->work && conflict(now.kind, p->kind) && !is_before(p->work))
+        if (p->work && conflict(now.kind, p->kind) && !is_before(p->work, at))
             tell("no stream and no event orders these operations", address, now,
                  { 0, UINT16_MAX, p->kind, p->place });
 }
 
 /* What the gang finds at a spot, besides its own accesses. */
-static void arrive(spot *s, enum watched what, uintptr_t address, const access &now)
+static void arrive(spot *s, enum watched what, uintptr_t address, const access &now,
+                   const clocks &at)
 {
     if (what == WATCHED_SHARED) {
         if (s->gang != gang_number) forget_gang(s);
@@ -387,7 +403,11 @@ static void arrive(spot *s, enum watched what, uintptr_t address, const access &
         tell("another block did that", address, now, { 0, UINT16_MAX, s->before, s->before_place });
     const int asks = (now.kind & (ACCESS_READ | ACCESS_WRITE))
                      << (now.kind & ACCESS_ATOMIC ? 2 : 0);
-    if (asks & ~s->looked_back) look_back(s, address, now);
+    if (in_gang && !at.seen[fiber_count]) {
+        look_back(s, address, now, at);
+        return;
+    }
+    if (asks & ~s->looked_back) look_back(s, address, now, at);
     s->looked_back = (uint16_t)(s->looked_back | asks);
 }
 
@@ -406,7 +426,7 @@ static void note_read(spot *s, const access &now, const clocks &at)
 static void note_spot(spot *s, enum watched what, uintptr_t address, const access &now,
                       const clocks &at)
 {
-    arrive(s, what, address, now);
+    arrive(s, what, address, now, at);
     check(address, now, s->write, at);
     if (!(now.kind & ACCESS_WRITE)) {
         note_read(s, now, at);
@@ -472,8 +492,8 @@ void race_access(const void *memory, size_t bytes, int kind)
 
 race_handle race_issue(uint64_t agent)
 {
-    const auto known = agents.emplace(agent, (int)(fiber_count + agents.size())).first;
-    const size_t index = (size_t)known->second - fiber_count;
+    const auto known = agents.emplace(agent, (int)(fiber_count + 1 + agents.size())).first;
+    const size_t index = (size_t)known->second - fiber_count; /* from 1 */
     if (index >= MAX_AGENTS) fail("more than %d agents in a search for races", MAX_AGENTS);
     if (agent_times.size() <= index) agent_times.resize(index + 1);
     auto made = std::make_shared<race_operation>();

@@ -82,8 +82,9 @@ inline size_t races_padded(size_t bytes)
     return (bytes + RACES_PAGE - 1) / RACES_PAGE * RACES_PAGE;
 }
 
-/* A gang of a grid starts, with so many fibers; it has ended. */
-void races_start_gang(int fibers);
+/* A gang of a grid starts, with so many fibers; it has ended. `early`: fibers do not come after the
+ * kernel before this one on the stream, until they follow it. */
+void races_start_gang(int fibers, bool early);
 void races_end_gang();
 /* Races so far. Each pair of places in the code is told once. */
 int races_found();
@@ -102,6 +103,7 @@ void race_pass_on(uint64_t from, uint64_t to);
 void race_meet(int first_slot, uint32_t lanes);
 /* What the fiber knows is published. */
 void race_publish();
+void race_follow();
 void race_access(const void *memory, size_t bytes, int kind);
 /* Where device code called the emulation, which tells of accesses meanwhile. The fiber must not
  * change. */
@@ -127,7 +129,7 @@ constexpr size_t RACES_PAGE = 256;
 inline size_t races_padded(size_t bytes) { return bytes; }
 inline void races_watch(void *, size_t, enum watched) {}
 inline void races_forget(void *, size_t) {}
-inline void races_start_gang(int) {}
+inline void races_start_gang(int, bool) {}
 inline void races_end_gang() {}
 inline int races_found() { return 0; }
 inline void check_races() {}
@@ -138,6 +140,7 @@ inline void race_forget(uint64_t) {}
 inline void race_pass_on(uint64_t, uint64_t) {}
 inline void race_meet(int, uint32_t) {}
 inline void race_publish() {}
+inline void race_follow() {}
 inline void race_access(const void *, size_t, int) {}
 struct race_place {
     explicit race_place(const void *) {}

@@ -189,6 +189,14 @@ static int gang_of(const cudaLaunchConfig_t *config)
     return gang;
 }
 
+static bool starts_early(const cudaLaunchConfig_t *config)
+{
+    for (unsigned i = 0; i < config->numAttrs; i++)
+        if (config->attrs[i].id == cudaLaunchAttributeProgrammaticStreamSerialization)
+            return config->attrs[i].val.programmaticStreamSerializationAllowed != 0;
+    return false;
+}
+
 cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
                           size_t parameter_bytes, std::function<void()> body)
 {
@@ -201,8 +209,8 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
     cudaError_t error = check_launch(config, kernel);
     if (!error) error = check_gang(config);
     if (error) return noted(error);
-    launch work = { config->gridDim, config->blockDim, config->dynamicSmemBytes, gang_of(config),
-                    std::move(body) };
+    launch work = { config->gridDim, config->blockDim,     config->dynamicSmemBytes,
+                    gang_of(config), starts_early(config), std::move(body) };
     if (!work.gang || config->gridDim.x % (unsigned)work.gang)
         return noted(cudaErrorInvalidConfiguration);
     const auto run = [work] {

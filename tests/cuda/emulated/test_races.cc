@@ -254,6 +254,49 @@ static void launch(void (*code)(float *), cudaStream_t stream, float *data)
     OK(cudaLaunchKernelEx(&config, code, data));
 }
 
+/* Starts before the kernel before it has ended. */
+static void reads_early(float *data, bool follows)
+{
+    if (follows) kernel_follow();
+    sink = (int)data[threadIdx.x];
+}
+/* Only one thread waits, and lets the others go on. */
+static void reads_early_by_one(float *data, bool follows)
+{
+    if (follows && is(0)) kernel_follow();
+    __syncthreads();
+    sink = (int)data[threadIdx.x];
+}
+
+static int races_of_early_ones(kernel *code, bool follows)
+{
+    float *data;
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(1);
+    config.blockDim = dim3(32);
+    config.attrs = &early;
+    config.numAttrs = 1;
+    OK(cudaStreamCreateWithFlags(&config.stream, cudaStreamNonBlocking));
+    OK(cudaMalloc(&data, 4096));
+    const int before = emulated::races_found();
+    launch(writes, config.stream, data);
+    OK(cudaLaunchKernelEx(&config, code, data, follows));
+    OK(cudaDeviceSynchronize());
+    const int found = emulated::races_found() - before;
+    OK(cudaFree(data));
+    OK(cudaStreamDestroy(config.stream));
+    return found;
+}
+
+static void kernels_follow()
+{
+    for (kernel *code : { reads_early, reads_early_by_one })
+        EXPECT(!races_of_early_ones(code, true) && races_of_early_ones(code, false));
+}
+
 enum meeting { NOTHING, EVENT, EARLIER_EVENT, HOST, SAME_STREAM };
 
 /* One operation writes, on one stream, another one reads what it has written. */
@@ -329,6 +372,7 @@ int main()
     EXPECT(!races(of_a_cluster, 2, 64, true, &pairs) && races(of_a_cluster, 2, 64, false, &pairs));
     EXPECT(!races(in_turns, 3, 32, true, &all) && races(in_turns, 3, 32, false, &all));
     streams_are_ordered_by_events();
+    kernels_follow();
     printf("%s\n", failures ? "FAILED" : "ok");
     fflush(nullptr);
     _exit(failures != 0); /* not the status of a program with races */

@@ -153,7 +153,7 @@ inline void memory_store(void *to, int4 x, bool wanted)
     if (wanted) *static_cast<int4 *>(to) = x;
 }
 inline void memory_prefetch(const void *) {}
-inline void kernel_follow(void) {}
+inline void kernel_follow(void) { emulated::follow(); }
 inline void add_out(float *to, uint32_t from, int bytes)
 {
     emulated::copy_out(to, from, bytes, true);
