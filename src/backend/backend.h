@@ -99,8 +99,9 @@ struct ra__backend {
     void (*drain)(void *device);
     /* A queue of the caller: whatever is issued next starts after what is on it now; and what is
      * put on it next starts after everything that was issued. `follow` without a queue: after what
-     * the caller has put on the device without naming one. NULL: the device has no queues. */
-    ra_status (*follow)(void *device, void *queue);
+     * the caller has put on the device without naming one. *there, unless NULL, passes when all of
+     * that has. NULL: the device has no queues. */
+    ra_status (*follow)(void *device, void *queue, struct ra__event *there);
     ra_status (*precede)(void *device, void *queue);
     /* Until the last call that ended so has passed: nobody has waited for it. NULL: the device has
      * no queues. */

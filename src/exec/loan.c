@@ -84,10 +84,15 @@ void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
     loans->now[index_of(RA__TRAVEL_B)] = &loans->own;
 }
 
+bool ra__loans_in_place(const struct ra__exec *exec, const struct ra__program *program)
+{
+    return program->lends && exec->loans.in_place;
+}
+
 bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step)
 {
-    return program->lends && exec->loans.in_place && step->op == RA__OP_GATHER &&
+    return ra__loans_in_place(exec, program) && step->op == RA__OP_GATHER &&
            step->gather == RA__GATHER_PACK;
 }
 

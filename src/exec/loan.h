@@ -27,6 +27,8 @@ struct ra__loans {
 /* When the tensors of a run are known: what this rank lends. */
 void ra__loans_begin(struct ra__exec *exec, const struct ra__program *program,
                      const struct ra__io *io);
+/* Does this rank lend the caller's tensors themselves? */
+bool ra__loans_in_place(const struct ra__exec *exec, const struct ra__program *program);
 /* Is this step not needed, since what it would pack is lent in place? */
 bool ra__loans_skip(const struct ra__exec *exec, const struct ra__program *program,
                     const struct ra__step *step);

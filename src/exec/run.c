@@ -283,14 +283,22 @@ static ra_status wait_for_something(struct run *run)
     return RA_OK;
 }
 
-/* With a queue of the caller a run returns when everything is issued, in order with that queue. */
-static ra_status follow_queue(const struct run *run)
+/* A run comes after what is on the caller's queue, or on the default one. Others read keys that are
+ * lent in place without an event, so the host waits until these are there. */
+static ra_status follow_queue(struct run *run)
 {
     const struct ra__rank *rank = run->exec->rank;
-    if (rank->backend->follow) return rank->backend->follow(rank->device, run->io->queue);
-    if (!run->io->queue) return RA_OK;
-    return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", rank->backend->name);
+    const struct ra__backend *backend = rank->backend;
+    struct ra__event there;
+    if (!backend->follow && !run->io->queue) return RA_OK;
+    if (!backend->follow)
+        return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", backend->name);
+    if (!ra__loans_in_place(run->exec, run->program))
+        return backend->follow(rank->device, run->io->queue, NULL);
+    RA__TRY(backend->follow(rank->device, run->io->queue, &there));
+    return backend->wait(rank->device, &there, &run->heartbeat);
 }
+
 static ra_status precede_queue(const struct run *run)
 {
     const struct ra__rank *rank = run->exec->rank;

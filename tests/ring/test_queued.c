@@ -189,14 +189,16 @@ static void run_ranks(struct calls *calls, bool backward)
 static ra_status copy_and_call(ra_group *group, void *context)
 {
     const struct copied *c = context;
-    ra_plan *plan = make_plan(group, 1, false);
+    const int ranks = ra_group_ranks(group), token = TOKENS * ra_group_rank(group);
+    const size_t at = (size_t)token * ROW, bytes = sizeof(float) * ALL / (size_t)ranks;
+    ra_plan *plan = make_plan(group, ranks, false);
     ra_status status = RA_OK;
     for (int call = 0; call < CALLS && status == RA_OK; call++) {
-        runtime_overwrite(c->there->q[0], c->inputs->q[call], sizeof c->inputs->q[call]);
-        runtime_overwrite(c->there->k[0], c->inputs->k[call], sizeof c->inputs->k[call]);
-        runtime_overwrite(c->there->v[0], c->inputs->v[call], sizeof c->inputs->v[call]);
-        status = run_call(plan, c->there, 0, 0, false, NULL);
-        runtime_overwrite(c->outputs->out[call], c->there->out[0], sizeof c->inputs->out[call]);
+        runtime_overwrite(c->there->q[0] + at, c->inputs->q[call] + at, bytes);
+        runtime_overwrite(c->there->k[0] + at, c->inputs->k[call] + at, bytes);
+        runtime_overwrite(c->there->v[0] + at, c->inputs->v[call] + at, bytes);
+        status = run_call(plan, c->there, 0, token, false, NULL);
+        runtime_overwrite(c->outputs->out[call] + at, c->there->out[0] + at, bytes);
     }
     ra_plan_destroy(plan);
     return status;
@@ -250,26 +252,31 @@ static void calls_in_a_row(void **state)
     for (int seed = 1; seed <= 6; seed++) check(seed % 2 == 0, seed);
 }
 
-static void calls_after_copies(void **state)
+/* Ranks of one process lend their keys to one another in place. */
+static void check_copies(int ranks, int seed)
 {
     static struct calls memory, copied, plain;
+    ra_group *groups[RANKS];
     char text[16];
+    snprintf(text, sizeof text, "%d", seed);
+    setenv("RINGATTN_EMULATED_SEED", text, 1);
+    runtime_open();
+    fill(&plain);
+    const ra_group_options options = runtime_group_options();
+    struct copied c = { runtime_upload(&memory, sizeof memory), &copied, &plain };
+    assert_ok(ra_group_create_local(ranks, &options, groups));
+    assert_ok(ra_group_run(groups, ranks, copy_and_call, &c));
+    for (int i = 0; i < ranks; i++) ra_group_destroy(groups[i]);
+    run_alone(&plain, false);
+    compare("out", copied.out[0], plain.out[0]);
+    runtime_download(&memory, c.there, sizeof memory);
+}
+
+static void calls_after_copies(void **state)
+{
     (void)state;
-    for (int seed = 1; seed <= 6; seed++) {
-        snprintf(text, sizeof text, "%d", seed);
-        setenv("RINGATTN_EMULATED_SEED", text, 1);
-        runtime_open();
-        fill(&plain);
-        ra_group *group;
-        const ra_group_options options = runtime_group_options();
-        struct copied c = { runtime_upload(&memory, sizeof memory), &copied, &plain };
-        assert_ok(ra_group_create_local(1, &options, &group));
-        assert_ok(ra_group_run(&group, 1, copy_and_call, &c));
-        ra_group_destroy(group);
-        run_alone(&plain, false);
-        compare("out", copied.out[0], plain.out[0]);
-        runtime_download(&memory, c.there, sizeof memory);
-    }
+    for (int seed = 1; seed <= 6; seed++) check_copies(1, seed);
+    for (int seed = 1; seed <= 12; seed++) check_copies(RANKS, seed);
 }
 
 int main(void)

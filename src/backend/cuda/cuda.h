@@ -89,7 +89,7 @@ ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);
 ra_status ra__cuda_copy(void *device, void *to, const void *from, size_t bytes);
-ra_status ra__cuda_follow(void *device, void *stream);
+ra_status ra__cuda_follow(void *device, void *stream, struct ra__event *there);
 ra_status ra__cuda_precede(void *device, void *stream);
 ra_status ra__cuda_finish(void *device, const struct ra__heartbeat *heartbeat);
 /* Whatever is queued next waits for these events. */

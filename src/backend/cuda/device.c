@@ -197,7 +197,7 @@ void ra__cuda_drain(void *opaque)
 
 /* Without a stream, the default stream: ours do not wait for it by themselves, and a cudaMemcpy()
  * from pageable memory may still be on its way there when it has returned. */
-ra_status ra__cuda_follow(void *opaque, void *stream)
+ra_status ra__cuda_follow(void *opaque, void *stream, struct ra__event *there)
 {
     struct ra__cuda_device *device = opaque;
     RA__CUDA_VISIT(visit);
@@ -205,11 +205,12 @@ ra_status ra__cuda_follow(void *opaque, void *stream)
     device->follows = stream != NULL;
     /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
      * are not asked again, since this queue may be captured. */
-    for (int i = 0; stream && i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
+    if (stream)
+        for (int i = 0; i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
     RA__CUDA_TRY(cudaEventRecord(device->caller, stream ? (cudaStream_t)stream : cudaStreamLegacy));
     for (int i = 0; i < RA__CUDA_QUEUES; i++)
         RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
-    return RA_OK;
+    return there ? ra__cuda_queue_mark(&device->queues[RA__CUDA_COMPUTE], there) : RA_OK;
 }
 
 /* Queues wait for one another: the next call may use the same buffers, and nobody has waited for

@@ -237,13 +237,23 @@ template <typename Which> static void finish_streams(lock_held &held, const Whic
     for (const auto &t : targets) host_order.join(t.first->order);
 }
 
-static void finish_blocking(lock_held &held)
+/* Streams that the legacy stream waits for; without those of copies that end late, if so asked. */
+static void finish_blocking(lock_held &held, bool late_ones = true)
 {
     const int device = current_device();
-    finish_streams(held, [device](const CUstream_st &s) {
-        return s.device == device && !(s.flags & cudaStreamNonBlocking);
+    finish_streams(held, [device, late_ones](const CUstream_st &s) {
+        return s.device == device && !(s.flags & cudaStreamNonBlocking) &&
+               (late_ones || s.number != LATE_STREAM);
     });
     host_order.join(gone_blocking_order);
+}
+
+/* The stream of a copy that has not ended; the next copy waits for it, so there is one at most. */
+static shared_stream late_stream()
+{
+    for (const shared_stream &s : streams)
+        if (s->number == LATE_STREAM && s->device == current_device()) return s;
+    return nullptr;
 }
 
 void finish_all(lock_held &held)
@@ -281,10 +291,16 @@ static void add(const shared_stream &s, operation op, lock_held &held)
     if (random_order() && random_below(4) == 0) run_some(held, 3);
 }
 
+/* Work on the legacy stream runs at once, but for an event after a copy that ends late. */
 static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_held &held)
 {
     if (is_legacy(stream)) {
-        finish_blocking(held);
+        finish_blocking(held, op.kind != RECORD);
+        const shared_stream late = late_stream();
+        if (late) {
+            add(late, std::move(op), held);
+            return sticky();
+        }
         const bool broken = device_lost() || sticky() != cudaSuccess;
         if (op.kind == RELEASE || (op.work && !broken)) run_work(LEGACY_STREAM, host_order, op);
         if (op.kind == RECORD) {
