@@ -21,6 +21,10 @@
  * there. After a failure MPI may still hold messages. The communicators of the group are then not
  * freed, and MPI_Finalize may wait for ever: end the process without it.
  *
+ * GPUS  If MPI says that it takes memory of CUDA (MPIX_Query_cuda_support()), messages of groups on
+ * a GPU are posted with pointers to it. Otherwise they are copied through pinned host memory. The
+ * environment variable RINGATTN_MPI_CUDA, 0 or 1, decides it without asking.
+ *
  * COLLECTIVE  ra_mpi_group_create() and ra_group_destroy() wait for all other ranks. They give up
  * if a rank sends no heartbeat for the timeout.
  */

@@ -75,9 +75,8 @@ static void extend_link(struct ra__rank *rank, const ra_group_options *options)
 {
     const struct ra__backend *backend = rank->backend;
     if (backend->host || !backend->copy || !rank->transport->extend || options->checksum) return;
-    const struct ra__reach reach = { backend->copy, rank->device };
-    rank->transport->extend(rank->link, &reach);
-    rank->reaches = true;
+    const struct ra__reach reach = { backend->name, backend->copy, rank->device };
+    rank->reaches = rank->transport->extend(rank->link, &reach);
 }
 
 /* The number of threads stays 0 if it was not given. */

@@ -25,6 +25,7 @@ struct ra__heartbeat {
 /* Copies between buffers that the host cannot touch: memory of devices of one kind, in one process.
  * Returns when the bytes are there. Any of these buffers may be host memory too. */
 struct ra__reach {
+    const char *backend; /* whose memory it is: the name of the backend */
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     void *device;
 };

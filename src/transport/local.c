@@ -75,9 +75,10 @@ static ra_status local_open(int ranks, const struct ra__link_options *options, v
     return RA_OK;
 }
 
-static void local_extend(void *link, const struct ra__reach *reach)
+static bool local_extend(void *link, const struct ra__reach *reach)
 {
     ((struct endpoint *)link)->reach = *reach;
+    return true;
 }
 
 static void local_close(void *link)

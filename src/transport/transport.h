@@ -76,9 +76,9 @@ struct ra__transport {
     /* Makes room for rounds of this many messages, so that post allocates nothing; NULL if none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);
-    /* Buffers of this rank's messages are memory that this reaches, from now on; before, and with
-     * NULL, they are host memory. NULL: the transport reaches host memory only. */
-    void (*extend)(void *link, const struct ra__reach *reach);
+    /* May buffers of this rank's messages be memory that this reaches, from now on? Before, and if
+     * not, they are host memory. NULL: the transport reaches host memory only. */
+    bool (*extend)(void *link, const struct ra__reach *reach);
     /* Does `post` take events that have not passed? Then the messages of a round start when all of
      * round->after have. Others are given rounds whose buffers are ready, but for those that only
      * lend: nothing of their buffers is touched. */

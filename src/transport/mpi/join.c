@@ -229,7 +229,9 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
 {
     int is_inter = 0;
     size_t fragment_bytes;
+    bool takes_cuda;
     RA__TRY(find_piece_bytes(&fragment_bytes));
+    RA__TRY(mpi_find_reach(&takes_cuda));
     RA__TRY(mpi_check(NULL, MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter)
         return mpi_fail(RA_ERR_ARGUMENT, "mpi transport: an intercommunicator has two groups");
@@ -240,6 +242,7 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
     link->data = link->control = MPI_COMM_NULL;
     link->timeout = options->timeout;
     link->checksum = options->checksum;
+    link->takes_cuda = takes_cuda;
     link->fragment_bytes = fragment_bytes;
     link->funneled = funneled;
     atomic_store(&link->owner, pthread_self());

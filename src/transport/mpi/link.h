@@ -2,6 +2,7 @@
 /* link.h - one rank's end of a group of MPI processes.
  *
  *     join.c    initialises MPI, makes communicators, finds ranks that share cores; and the reverse
+ *     reach.c   whether messages may leave from memory of a GPU, and arrive there
  *     round.c   messages: each is announced by a header, then sent in fragments
  *     life.c    control messages to all other ranks: heartbeat, failure, goodbye
  *
@@ -81,6 +82,7 @@ struct link {
     int rank, ranks, hop;
     double timeout;
     bool checksum;
+    bool takes_cuda; /* MPI takes memory of CUDA */
     size_t fragment_bytes;
     _Atomic(pthread_t) owner; /* the thread that calls MPI */
     bool funneled;            /* no other thread may */
@@ -120,6 +122,10 @@ ra_status mpi_check(const struct link *link, int code, const char *what);
 ra_status mpi_join(const void *where, const struct ra__link_options *options, void **link,
                    struct ra__place *place);
 void mpi_close(void *link);
+
+/* reach.c */
+ra_status mpi_find_reach(bool *takes_cuda);
+bool mpi_extend(void *link, const struct ra__reach *reach);
 
 /* round.c */
 ra_status mpi_reserve(void *link, int messages);

@@ -31,6 +31,7 @@ static const struct ra__transport transport = {
     .summary = "ranks are processes of MPI",
     .join = mpi_join,
     .reserve = mpi_reserve,
+    .extend = mpi_extend,
     .post = mpi_post,
     .wait = mpi_wait,
     .retains = mpi_retains,

@@ -54,7 +54,7 @@ ra_status nccl_join(const void *where, const struct ra__link_options *options, v
 ra_status nccl_post(void *link, struct ra__round *round);
 ra_status nccl_wait(void *link, struct ra__round *round);
 ra_status nccl_poll(void *link);
-void nccl_extend(void *link, const struct ra__reach *reach);
+bool nccl_extend(void *link, const struct ra__reach *reach);
 void nccl_abort(void *link, ra_status status, const char *reason);
 void nccl_close(void *link);
 

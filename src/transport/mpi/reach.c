@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reach.c - whether MPI takes memory of a GPU. Where it does, messages are posted with pointers to
+ * that memory; elsewhere plans copy them through pinned host memory, in steps of their own. */
+#include "transport/mpi/link.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Open MPI, and others, answer by a function outside of the standard. It is looked up, since the
+ * MPI that runs may be built with CUDA where the one that this is compiled with is not. */
+static bool says_so(void)
+{
+    int (*query)(void) = NULL;
+    void *found = dlsym(RTLD_DEFAULT, "MPIX_Query_cuda_support");
+    memcpy(&query, &found, sizeof query); /* ISO C does not convert one to the other */
+    return query && query() == 1;
+}
+
+/* RINGATTN_MPI_CUDA is for an MPI that takes such memory and does not say so, or says so and should
+ * not be used for it. MPI is initialised. */
+ra_status mpi_find_reach(bool *takes_cuda)
+{
+    const char *text = getenv("RINGATTN_MPI_CUDA");
+    if (text && *text && strcmp(text, "0") && strcmp(text, "1"))
+        return mpi_fail(RA_ERR_ARGUMENT, "RINGATTN_MPI_CUDA is \"%.40s\", but must be 0 or 1",
+                        text);
+    *takes_cuda = text && *text ? !strcmp(text, "1") : says_so();
+    return RA_OK;
+}
+
+bool mpi_extend(void *link, const struct ra__reach *reach)
+{
+    return ((const struct link *)link)->takes_cuda && !strcmp(reach->backend, "cuda");
+}
