@@ -22,8 +22,8 @@ void runtime_find(const char *name, void *function);
 void *runtime_upload(void *memory, size_t bytes);
 void runtime_download(void *memory, void *there, size_t bytes);
 
-/* Numbers over those at `to`, by cudaMemcpy(): those of the host are read when the call returns, and
- * may still be on their way to the device, on the default stream. */
+/* Numbers over those at `to`, by cudaMemcpy(): those of the host are read when the call returns,
+ * and may still be on their way to the device, on the default stream. */
 void runtime_overwrite(void *to, const void *from, size_t bytes);
 
 #endif

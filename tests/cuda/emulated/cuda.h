@@ -22,8 +22,8 @@ typedef enum CUtensorMapFloatOOBfill_enum {
     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE = 0
 } CUtensorMapFloatOOBfill;
 
-/* 16-bit numbers, five dimensions, 128-byte swizzle: what this file can express. 128 bytes, as there
- * are of the real one. */
+/* 16-bit numbers, five dimensions, 128-byte swizzle: what this file can express. 128 bytes, as the
+ * real one has. */
 typedef struct CUtensorMap_st {
     const char *base;
     uint32_t dims[5], box[5];

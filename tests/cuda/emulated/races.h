@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* races.h - finds accesses to shared and device memory that nothing orders: a race detector by vector
- * clocks, for kernels that are compiled with -fsanitize=thread and EMULATED_RACES=1. In other builds
- * all of this is empty.
+/* races.h - finds accesses to shared and device memory that nothing orders: a race detector by
+ * vector clocks, for kernels that are compiled with -fsanitize=thread and EMULATED_RACES=1. In
+ * other builds all of this is empty.
  *
- * Every fiber has a clock; so has every operation of the copy engine. What one did before it released
- * a point comes before all that others do after they acquire that point. Besides what is ordered, a
- * clock knows what is published: writes of threads that a fence has made visible to the copy engine
- * and to products, which see nothing else.
+ * Every fiber has a clock; so has every operation of the copy engine. What one did before it
+ * released a point comes before all that others do after they acquire that point. Besides what is
+ * ordered, a clock knows what is published: writes of threads that a fence has made visible to the
+ * copy engine and to products, which see nothing else.
  *
- * Kernels, copies and fills on streams have clocks of another kind, by stream. All threads of the host
- * share one of these: what one of them has waited for comes before what any of them enqueues. */
+ * Kernels, copies and fills on streams have clocks of another kind, by stream. All threads of the
+ * host share one of these: what one of them has waited for comes before what any of them
+ * enqueues. */
 #ifndef EMULATED_RACES_H
 #define EMULATED_RACES_H
 
@@ -68,8 +69,8 @@ struct race_order {
     std::vector<uint32_t> after;
     void join(const race_order &other);
 };
-/* One more operation of this stream, after what `order` says, which then names it too. It runs until
- * races_end_work(). */
+/* One more operation of this stream, after what `order` says, which then names it too. It runs
+ * until races_end_work(). */
 void races_start_work(int stream, race_order &order);
 void races_end_work();
 
@@ -112,8 +113,8 @@ struct race_place {
     ~race_place();
 };
 
-/* An operation that the fiber issues, within a race_place; `agent` tells which of them end in order. It runs between
- * race_enter() and race_leave(). */
+/* An operation that the fiber issues, within a race_place, and that runs between race_enter() and
+ * race_leave(). Those of one `agent` end in order. */
 race_handle race_issue(uint64_t agent);
 void race_enter(const race_handle &operation);
 void race_leave();

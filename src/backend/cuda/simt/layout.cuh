@@ -41,8 +41,8 @@ __host__ __device__ constexpr int line_at(int line, int length)
     return line * length + line / 4 * 8;
 }
 
-/* A flag of the CTA. Threads may raise it at the same time, and others may look meanwhile: they find
- * it down or raised, and either is right. */
+/* A flag of the CTA. Threads may raise it at the same time, and others may look meanwhile: they
+ * find it down or raised, and either is right. */
 __device__ inline void raise_flag(int &flag) { *(volatile int *)&flag = 1; }
 __device__ inline bool is_raised(const int &flag) { return *(const volatile int *)&flag != 0; }
 
