@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expect.h - what a test of the emulation expects; `failures` counts what did not hold. */
+/* expect.h - what tests of the emulation share: launches, and what is expected of them. `failures`
+ * counts what did not hold. */
 #ifndef EMULATED_EXPECT_H
 #define EMULATED_EXPECT_H
 
@@ -19,6 +20,18 @@ static int failures;
         }                                                                                          \
     } while (0)
 #define OK(CALL) EXPECT((CALL) == cudaSuccess)
+
+/* A launch with 32 KB of shared memory, and one attribute or none. */
+inline cudaLaunchConfig_t shape(unsigned blocks, unsigned threads, cudaLaunchAttribute *attribute)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = 32768;
+    config.attrs = attribute;
+    config.numAttrs = attribute ? 1 : 0;
+    return config;
+}
 
 /* Does the kernel stop the program, as it must? */
 template <typename... Parameters, typename... Arguments>

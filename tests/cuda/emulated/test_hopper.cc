@@ -27,17 +27,6 @@ static std::vector<float> run(const cudaLaunchConfig_t &config, size_t count,
     return out;
 }
 
-static cudaLaunchConfig_t shape(unsigned blocks, unsigned threads, cudaLaunchAttribute *attribute)
-{
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = 32768;
-    config.attrs = attribute;
-    config.numAttrs = attribute ? 1 : 0;
-    return config;
-}
-
 /* ---- Blocks that run at the same time ---- */
 
 /* Each block of a pair leaves its number with the other one. */

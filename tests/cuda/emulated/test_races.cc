@@ -19,12 +19,7 @@ static int races(kernel *code, unsigned blocks, unsigned threads, bool ordered,
                  cudaLaunchAttribute *attribute = nullptr)
 {
     float *data;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks);
-    config.blockDim = dim3(threads);
-    config.dynamicSmemBytes = 32768;
-    config.attrs = attribute;
-    config.numAttrs = attribute ? 1 : 0;
+    const cudaLaunchConfig_t config = shape(blocks, threads, attribute);
     const int before = emulated::races_found();
     OK(cudaMalloc(&data, 65536));
     OK(cudaMemset(data, 0, 65536));
