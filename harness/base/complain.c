@@ -2,9 +2,13 @@
 /* complain.c - sentences on stderr, and the exit status that goes with them. */
 #include "complain.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 
 void (*before_complaint)(void);
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the next one */
+static char last[400];
 
 /* In one piece: several processes may complain at the same time. */
 static void complain(const char *format, va_list args)
@@ -14,6 +18,16 @@ static void complain(const char *format, va_list args)
     fflush(stdout);
     vsnprintf(text, sizeof text, format, args);
     fprintf(stderr, "ringattn: %s\n", text);
+    pthread_mutex_lock(&lock);
+    snprintf(last, sizeof last, "%.*s", (int)sizeof last - 1, text);
+    pthread_mutex_unlock(&lock);
+}
+
+void last_complaint(char *text, size_t bytes)
+{
+    pthread_mutex_lock(&lock);
+    snprintf(text, bytes, "%s", last);
+    pthread_mutex_unlock(&lock);
 }
 
 int refuse(const char *format, ...)

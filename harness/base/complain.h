@@ -27,6 +27,9 @@ enum exit_status {
 int refuse(const char *format, ...) __attribute__((format(printf, 1, 2)));
 int fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
+/* The last of these sentences, of any thread; "" if there was none. */
+void last_complaint(char *text, size_t bytes);
+
 /* Prints the library's sentence and returns the exit status that belongs to `status`. */
 int library_failed(ra_status status);
 

@@ -78,7 +78,11 @@ void world_hint(void)
 void world_close(int status)
 {
     if (!world.group) return;
-    if (status > EXIT_CHECK && !world.agreed) ra_group_abort(world.group, "it gave up");
+    if (status > EXIT_CHECK && !world.agreed) {
+        char reason[400]; /* others may be past the call that failed here, and have heard nothing */
+        last_complaint(reason, sizeof reason);
+        ra_group_abort(world.group, *reason ? reason : "it gave up");
+    }
     ra_group_destroy(world.group);
     world.group = NULL;
 }

@@ -87,7 +87,7 @@ strike()
 {
     rm -f pid.* end.* said
     victim=$((RANDOM % processes)) delay=$((RANDOM % 3)).$((RANDOM % 10))
-    timeout 60 "$launcher" $survive -np $processes sh rank.sh "$build/ringattn" run --tokens 32768 \
+    timeout 60 "$launcher" $survive -np $processes sh rank.sh "$build/ringattn" run --tokens 65536 \
         --transport mpi --timeout $timeout --out out.npy \
         >/dev/null 2>said &
     job=$!
@@ -214,6 +214,7 @@ run="run --tokens 300 --heads 2 --dim 16 --transport mpi --out out.npy"
 for victim in 0 2; do
     expect 3 "hop 1: [0-9]* bytes from rank $victim changed on their way to rank [0-2]: checksum [0-9a-f]* there" \
         -np 3 $flip=$victim,1 "$build/ringattn" $run --checksum
+    [ "$(grep -c 'hop 1: [0-9]* bytes.* changed on their way' said)" -eq 3 ] || { cat said; fail "not all ranks say what changed"; }
     expect 1 "the result is wrong" -np 3 $flip=$victim,1 "$build/ringattn" $run
 done
 flips=1 # of any of the six blocks that a rank sends, forward and backward
