@@ -69,13 +69,17 @@ static ra_status make_buffers(struct ra__rank *rank, size_t threshold)
     return ra__buffers_create(threshold, source, &rank->buffers);
 }
 
-/* Lets messages be copied between devices where both sides can do that. Checksums are made by the
- * host. */
+/* Lets messages leave from memory of the device, and arrive there, where the transport can do that.
+ * Checksums are made by the host. */
 static void extend_link(struct ra__rank *rank, const ra_group_options *options)
 {
     const struct ra__backend *backend = rank->backend;
     if (backend->host || !backend->copy || !rank->transport->extend || options->checksum) return;
-    const struct ra__reach reach = { backend->name, backend->copy, rank->device };
+    const struct ra__reach reach = { .device = rank->device,
+                                     .cuda = backend->cuda,
+                                     .copy = backend->copy,
+                                     .make_current = backend->make_current,
+                                     .restore = backend->restore };
     rank->reaches = rank->transport->extend(rank->link, &reach);
 }
 

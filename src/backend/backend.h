@@ -75,9 +75,11 @@ struct ra__backend {
      * freed. Cannot fail: what cannot be pinned is copied more slowly. NULL: no difference. */
     void (*pin)(void *device, void *memory, size_t bytes);
     void (*unpin)(void *device, void *memory);
-    /* As in struct ra__reach: for messages between ranks of one process. NULL: messages of ranks go
-     * through host memory. */
+    /* As in struct ra__reach, for messages of ranks. Without copy() they go through host memory. */
+    bool cuda;
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    int (*make_current)(void *device);
+    void (*restore)(int before);
     /* By name, or (NULL) the fastest one for the problem. The device may be NULL: not known. */
     ra_status (*choose)(const void *device, const char *name, const struct ra__shape *shape,
                         bool backward, const struct ra__kernel **out);

@@ -22,12 +22,17 @@ struct ra__heartbeat {
     void *context;
 };
 
-/* Copies between buffers that the host cannot touch: memory of devices of one kind, in one process.
- * Returns when the bytes are there. Any of these buffers may be host memory too. */
+/* How a transport uses memory of a device that the host cannot touch. */
 struct ra__reach {
-    const char *backend; /* whose memory it is: the name of the backend */
-    ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     void *device;
+    bool cuda; /* it is memory of CUDA, whose pointers other libraries take */
+    /* Between buffers of devices of this kind in one process; any may be host memory too. Returns
+     * when the bytes are there. */
+    ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
+    /* For a library that expects the device to be the current one of the thread: makes it so, and
+     * returns what restore() takes. NULL: there is no such thing. */
+    int (*make_current)(void *device);
+    void (*restore)(int before);
 };
 
 #endif

@@ -76,8 +76,8 @@ struct ra__transport {
     /* Makes room for rounds of this many messages, so that post allocates nothing; NULL if none is
      * needed. Called while planning. */
     ra_status (*reserve)(void *link, int messages);
-    /* May buffers of this rank's messages be memory that this reaches, from now on? Before, and if
-     * not, they are host memory. NULL: the transport reaches host memory only. */
+    /* Tells how the memory of this rank's device is used. True: buffers of its messages may be
+     * there from now on. Otherwise, and before, they are host memory. NULL: the same as false. */
     bool (*extend)(void *link, const struct ra__reach *reach);
     /* Does `post` take events that have not passed? Then the messages of a round start when all of
      * round->after have. Others are given rounds whose buffers are ready, but for those that only

@@ -30,6 +30,11 @@ copies() {
     [ "$copies" -ge 8 ]
 }
 staged() { copies "$@" && [ "$copies" -gt 8 ]; }
+as_staged() {
+    staged env RINGATTN_MPI_CUDA=0 "$build/ringattn" || return 1
+    staged_copies=$copies
+    copies "$@" && [ "$copies" -eq "$staged_copies" ]
+}
 direct() { copies "$@" && [ "$copies" -eq 8 ]; }
 refused() {
     launch 2 "$build/ringattn" $run >"$log" 2>&1
@@ -45,6 +50,9 @@ expect 'no copies for messages' direct env RINGATTN_MPI_CUDA=1 "$build/ringattn"
     expect 'an MPI that says so' direct $aware "$build/ringattn"
     expect 'an MPI that says so, and is not to be used so' staged $aware RINGATTN_MPI_CUDA=0 "$build/ringattn"
 }
+# shellcheck disable=SC2016
+expect 'messages through host memory where one rank needs that' as_staged sh -c \
+    'RINGATTN_MPI_CUDA=$OMPI_COMM_WORLD_RANK exec "$@"' sh "$build/ringattn"
 export RINGATTN_MPI_CUDA=1
 expect 'messages from device to device' every 2
 expect 'messages from device to device, 4 processes' every 4

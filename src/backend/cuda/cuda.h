@@ -85,6 +85,8 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_v
 void ra__cuda_leave(struct ra__cuda_visit *visit);
 #define RA__CUDA_VISIT(name)                                                                       \
     __attribute__((cleanup(ra__cuda_leave))) struct ra__cuda_visit name = { RA__CUDA_NOWHERE }
+int ra__cuda_make_current(void *device);
+void ra__cuda_restore(int before);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);

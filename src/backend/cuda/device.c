@@ -85,10 +85,21 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_v
     return RA_OK;
 }
 
-void ra__cuda_leave(struct ra__cuda_visit *visit)
+void ra__cuda_restore(int before)
 {
-    if (visit->before == RA__CUDA_NOWHERE) return;
-    if (cudaSetDevice(visit->before) != cudaSuccess) cudaGetLastError();
+    if (before == RA__CUDA_NOWHERE) return;
+    if (cudaSetDevice(before) != cudaSuccess) cudaGetLastError();
+}
+
+void ra__cuda_leave(struct ra__cuda_visit *visit) { ra__cuda_restore(visit->before); }
+
+/* A device that is lost is noticed by the next step. */
+int ra__cuda_make_current(void *opaque)
+{
+    const struct ra__cuda_device *device = opaque;
+    struct ra__cuda_visit visit = { RA__CUDA_NOWHERE };
+    if (enter(device->number, &visit) != cudaSuccess) cudaGetLastError();
+    return visit.before;
 }
 
 /* ---- Queues ---------------------------------------------------------------------------------- */

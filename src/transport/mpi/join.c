@@ -121,11 +121,13 @@ static void free_comms(struct link *link)
 
 /* ---- Who is who ------------------------------------------------------------------------------ */
 
+enum { FLAG_CHECKSUM = 1, FLAG_CUDA = 2 };
+
 /* What ranks exchange first; the same size in every version. */
 struct card {
     char version[32];
     char host[96];
-    uint64_t fragment_bytes, checksum;
+    uint64_t fragment_bytes, flags;
     cpu_set_t cores;
 };
 
@@ -134,7 +136,7 @@ static struct card my_card(const struct link *link)
     struct card card;
     memset(&card, 0, sizeof card);
     card.fragment_bytes = link->fragment_bytes;
-    card.checksum = link->checksum;
+    card.flags = (link->checksum ? FLAG_CHECKSUM : 0) | (link->takes_cuda ? FLAG_CUDA : 0);
     snprintf(card.version, sizeof card.version, "%s", RA__VERSION);
     gethostname(card.host, sizeof card.host - 1);
     if (sched_getaffinity(0, sizeof card.cores, &card.cores)) CPU_ZERO(&card.cores);
@@ -148,6 +150,10 @@ static bool share_cores(const struct card *a, const struct card *b)
     return !strcmp(a->host, b->host) && CPU_COUNT(&both) > 0;
 }
 
+static bool has_checksum(const struct card *card) { return card->flags & FLAG_CHECKSUM; }
+
+/* Ranks that choose a strategy by its cost must price the same copies, so that messages leave from
+ * memory of GPUs on all of them or on none. */
 static ra_status read_cards(struct link *link, const struct card *cards, struct ra__place *place)
 {
     const struct card *mine = &cards[link->rank];
@@ -164,11 +170,12 @@ static ra_status read_cards(struct link *link, const struct card *cards, struct 
                             "there)",
                             link->rank, i, (size_t)mine->fragment_bytes,
                             (size_t)cards[i].fragment_bytes);
-        if (cards[i].checksum != mine->checksum)
+        if (has_checksum(&cards[i]) != has_checksum(mine))
             return mpi_fail(
                 RA_ERR_MISMATCH,
                 "rank %d, hop 0: rank %d was given another checksum (%s here, %s there)",
-                link->rank, i, mine->checksum ? "on" : "off", cards[i].checksum ? "on" : "off");
+                link->rank, i, link->checksum ? "on" : "off", link->checksum ? "off" : "on");
+        if (!(cards[i].flags & FLAG_CUDA)) link->takes_cuda = false;
         if (i == link->rank || !share_cores(mine, &cards[i])) continue;
         place->sharers++;
         place->turn += i < link->rank;
@@ -231,7 +238,7 @@ static ra_status make_link(MPI_Comm comm, const struct ra__link_options *options
     size_t fragment_bytes;
     bool takes_cuda;
     RA__TRY(find_piece_bytes(&fragment_bytes));
-    RA__TRY(mpi_find_reach(&takes_cuda));
+    RA__TRY(mpi_takes_cuda(&takes_cuda));
     RA__TRY(mpi_check(NULL, MPI_Comm_test_inter(comm, &is_inter), "MPI_Comm_test_inter"));
     if (is_inter)
         return mpi_fail(RA_ERR_ARGUMENT, "mpi transport: an intercommunicator has two groups");

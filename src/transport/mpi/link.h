@@ -2,7 +2,7 @@
 /* link.h - one rank's end of a group of MPI processes.
  *
  *     join.c    initialises MPI, makes communicators, finds ranks that share cores; and the reverse
- *     reach.c   whether messages may leave from memory of a GPU, and arrive there
+ *     device.c  whether messages may leave from memory of a GPU, and arrive there
  *     round.c   messages: each is announced by a header, then sent in fragments
  *     life.c    control messages to all other ranks: heartbeat, failure, goodbye
  *
@@ -82,7 +82,8 @@ struct link {
     int rank, ranks, hop;
     double timeout;
     bool checksum;
-    bool takes_cuda; /* MPI takes memory of CUDA */
+    bool takes_cuda;        /* MPI takes memory of CUDA, on all ranks */
+    struct ra__reach reach; /* of buffers that are such memory; device is NULL: of none */
     size_t fragment_bytes;
     _Atomic(pthread_t) owner; /* the thread that calls MPI */
     bool funneled;            /* no other thread may */
@@ -123,9 +124,12 @@ ra_status mpi_join(const void *where, const struct ra__link_options *options, vo
                    struct ra__place *place);
 void mpi_close(void *link);
 
-/* reach.c */
-ra_status mpi_find_reach(bool *takes_cuda);
+/* device.c */
+ra_status mpi_takes_cuda(bool *takes_cuda);
 bool mpi_extend(void *link, const struct ra__reach *reach);
+/* MPI is called between these two where buffers are memory of a GPU: its GPU is the current one. */
+int mpi_enter_device(const struct link *link);
+void mpi_leave_device(const struct link *link, int before);
 
 /* round.c */
 ra_status mpi_reserve(void *link, int messages);

@@ -283,7 +283,10 @@ ra_status mpi_poll(void *opaque)
     if (!atomic_load(&link->failed) && ra__now() - link->last_poll < POLL_EVERY) return RA_OK;
     RA__TRY(own_thread(link));
     link->waits_for = -1;
-    return look(link);
+    const int before = mpi_enter_device(link);
+    ra_status status = look(link);
+    mpi_leave_device(link, before);
+    return status;
 }
 
 static ra_status add_all(struct link *link, struct ra__message *messages, int count, bool is_send)
@@ -293,10 +296,8 @@ static ra_status add_all(struct link *link, struct ra__message *messages, int co
     return RA_OK;
 }
 
-ra_status mpi_post(void *opaque, struct ra__round *round)
+static ra_status post(struct link *link, struct ra__round *round)
 {
-    struct link *link = opaque;
-    RA__TRY(own_thread(link));
     link->hop = round->hop;
     link->waits_for = -1;
     RA__TRY(look(link));
@@ -309,13 +310,20 @@ ra_status mpi_post(void *opaque, struct ra__round *round)
     return status;
 }
 
-ra_status mpi_wait(void *opaque, struct ra__round *round)
+ra_status mpi_post(void *opaque, struct ra__round *round)
 {
     struct link *link = opaque;
+    RA__TRY(own_thread(link));
+    const int before = mpi_enter_device(link);
+    ra_status status = post(link, round);
+    mpi_leave_device(link, before);
+    return status;
+}
+
+static ra_status await(struct link *link)
+{
     const struct ra__message *message, *newest = NULL;
     double since = ra__now();
-    (void)round; /* one round is posted at a time, and its messages are all here */
-    RA__TRY(own_thread(link));
     ra_status status = look(link);
     while (status == RA_OK && (message = pending(link))) {
         if (message != newest) link->waits_since = ra__now();
@@ -330,5 +338,16 @@ ra_status mpi_wait(void *opaque, struct ra__round *round)
     if (!pending(link)) status = RA_OK; /* what happened since then is reported by the next call */
     if (status == RA_OK) link->transfer_count = 0;
     else withdraw(link);
+    return status;
+}
+
+ra_status mpi_wait(void *opaque, struct ra__round *round)
+{
+    struct link *link = opaque;
+    (void)round; /* one round is posted at a time, and its messages are all here */
+    RA__TRY(own_thread(link));
+    const int before = mpi_enter_device(link);
+    ra_status status = await(link);
+    mpi_leave_device(link, before);
     return status;
 }

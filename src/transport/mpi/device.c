@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reach.c - whether MPI takes memory of a GPU. Where it does, messages are posted with pointers to
+/* device.c - whether MPI takes memory of a GPU. Where it does, messages are posted with pointers to
  * that memory; elsewhere plans copy them through pinned host memory, in steps of their own. */
 #include "transport/mpi/link.h"
 
@@ -19,7 +19,7 @@ static bool says_so(void)
 
 /* RINGATTN_MPI_CUDA is for an MPI that takes such memory and does not say so, or says so and should
  * not be used for it. MPI is initialised. */
-ra_status mpi_find_reach(bool *takes_cuda)
+ra_status mpi_takes_cuda(bool *takes_cuda)
 {
     const char *text = getenv("RINGATTN_MPI_CUDA");
     if (text && *text && strcmp(text, "0") && strcmp(text, "1"))
@@ -29,7 +29,20 @@ ra_status mpi_find_reach(bool *takes_cuda)
     return RA_OK;
 }
 
-bool mpi_extend(void *link, const struct ra__reach *reach)
+bool mpi_extend(void *opaque, const struct ra__reach *reach)
 {
-    return ((const struct link *)link)->takes_cuda && !strcmp(reach->backend, "cuda");
+    struct link *link = opaque;
+    if (!link->takes_cuda || !reach->cuda) return false;
+    link->reach = *reach;
+    return true;
+}
+
+int mpi_enter_device(const struct link *link)
+{
+    return link->reach.device ? link->reach.make_current(link->reach.device) : 0;
+}
+
+void mpi_leave_device(const struct link *link, int before)
+{
+    if (link->reach.device) link->reach.restore(before);
 }
