@@ -120,7 +120,7 @@ void race_follow() { mine().seen[fiber_count] = 1; }
 struct work {
     int stream;
     uint32_t time; /* how many there are of its stream, with it */
-    bool kernel;
+    bool kernel, early; /* early: launched so that it may start before the one before it has ended */
     uint32_t previous; /* the number of the one before it on the stream; 0: none */
 };
 static std::vector<work> works; /* by number, from 1 */
@@ -140,12 +140,22 @@ void race_order::join(const race_order &other)
 
 static uint32_t work_number() { return (uint32_t)works.size(); }
 
+/* May this operation still run when the current kernel has just started? It may be the one before
+ * it, or any before that one, as long as those in between may have started early as well. */
+static bool may_overlap(uint32_t number)
+{
+    for (uint32_t n = works.back().previous; n && works[n - 1].kernel; n = works[n - 1].previous) {
+        if (n == number) return true;
+        if (!works[n - 1].early) return false;
+    }
+    return false;
+}
+
 /* For an access that comes after `at`. */
 static bool is_before(uint32_t number, const clocks &at)
 {
-    const work &w = works[number - 1], &now = works.back();
-    const bool early = in_gang && !at.seen[fiber_count];
-    if (early && w.kernel && number == now.previous) return false;
+    const work &w = works[number - 1];
+    if (in_gang && !at.seen[fiber_count] && may_overlap(number)) return false;
     return (size_t)w.stream < work_order->after.size() &&
            work_order->after[(size_t)w.stream] >= w.time;
 }
@@ -242,7 +252,7 @@ void races_start_work(int stream, race_order &order)
     if (order.after.size() <= index) order.after.resize(index + 1);
     stream_state &s = stream_states[index];
     order.after[index] = ++s.times;
-    works.push_back({ stream, s.times, false, s.last });
+    works.push_back({ stream, s.times, false, false, s.last });
     s.last = work_number();
     work_order = &order;
     gang_number++;
@@ -258,6 +268,7 @@ void races_start_gang(int fibers, bool early)
 {
     gang_number++;
     works.back().kernel = true;
+    works.back().early = early;
     fiber_count = (size_t)fibers;
     fiber_clocks.resize(fiber_count);
     for (size_t i = 0; i < fiber_count; i++) {

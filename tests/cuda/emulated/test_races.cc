@@ -263,7 +263,10 @@ static void reads_early_by_one(float *data, bool follows)
     sink = (int)data[threadIdx.x];
 }
 
-static int races_of_early_ones(kernel *code, bool follows)
+static void follows_only(float *, bool) { kernel_follow(); }
+
+/* With one that touches nothing in between, or not. */
+static int races_of_early_ones(kernel *code, bool follows, bool between)
 {
     float *data;
     cudaLaunchAttribute early = {};
@@ -278,6 +281,7 @@ static int races_of_early_ones(kernel *code, bool follows)
     OK(cudaMalloc(&data, 4096));
     const int before = emulated::races_found();
     launch(writes, config.stream, data);
+    if (between) OK(cudaLaunchKernelEx(&config, follows_only, data, true));
     OK(cudaLaunchKernelEx(&config, code, data, follows));
     OK(cudaDeviceSynchronize());
     const int found = emulated::races_found() - before;
@@ -289,7 +293,9 @@ static int races_of_early_ones(kernel *code, bool follows)
 static void kernels_follow()
 {
     for (kernel *code : { reads_early, reads_early_by_one })
-        EXPECT(!races_of_early_ones(code, true) && races_of_early_ones(code, false));
+        for (const bool between : { false, true })
+            EXPECT(!races_of_early_ones(code, true, between) &&
+                   races_of_early_ones(code, false, between));
 }
 
 enum meeting { NOTHING, EVENT, EARLIER_EVENT, HOST, SAME_STREAM };
