@@ -27,12 +27,19 @@ struct thread_products {
     int committed;               /* groups */
 };
 
-/* What a warpgroup issues: all four warps the same, in the same order. */
-struct group_products {
-    std::vector<product> issued;
+enum step_kind { FENCE, ISSUE, COMMIT, WAIT };
+struct step {
+    step_kind kind;
+    int pending;  /* WAIT: how many groups it leaves */
+    product what; /* ISSUE */
+};
+
+/* What a warpgroup does: all four warps the same, in the same order, waits included. */
+struct group_steps {
+    std::vector<step> done;
     size_t counts[4]; /* by warp: how many of them */
 };
-static std::map<int, group_products> groups; /* by the slot of the first thread */
+static std::map<int, group_steps> groups; /* by the slot of the first thread */
 
 static std::deque<thread_products> threads; /* by slot; stay where they are when more come */
 
@@ -60,26 +67,28 @@ void finish_products()
 {
     for (const auto &group : groups)
         for (const size_t count : group.second.counts)
-            if (count != group.second.issued.size())
-                fail("a warp issued %zu of the %zu products of its warpgroup", count,
-                     group.second.issued.size());
+            if (count != group.second.done.size())
+                fail("a warp issued, or waited for products, %zu times, its warpgroup %zu times", count,
+                     group.second.done.size());
 }
 
-static bool is_same(const product &a, const product &b)
+static bool is_same(const step &one, const step &other)
 {
-    return a.n == b.n && a.add == b.add && a.bf16 == b.bf16 && !a.a_words == !b.a_words &&
-           a.a == b.a && a.b == b.b && a.a_transposed == b.a_transposed &&
-           a.b_transposed == b.b_transposed;
+    const product &a = one.what, &b = other.what;
+    return one.kind == other.kind && one.pending == other.pending && a.n == b.n && a.add == b.add &&
+           a.bf16 == b.bf16 && !a.a_words == !b.a_words && a.a == b.a && a.b == b.b &&
+           a.a_transposed == b.a_transposed && a.b_transposed == b.b_transposed;
 }
 
-/* The warp's next product is that of its warpgroup. */
-static void check_group(const product &one)
+/* What the warp does next is what its warpgroup does. */
+static void check_group(const step &one)
 {
-    group_products &group = groups[fiber_slot() - (int)(threadIdx.x % 128)];
+    if (lane() != 0) return;
+    group_steps &group = groups[fiber_slot() - (int)(threadIdx.x % 128)];
     const size_t number = group.counts[threadIdx.x % 128 / 32]++;
-    if (number == group.issued.size()) group.issued.push_back(one);
-    if (!is_same(one, group.issued[number]))
-        fail("the warps of a warpgroup issue different products");
+    if (number == group.done.size()) group.done.push_back(one);
+    if (!is_same(one, group.done[number]))
+        fail("the warps of a warpgroup issue different products, or wait for them at different places");
 }
 
 /* ---- One product ---- */
@@ -169,7 +178,7 @@ static int warp_row() { return (int)(threadIdx.x % 128 / 32 * 16); }
 void product_issue(const product &one)
 {
     const race_place here(__builtin_return_address(0));
-    if (lane() == 0) check_group(one);
+    check_group({ ISSUE, 0, one });
     if (EMULATED_RACES && lane() == 0) {
         float a[16][256], b[16][256];
         read_shared(one, warp_row(), a, b);
@@ -188,13 +197,20 @@ static void run_until(int group)
     t.pending.erase(t.pending.begin(), t.pending.begin() + (ptrdiff_t)done);
 }
 
+void products_fence() { check_group({ FENCE, 0, {} }); }
+
 void products_commit()
 {
+    check_group({ COMMIT, 0, {} });
     mine().committed++;
     const int early = random_order() && random_below(4) == 0;
     if (random_order() && emulated_warp_gather(early)[0]) run_until(mine().committed);
 }
 
-void products_wait(int pending) { run_until(mine().committed - pending); }
+void products_wait(int pending)
+{
+    check_group({ WAIT, pending, {} });
+    run_until(mine().committed - pending);
+}
 
 } // namespace emulated

@@ -8,8 +8,8 @@
 namespace emulated
 {
 
-/* What one thread issues; all of its warp issue the same. A matrix is an address / 16 in shared
- * memory, and from bit 16 on how far its panels are apart, / 16. */
+/* What one thread issues; all of its warpgroup issue the same. A matrix is an address / 16 in
+ * shared memory, and from bit 16 on how far its panels are apart, / 16. */
 struct product {
     float *d; /* n / 2 numbers of this thread */
     int n;
@@ -19,6 +19,7 @@ struct product {
     bool a_transposed, b_transposed; /* rows of the matrix are what the sum runs over */
 };
 
+void products_fence();
 void product_issue(const product &one);
 void products_commit();
 /* Until at most `pending` of the committed groups are left. */

@@ -173,7 +173,15 @@ static void products_are_late()
 
 /* ---- Mistakes ---- */
 
-enum mistake { NONE, PHASE, UNREAD_SUM, UNWAITED_PRODUCT, OTHER_PRODUCT, FEWER_PRODUCTS };
+enum mistake {
+    NONE,
+    PHASE,
+    UNREAD_SUM,
+    UNWAITED_PRODUCT,
+    OTHER_PRODUCT,
+    LONE_WAIT,
+    FEWER_PRODUCTS
+};
 
 static void mistaken_kernel(float *data, mistake made)
 {
@@ -187,6 +195,7 @@ static void mistaken_kernel(float *data, mistake made)
                                 matrix_at(0, 0));
     wgmma_commit();
     if (made == UNWAITED_PRODUCT) return;
+    if (made == LONE_WAIT && warp == 2) wgmma_wait<0>();
     wgmma_wait<0>();
     if (threadIdx.x == 0 && made == UNREAD_SUM) add_out(data, 0, 16);
 }

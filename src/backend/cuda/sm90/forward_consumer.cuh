@@ -164,17 +164,10 @@ template <class F> struct Consumer {
         return wary<F>(x, next);
     }
 
-    /* Sums that products are still added to: seldom, so the wait for them is here and not after a
-     * branch that every block takes. */
-    DEVICE void scale_pending(State<F> &x) const
-    {
-        wgmma_wait<0>();
-        hold(x.o);
-        scale_sums<F>(x);
-    }
-
     /* Scores of this block, values of the one before it; the softmax runs under the latter. With
-     * FRESH, that was the first block of its item. */
+     * FRESH, that was the first block of its item. A warp whose sums are to be scaled, which is
+     * seldom, returns ~next: sums are ready at the end, and a warp may not wait for products where
+     * the others of its warpgroup do not. */
     template <bool FRESH = false> DEVICE int step(State<F> &x, int current)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);
@@ -195,11 +188,12 @@ template <class F> struct Consumer {
         release_keys();
         if (is_careful(current)) {
             see_some(x, entry);
-            if (fold_careful<F>(x, to_log2())) scale_pending(x);
+            const bool rescale = fold_careful<F>(x, to_log2());
             next = wary<F>(x, next);
+            if (rescale) next = ~next;
         } else {
             see_all(x, entry);
-            if (fold_free<F>(x, to_log2())) scale_pending(x);
+            if (fold_free<F>(x, to_log2())) next = ~next;
         }
         hold(x.s);
         const uint64_t kept_now = kept(entry);
@@ -330,8 +324,15 @@ template <class F> struct Consumer {
     DEVICE int fold_blocks(State<F> &x, int next)
     {
 #pragma unroll 1
-        while (next >= CODE_CLEAN) next = step(x, next);
-        return next;
+        for (;;) {
+            if (next >= CODE_CLEAN) {
+                next = step(x, next);
+                continue;
+            }
+            if (next >= 0) return next;
+            scale_sums<F>(x);
+            next = ~next;
+        }
     }
 
     DEVICE int next_flags(void) const

@@ -10,7 +10,7 @@
 #include "backend/cuda/sm90/words.cuh"
 #include "products.h"
 
-inline void wgmma_fence(void) {}
+inline void wgmma_fence(void) { emulated::products_fence(); }
 inline void wgmma_commit(void) { emulated::products_commit(); }
 template <int PENDING> inline void wgmma_wait(void) { emulated::products_wait(PENDING); }
 
