@@ -146,20 +146,40 @@ static int verify_grid_case(const struct options *options, const struct grid_cas
     return status;
 }
 
-static int run_grid(const struct options *options, const struct grid *grid, struct results *results)
+/* Which cases of the grid: every step-th one, from the first on. */
+struct subset {
+    int first, step;
+};
+
+static int read_subset(const struct options *options, struct subset *out)
 {
-    int step = options->quick ? 8 : 1, shown = 0;
+    const int each = options->quick ? 8 : 1;
+    int number = 1, of = 1;
+    char rest;
+    *out = (struct subset){ .first = 0, .step = each };
+    if (options->subset && (sscanf(options->subset, "%6d/%6d%c", &number, &of, &rest) != 2 ||
+                            number < 1 || number > of))
+        return refuse("--subset: \"%.40s\" is not I/N with I from 1 to N", options->subset);
+    out->first = (number - 1) * each;
+    out->step = of * each;
+    return EXIT_PASS;
+}
+
+static int run_grid(const struct options *options, const struct grid *grid, struct subset subset,
+                    struct results *results)
+{
+    int shown = 0;
     if (!options->json)
         printf("%-22s %6s %7s   %s\n", "group", "cases", "passed", "worst error / bound");
     fflush(stdout);
     progress_begin("verify", options->quiet);
-    for (int i = 0; i < grid->count; i += step) {
+    for (int i = subset.first; i < grid->count; i += subset.step) {
         progress_update((double)i / grid->count);
         int status = verify_grid_case(options, &grid->cases[i], results);
         if (status) return status;
         if (interrupt_seen()) return fault("%s after %d cases", interrupt_name(), results->cases);
-        bool ends = i + step >= grid->count ||
-                    strcmp(grid->cases[i].group, grid->cases[i + step].group);
+        bool ends = i + subset.step >= grid->count ||
+                    strcmp(grid->cases[i].group, grid->cases[i + subset.step].group);
         if (!ends || options->json) continue;
         progress_hide();
         print_group(&results->groups[shown++]);
@@ -170,12 +190,14 @@ static int run_grid(const struct options *options, const struct grid *grid, stru
 static int verify_grid(const struct options *options)
 {
     struct grid grid;
+    struct subset subset;
     struct results results = { .group_count = 0 };
     double start = machine_seconds();
+    if (read_subset(options, &subset)) return EXIT_USAGE;
     int status = grid_open(&grid, options->trial.device, options->trial.kernel, !options->list);
-    for (int i = 0; !status && options->list && i < grid.count; i += options->quick ? 8 : 1)
+    for (int i = subset.first; !status && options->list && i < grid.count; i += subset.step)
         printf("%s\n", grid.cases[i].text);
-    if (!status && !options->list) status = run_grid(options, &grid, &results);
+    if (!status && !options->list) status = run_grid(options, &grid, subset, &results);
     progress_end();
     results.seconds = machine_seconds() - start;
     if (!status && !options->list) {
@@ -253,7 +275,8 @@ int verb_verify(struct options *options)
         if (!options->words[i][strspn(options->words[i], " \t")])
             return refuse("verify: problem %d is empty; leave it out for the whole grid", i + 1);
     if (options->list && options->json) return refuse("--list prints lines; leave out --json");
-    if (options->word_count && (options->list || options->quick))
-        return refuse("verify: --list and --quick are about the grid; leave out the problem");
+    if (options->word_count && (options->list || options->quick || options->subset))
+        return refuse("verify: --list, --quick and --subset are about the grid; leave out the "
+                      "problem");
     return options->word_count ? verify_words(options) : verify_grid(options);
 }

@@ -220,6 +220,8 @@ static const struct flag {
     SET(VERB_VERIFY, OUTPUT, "--list", NULL, SETS_SWITCH, list,
         "print the grid and do not run it; cases that read temporary files are left out"),
     SET(VERB_VERIFY, OUTPUT, "--quick", NULL, SETS_SWITCH, quick, "every eighth case of the grid"),
+    SET(VERB_VERIFY, OUTPUT, "--subset", "I/N", SETS_TEXT, subset,
+        "every N-th case, from the I-th one on: N processes, one for each I, run all of them"),
     SET(VERB_BENCH, OUTPUT, "--quick", NULL, SETS_SWITCH, quick,
         "few runs of small problems: a glance, not precise"),
     SET(VERB_BENCH, OUTPUT, "--out", "DIR", SETS_TEXT, out,

@@ -28,9 +28,10 @@ struct options {
     const char *out, *lse, *dq, *dk, *dv, *dsinks; /* files to write; out: a folder for bench */
     const char *data; /* host or device: where rows of a stream are made; NULL: either */
     const char *trace, *mask, *rings, *match;
-    const char *rivals; /* names separated by commas, all or no; NULL: not given */
-    const char *machine, *machines;               /* by name; the file of the table */
-    const char *head;                             /* of the mask: a number, or "all" */
+    const char *subset;             /* of the grid: I/N; NULL: all of it */
+    const char *rivals;             /* names separated by commas, all or no; NULL: not given */
+    const char *machine, *machines; /* by name; the file of the table */
+    const char *head;               /* of the mask: a number, or "all" */
     const char *segment_lengths, *dilation_rates; /* another way to write a pattern */
     int64_t memory;                               /* bytes per rank; 0 = no limit */
     int64_t fit;                                  /* bytes per rank; 0 = not asked */

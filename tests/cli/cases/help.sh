@@ -21,7 +21,7 @@ for pair in \
         --backward --seed --q --k --v --dout --dlse --out --lse --dq --dk --dv --dsinks --ring --ring-size
         --strategy --latency --bandwidth --flops --partition --transport --device --kernel --threads --memory
         --timeout --checksum --warmup --deterministic --any-order --verify --predict --trace --json --quiet" \
-    verify:"--kernel --threads --timeout --checksum --deterministic --list --quick --json --quiet" \
+    verify:"--kernel --threads --timeout --checksum --deterministic --list --quick --subset --json --quiet" \
     plan:"--pattern --tokens --kv-tokens --query-offset --sequences --heads --kv-heads --dim --value-dim --batch --dtype --scale
         --order --system --segment-lengths --dilation-rates --softcap --alibi --sinks --bias --dropout
         --backward --ring --ring-size --strategy --latency --bandwidth --flops --partition --transport --device

@@ -11,6 +11,23 @@ ok verify --json causal n=9 h=1 d=4
 json cases failed groups failures
 ok verify --list
 [ "$(wc -l <"$work/out")" -ge 500 ] && pass || fail "the grid has fewer than 500 cases"
+# Three subsets are the whole, and of an eighth, too.
+for some in "" --quick; do
+    : >"$work/subsets"
+    for i in 1 2 3; do
+        ok verify --list $some --subset $i/3
+        cat "$work/out" >>"$work/subsets"
+    done
+    ok verify --list $some
+    sort "$work/out" >"$work/whole"
+    sort "$work/subsets" | cmp -s - "$work/whole" && pass || fail "three subsets are not the grid ($some)"
+done
+ok verify --quick --quiet --subset 2/3
+says " 0 failed"
+refused "--subset: \"4/3\" is not I/N with I from 1 to N" verify --subset 4/3
+refused "--subset: \"0/3\" is not" verify --subset 0/3
+refused "--subset: \"1/2x\" is not" verify --subset 1/2x
+refused "about the grid" verify --subset 1/2 causal
 ok verify --quick --quiet
 says " 0 failed"
 ok verify --quick --quiet --kernel scalar --json
