@@ -114,7 +114,7 @@ void finish_products();
 cudaError_t enqueue(cudaStream_t stream, std::function<void()> work,
                     std::unique_lock<std::mutex> &held);
 /* Work of the legacy default stream that is not done when its call returns. */
-void enqueue_late(std::function<void()> work, std::unique_lock<std::mutex> &held);
+cudaError_t enqueue_late(std::function<void()> work, std::unique_lock<std::mutex> &held);
 bool is_legacy(cudaStream_t stream);
 /* As enqueue(), for work that also runs when the device has failed. */
 cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work,
@@ -123,8 +123,18 @@ cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work,
 cudaError_t finish_stream(cudaStream_t stream, std::unique_lock<std::mutex> &held);
 void finish_all(std::unique_lock<std::mutex> &held);
 bool valid_stream(cudaStream_t stream);
+/* What may not be put on a stream that is captured: the error, and no graph comes of it; cudaSuccess
+ * on other streams. */
+cudaError_t capture_forbids_on(cudaStream_t stream);
 size_t streams_alive();
 size_t events_alive();
+
+/* ---- graphs.cc ---- */
+
+/* What may not happen while any stream is captured: waiting, asking, allocating. The error, and no
+ * graph comes of that capture; cudaSuccess where nothing is captured. */
+cudaError_t capture_forbids();
+size_t graphs_alive();
 
 } // namespace emulated
 

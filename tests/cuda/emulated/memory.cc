@@ -70,6 +70,8 @@ static void release(uintptr_t start)
 static cudaError_t allocate_range(void **out, size_t size, enum cudaMemoryType type)
 {
     if (!out) return cudaErrorInvalidValue;
+    const cudaError_t forbidden = capture_forbids();
+    if (forbidden) return forbidden;
     if (counted_failure(COUNT_ALLOC)) return cudaErrorMemoryAllocation;
     *out = nullptr;
     if (size == 0) return cudaSuccess;
@@ -98,6 +100,7 @@ static cudaError_t free_range(void *pointer, enum cudaMemoryType type, bool regi
     const range *r = find_range(pointer);
     if (!r || r->start != (uintptr_t)pointer || r->type != type || r->registered != registered)
         return noted(c.error ? c.error : unknown);
+    if (!c.error && capture_forbids()) return noted(cudaErrorStreamCaptureUnsupported);
     finish_all(c.held);
     release((uintptr_t)pointer);
     return noted(c.error ? c.error : sticky());
@@ -158,6 +161,8 @@ static cudaError_t start_copy(copy c, enum cudaMemcpyKind kind, cudaStream_t str
     const enum place src = place_of(c.src, extent(c.src_pitch, c.width, c.height));
     if (dst == OUTSIDE || src == OUTSIDE) return cudaErrorInvalidValue;
     if (!direction_matches(kind, dst, src)) return cudaErrorInvalidValue;
+    if ((dst == PAGEABLE || src == PAGEABLE) && capture_forbids_on(stream))
+        return cudaErrorStreamCaptureUnsupported;
     std::shared_ptr<std::vector<char>> staged;
     if (src == PAGEABLE) {
         staged = std::make_shared<std::vector<char>>(c.width * c.height);
@@ -165,10 +170,8 @@ static cudaError_t start_copy(copy c, enum cudaMemcpyKind kind, cudaStream_t str
         c.src = staged->data();
         c.src_pitch = c.width;
     }
-    if (staged && dst == DEVICE && is_legacy(stream)) {
-        enqueue_late([c, staged] { copy_rows(c); }, api.held);
-        return cudaSuccess;
-    }
+    if (staged && dst == DEVICE && is_legacy(stream))
+        return enqueue_late([c, staged] { copy_rows(c); }, api.held);
     const cudaError_t error = enqueue(
         stream, [c, staged] { copy_rows(c); }, api.held);
     if (error || dst != PAGEABLE) return error;
@@ -197,11 +200,12 @@ static cudaError_t start_fill(void *pointer, size_t pitch, int value, size_t wid
 void check_leaks()
 {
     if (!setting("RINGATTN_EMULATED_LEAKS", 0)) return;
-    if (!device_allocations && !host_allocations && !streams_alive() && !events_alive()) return;
+    const size_t others = streams_alive() + events_alive() + graphs_alive();
+    if (!device_allocations && !host_allocations && !others) return;
     fprintf(stderr,
             "emulated CUDA: left at the end: %zu device and %zu pinned allocations, %zu streams, "
-            "%zu events\n",
-            device_allocations, host_allocations, streams_alive(), events_alive());
+            "%zu events, %zu graphs\n",
+            device_allocations, host_allocations, streams_alive(), events_alive(), graphs_alive());
     _exit(97);
 }
 

@@ -9,51 +9,18 @@
 #include <time.h>
 
 #include <algorithm>
-#include <deque>
-#include <memory>
 #include <utility>
-#include <vector>
 
-#include "internal.h"
-#include "races.h"
-
-/* One cudaEventRecord. */
-struct record {
-    bool done = false;
-    double seconds = 0;
-    emulated::race_order order; /* of what comes before it */
-};
+#include "streams.h"
 
 struct CUevent_st {
     int device;
     unsigned flags;
-    std::shared_ptr<record> last; /* NULL: never recorded */
-};
-
-enum operation_kind { WORK, RELEASE, HOST_FUNCTION, RECORD, WAIT };
-
-struct operation {
-    enum operation_kind kind;
-    std::function<void()> work;
-    std::shared_ptr<record> event;
-    emulated::race_order order; /* of what the host had waited for */
-};
-
-struct CUstream_st {
-    int device;
-    unsigned flags;
-    bool busy = false, destroyed = false; /* busy: a host function runs */
-    uint64_t enqueued = 0, completed = 0;
-    std::deque<operation> operations;
-    int number;                 /* no other has it */
-    emulated::race_order order; /* of what has run */
+    std::shared_ptr<emulated::record> last; /* NULL: never recorded */
 };
 
 namespace emulated
 {
-
-using shared_stream = std::shared_ptr<CUstream_st>;
-using lock_held = std::unique_lock<std::mutex>;
 
 static std::vector<shared_stream> streams;
 static std::vector<std::unique_ptr<CUevent_st>> events;
@@ -70,7 +37,7 @@ size_t events_alive() { return event_count; }
 
 bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLegacy; }
 
-static shared_stream find_stream(cudaStream_t stream)
+shared_stream find_stream(cudaStream_t stream)
 {
     for (const shared_stream &s : streams)
         if (s.get() == stream && !s->destroyed) return s;
@@ -274,15 +241,17 @@ cudaError_t finish_stream(cudaStream_t stream, lock_held &held)
     return sticky();
 }
 
-static void finish(const std::shared_ptr<record> &event, lock_held &held)
+static cudaError_t finish(const std::shared_ptr<record> &event, lock_held &held)
 {
-    if (!event) return;
+    if (!event) return cudaSuccess;
+    if (event->captured.graph) return cudaErrorCapturedEvent;
     run_until(
         held, [&] { return event->done; }, [&] { return stream_of(event.get()); });
     host_order.join(event->order);
+    return cudaSuccess;
 }
 
-static void add(const shared_stream &s, operation op, lock_held &held)
+void add(const shared_stream &s, operation op, lock_held &held)
 {
     op.order = host_order;
     s->operations.push_back(std::move(op));
@@ -295,6 +264,8 @@ static void add(const shared_stream &s, operation op, lock_held &held)
 static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_held &held)
 {
     if (is_legacy(stream)) {
+        const cudaError_t forbidden = capture_forbids_legacy();
+        if (forbidden) return forbidden;
         finish_blocking(held, op.kind != RECORD);
         const shared_stream late = late_stream();
         if (late) {
@@ -311,6 +282,7 @@ static cudaError_t enqueue_operation(cudaStream_t stream, operation op, lock_hel
     }
     const shared_stream s = find_stream(stream);
     if (!s) return cudaErrorInvalidResourceHandle;
+    if (s->captured.graph) return capture_operation(*s, std::move(op));
     add(s, std::move(op), held);
     return cudaSuccess;
 }
@@ -320,17 +292,34 @@ cudaError_t enqueue(cudaStream_t stream, std::function<void()> work, lock_held &
     return enqueue_operation(stream, operation{ WORK, std::move(work), nullptr, {} }, held);
 }
 
-/* On a stream of its own, which later work of the legacy stream waits for. */
-void enqueue_late(std::function<void()> work, lock_held &held)
+static shared_stream new_stream(unsigned flags, int number)
 {
-    finish_blocking(held);
     shared_stream s = std::make_shared<CUstream_st>();
     s->device = current_device();
-    s->flags = 0;
-    s->number = LATE_STREAM;
-    s->destroyed = true;
+    s->flags = flags;
+    s->number = number;
     streams.push_back(s);
+    return s;
+}
+
+shared_stream make_inner_stream() { return new_stream(cudaStreamNonBlocking, next_number++); }
+
+void end_inner_stream(const shared_stream &stream)
+{
+    stream->destroyed = true;
+    sweep();
+}
+
+/* On a stream of its own, which later work of the legacy stream waits for. */
+cudaError_t enqueue_late(std::function<void()> work, lock_held &held)
+{
+    const cudaError_t forbidden = capture_forbids_legacy();
+    if (forbidden) return forbidden;
+    finish_blocking(held);
+    const shared_stream s = new_stream(0, LATE_STREAM);
+    s->destroyed = true;
     add(s, operation{ WORK, std::move(work), nullptr, {} }, held);
+    return cudaSuccess;
 }
 
 cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work, lock_held &held)
@@ -344,14 +333,22 @@ static cudaError_t create_stream(cudaStream_t *out, unsigned flags)
     if (c.error) return noted(c.error);
     if (!out || (flags & ~(unsigned)cudaStreamNonBlocking)) return noted(cudaErrorInvalidValue);
     refresh_seed();
-    shared_stream s = std::make_shared<CUstream_st>();
-    s->device = current_device();
-    s->flags = flags;
-    s->number = next_number++;
-    streams.push_back(s);
+    *out = new_stream(flags, next_number++).get();
     stream_count++;
-    *out = s.get();
     return cudaSuccess;
+}
+
+void end_captures(const capture *graph)
+{
+    for (const shared_stream &s : streams)
+        if (s->captured.graph.get() == graph) s->captured = {};
+}
+
+cudaError_t capture_forbids_on(cudaStream_t stream)
+{
+    const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
+    if (!s || !s->captured.graph) return cudaSuccess;
+    return capture_lost(s->captured, cudaErrorStreamCaptureUnsupported);
 }
 
 } // namespace emulated
@@ -385,6 +382,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
     call c;
     const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
     if (!s) return noted(c.error ? c.error : cudaErrorInvalidResourceHandle);
+    if (capture_forbids_on(stream)) return noted(cudaErrorStreamCaptureUnsupported);
     s->destroyed = true;
     stream_count--;
     sweep();
@@ -394,13 +392,25 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     call c;
+    if (!c.error) c.error = capture_forbids();
     if (c.error) return noted(c.error);
     return noted(finish_stream(stream, c.held));
+}
+
+cudaError_t cudaStreamGetId(cudaStream_t stream, unsigned long long *id)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
+    if (!s && !is_legacy(stream)) return noted(cudaErrorInvalidResourceHandle);
+    *id = (unsigned long long)(s ? s->number : LEGACY_STREAM);
+    return cudaSuccess;
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     call c;
+    if (!c.error) c.error = capture_forbids();
     if (c.error) return noted(c.error);
     run_some(c.held, 3);
     if (sticky()) return noted(sticky());
@@ -419,12 +429,15 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
     if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
     const std::shared_ptr<record> last = event->last;
     if (!is_legacy(stream)) {
-        if (!find_stream(stream)) return noted(cudaErrorInvalidResourceHandle);
+        const shared_stream s = find_stream(stream);
+        if (!s) return noted(cudaErrorInvalidResourceHandle);
         if (!last) return cudaSuccess;
+        if (s->captured.graph || last->captured.graph) return noted(capture_wait(*s, *last));
         return noted(enqueue_operation(stream, operation{ WAIT, nullptr, last, {} }, c.held));
     }
-    finish(last, c.held);
-    return noted(sticky());
+    cudaError_t error = capture_forbids_legacy();
+    if (!error) error = finish(last, c.held);
+    return noted(error ? error : sticky());
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void *user)
@@ -477,9 +490,11 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     call c;
+    if (!c.error) c.error = capture_forbids();
     if (c.error) return noted(c.error);
     if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
     const std::shared_ptr<record> last = event->last;
+    if (last && last->captured.graph) return noted(cudaErrorCapturedEvent);
     run_some(c.held, 3);
     if (sticky()) return noted(sticky());
     if (last && !last->done) return noted(cudaErrorNotReady);
@@ -490,10 +505,11 @@ cudaError_t cudaEventQuery(cudaEvent_t event)
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     call c;
+    if (!c.error) c.error = capture_forbids();
     if (c.error) return noted(c.error);
     if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
-    finish(event->last, c.held);
-    return noted(sticky());
+    const cudaError_t error = finish(event->last, c.held);
+    return noted(error ? error : sticky());
 }
 
 cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
@@ -512,6 +528,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
 cudaError_t cudaDeviceSynchronize(void)
 {
     call c;
+    if (!c.error) c.error = capture_forbids();
     if (c.error) return noted(c.error);
     const int device = current_device();
     finish_streams(c.held, [device](const CUstream_st &s) { return s.device == device; });
