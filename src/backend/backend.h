@@ -99,11 +99,12 @@ struct ra__backend {
      * host's. */
     bool (*has_passed)(const struct ra__event *event);
     void (*drain)(void *device);
-    /* A queue of the caller: whatever is issued next starts after what is on it now; and what is
-     * put on it next starts after everything that was issued. `follow` without a queue: after what
-     * the caller has put on the device without naming one. *there, unless NULL, passes when all of
-     * that has. NULL: the device has no queues. */
-    ra_status (*follow)(void *device, void *queue, struct ra__event *there);
+    /* A queue of the caller: whatever is issued next, steps of this program, starts after what is
+     * on it now; and what is put on it next starts after everything that was issued. `follow`
+     * without a queue: after what the caller has put on the device without naming one. *there,
+     * unless NULL, passes when all of that has. NULL: the device has no queues. */
+    ra_status (*follow)(void *device, const void *prepared, enum ra__direction direction,
+                        void *queue, struct ra__event *there);
     ra_status (*precede)(void *device, void *queue);
     /* Until the last call that ended so has passed: nobody has waited for it. NULL: the device has
      * no queues. */

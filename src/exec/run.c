@@ -294,8 +294,10 @@ static ra_status follow_queue(struct run *run)
     if (!backend->follow)
         return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", backend->name);
     if (!ra__loans_in_place(run->exec, run->program))
-        return backend->follow(rank->device, run->io->queue, NULL);
-    RA__TRY(backend->follow(rank->device, run->io->queue, &there));
+        return backend->follow(rank->device, run->exec->prepared, run->program->direction,
+                               run->io->queue, NULL);
+    RA__TRY(backend->follow(rank->device, run->exec->prepared, run->program->direction,
+                            run->io->queue, &there));
     return backend->wait(rank->device, &there, &run->heartbeat);
 }
 

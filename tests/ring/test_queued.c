@@ -98,13 +98,13 @@ static void delay_end(struct delay *delay)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+static ra_plan *plan_for(const char *text, ra_group *group, int ranks, bool backward)
 {
     ra_problem problem = ra_problem_default();
     ra_plan_options options = ra_plan_options_default();
     ra_pattern *pattern;
     ra_plan *plan;
-    assert_ok(ra_pattern_parse("causal", &pattern));
+    assert_ok(ra_pattern_parse(text, &pattern));
     problem.pattern = pattern;
     problem.q_len = problem.k_len = RANKS * TOKENS;
     problem.q_heads = problem.kv_heads = HEADS;
@@ -114,6 +114,11 @@ static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     ra_pattern_destroy(pattern);
     return plan;
+}
+
+static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+{
+    return plan_for("causal", group, ranks, backward);
 }
 
 /* One call on the shard that starts at this token. */
@@ -279,9 +284,58 @@ static void calls_after_copies(void **state)
     for (int seed = 1; seed <= 12; seed++) check_copies(RANKS, seed);
 }
 
+/* Calls of one rank on several queues, and without one, by plans that share the memory that they
+ * work in: each call starts after the one before it, wherever that is. A plan may end before the
+ * queue has come to its last call, and another one get its memory. */
+static void check_queues(bool backward, int seed)
+{
+    static struct calls queued, plain;
+    static const int queue_of[CALLS] = { 0, 1, 2, 1, 0, 0 }, plan_of[CALLS] = { 0, 1, 0, 0, 0, 1 };
+    char text[16];
+    ra_group *group;
+    snprintf(text, sizeof text, "%d", seed);
+    setenv("RINGATTN_EMULATED_SEED", text, 1);
+    runtime_open();
+    fill(&queued);
+    fill(&plain);
+    ra_group_options options = runtime_group_options();
+    options.pool_threshold = 1;
+    struct calls *there = runtime_upload(&queued, sizeof queued);
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan *plans[] = { make_plan(group, 1, backward), make_plan(group, 1, backward) };
+    void *queues[] = { make_queue(), make_queue(), NULL };
+    struct delay delay;
+    delay_start(&delay, queues[seed % 2]);
+    for (int call = 0; call < CALLS; call++) {
+        const int plan = plan_of[call];
+        assert_ok(run_call(plans[plan], there, call, 0, backward, queues[queue_of[call]]));
+        if (call < CALLS - 2 + plan) continue;
+        ra_plan_destroy(plans[plan]);
+        plans[plan] = plan_for("window:5", group, 1, backward);
+    }
+    for (int i = 0; i < TEST_COUNT(plans); i++) ra_plan_destroy(plans[i]);
+    delay_end(&delay);
+    ra_group_destroy(group);
+    for (int i = 0; i < 2; i++) end_queue(queues[i]);
+    runtime_download(&queued, there, sizeof queued);
+    run_alone(&plain, backward);
+    compare("out", queued.out[0], plain.out[0]);
+    if (!backward) return;
+    compare("dq", queued.dq[0], plain.dq[0]);
+    compare("dk", queued.dk[0], plain.dk[0]);
+    compare("dv", queued.dv[0], plain.dv[0]);
+}
+
+static void calls_on_several_queues(void **state)
+{
+    (void)state;
+    for (int seed = 1; seed <= 12; seed++) check_queues(seed % 3 != 0, seed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(calls_in_a_row),
-                                        cmocka_unit_test(calls_after_copies) };
+                                        cmocka_unit_test(calls_after_copies),
+                                        cmocka_unit_test(calls_on_several_queues) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

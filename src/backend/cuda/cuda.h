@@ -56,7 +56,12 @@ struct ra__cuda_device {
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
     cudaEvent_t caller;                 /* on a stream of the caller */
     bool follows;                       /* such a stream, which may be captured: nothing is asked */
-    struct ra__event unfinished;        /* the end of the last call that followed one */
+    bool captured;                      /* it is */
+    cudaStream_t compute;               /* ours, while the caller's is in its place; else NULL */
+    cudaEvent_t end;                    /* of the last call that followed one, not captured */
+    bool unfinished;                    /* nobody has waited for it */
+    bool elsewhere;                     /* it is on a stream of the caller, of this number: */
+    unsigned long long stream_number;
     struct ra__cuda_report *report;     /* pinned */
     struct ra__event reported;          /* when the newest one is there */
     struct ra__cuda_staging staging[2]; /* one is copied while the other is filled */
@@ -90,8 +95,11 @@ void ra__cuda_restore(int before);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);
+/* Until everything that was issued has ended; errors are of no consequence. */
+void ra__cuda_settle(struct ra__cuda_device *device);
 ra_status ra__cuda_copy(void *device, void *to, const void *from, size_t bytes);
-ra_status ra__cuda_follow(void *device, void *stream, struct ra__event *there);
+ra_status ra__cuda_follow(void *device, const void *prepared, enum ra__direction direction,
+                          void *stream, struct ra__event *there);
 ra_status ra__cuda_precede(void *device, void *stream);
 ra_status ra__cuda_finish(void *device, const struct ra__heartbeat *heartbeat);
 /* Whatever is queued next waits for these events. */
@@ -141,6 +149,7 @@ struct ra__cuda_program {
     int64_t *pairs;   /* [step] */
     void *own;        /* of the plan's scheduler; NULL: none */
     bool writes_keys; /* its GRADIENT step writes dk and dv: their sums are not used */
+    bool one_queue;   /* all of its steps are on the queue that computes, and nobody else waits */
 };
 
 /* ---- prepare.c: once per plan ---------------------------------------------------------------- */
@@ -221,6 +230,7 @@ ra_status ra__cuda_add_dbias(const struct ra__cuda_running *run, const struct ra
                              struct ra__cuda_queue *queue);
 ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *launch,
                          struct ra__event *done);
+bool ra__cuda_has_one_queue(const struct ra__program *program);
 
 /* ---- choose.c: kernels ----------------------------------------------------------------------- */
 

@@ -168,16 +168,14 @@ ra_status ra__cuda_check_report(const struct ra__cuda_device *device)
  * little. */
 #define SPIN_SECONDS 5e-3
 
-ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
-                        const struct ra__heartbeat *heartbeat)
+static ra_status wait_for(const struct ra__cuda_device *device, cudaEvent_t event,
+                          const struct ra__heartbeat *heartbeat)
 {
     enum { QUERIES = 256 }; /* between two heartbeats, less than a millisecond */
-    struct ra__cuda_device *device = opaque;
     const struct timespec moment = { 0, 50000 };
-    if (!event->source) return RA_OK;
     const double start = ra__now();
     for (int64_t i = 1;; i++) {
-        const cudaError_t error = cudaEventQuery(event_of(event));
+        const cudaError_t error = cudaEventQuery(event);
         if (error == cudaSuccess) return ra__cuda_check_report(device);
         if (error != cudaErrorNotReady) return ra__cuda_check((int)error, "cudaEventQuery");
         cudaGetLastError();
@@ -187,6 +185,12 @@ ra_status ra__cuda_wait(void *opaque, const struct ra__event *event,
     }
 }
 
+ra_status ra__cuda_wait(void *device, const struct ra__event *event,
+                        const struct ra__heartbeat *heartbeat)
+{
+    return event->source ? wait_for(device, event_of(event), heartbeat) : RA_OK;
+}
+
 ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__launch *launch)
 {
     for (int i = 0; i < launch->after_count; i++)
@@ -194,33 +198,122 @@ ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__l
     return RA_OK;
 }
 
+/* Ours again. */
+static void take_back_queue(struct ra__cuda_device *device)
+{
+    if (device->compute) device->queues[RA__CUDA_COMPUTE].stream = device->compute;
+    device->compute = NULL;
+}
+
+void ra__cuda_settle(struct ra__cuda_device *device)
+{
+    if (device->unfinished) cudaEventSynchronize(device->end);
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
+    cudaGetLastError();
+}
+
 void ra__cuda_drain(void *opaque)
 {
     struct ra__cuda_device *device = opaque;
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
-    cudaGetLastError();
-    device->follows = false;
-    device->unfinished = device->reported = (struct ra__event){ NULL, 0 };
+    ra__cuda_settle(device);
+    take_back_queue(device);
+    device->follows = device->captured = device->unfinished = false;
+    device->reported = (struct ra__event){ NULL, 0 };
     memset(device->report, 0, sizeof *device->report);
 }
 
 /* ---- Queues of the caller -------------------------------------------------------------------- */
 
+/* A stream that is captured waits for no event from outside of its graph, and nobody outside waits
+ * for its own. Where this cannot be asked, nothing is captured. */
+static bool is_captured(cudaStream_t stream)
+{
+    enum cudaStreamCaptureStatus status;
+    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
+        return status != cudaStreamCaptureStatusNone;
+    cudaGetLastError();
+    return false;
+}
+
+/* No stream gets the number of another one, not even of one that is no more. */
+static ra_status number_of(const struct ra__cuda_device *device, cudaStream_t stream,
+                           unsigned long long *number)
+{
+    *number = device->stream_number + 1; /* not known: another one each time */
+#if CUDART_VERSION >= 12000
+    RA__CUDA_TRY(cudaStreamGetId(stream, number));
+#else
+    (void)stream;
+#endif
+    return RA_OK;
+}
+
+/* A program that needs one queue is put on the stream of the caller itself: waiting across streams
+ * before and after it would take longer than short kernels. What it works on is used by the calls
+ * before it, too, perhaps on other streams. */
+static ra_status lend_queue(struct ra__cuda_device *device, cudaStream_t stream)
+{
+    if (device->unfinished && !device->captured) {
+        unsigned long long number;
+        RA__TRY(number_of(device, stream, &number));
+        if (!device->elsewhere || number != device->stream_number)
+            RA__CUDA_TRY(cudaStreamWaitEvent(stream, device->end, 0));
+    }
+    device->compute = device->queues[RA__CUDA_COMPUTE].stream;
+    device->queues[RA__CUDA_COMPUTE].stream = stream;
+    return RA_OK;
+}
+
+/* The last call ends where this stream is now. */
+static ra_status mark_end(struct ra__cuda_device *device, cudaStream_t stream, bool elsewhere)
+{
+    if (device->captured) return RA_OK;
+    if (elsewhere) RA__TRY(number_of(device, stream, &device->stream_number));
+    RA__CUDA_TRY(cudaEventRecord(device->end, stream));
+    device->unfinished = true;
+    device->elsewhere = elsewhere;
+    return RA_OK;
+}
+
+/* After a failure it stays lent, so that drain() waits for it. */
+static ra_status return_queue(struct ra__cuda_device *device)
+{
+    RA__TRY(mark_end(device, device->queues[RA__CUDA_COMPUTE].stream, true));
+    take_back_queue(device);
+    return RA_OK;
+}
+
+/* Our queues come after what is on a stream, and after the last call. */
+static ra_status enter_queues(struct ra__cuda_device *device, cudaStream_t stream)
+{
+    const bool waits = device->unfinished && device->elsewhere && !device->captured;
+    RA__CUDA_TRY(cudaEventRecord(device->caller, stream));
+    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
+        RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
+        if (waits) RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->end, 0));
+    }
+    if (waits) device->elsewhere = false; /* our queues have it before them now */
+    return RA_OK;
+}
+
 /* Without a stream, the default stream: ours do not wait for it by themselves, and a cudaMemcpy()
  * from pageable memory may still be on its way there when it has returned. */
-ra_status ra__cuda_follow(void *opaque, void *stream, struct ra__event *there)
+ra_status ra__cuda_follow(void *opaque, const void *prepared, enum ra__direction direction,
+                          void *stream, struct ra__event *there)
 {
     struct ra__cuda_device *device = opaque;
+    const struct ra__cuda_plan *plan = prepared;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
     device->follows = stream != NULL;
+    device->captured = stream && is_captured((cudaStream_t)stream);
     /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
      * are not asked again, since this queue may be captured. */
     if (stream)
         for (int i = 0; i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
-    RA__CUDA_TRY(cudaEventRecord(device->caller, stream ? (cudaStream_t)stream : cudaStreamLegacy));
-    for (int i = 0; i < RA__CUDA_QUEUES; i++)
-        RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
+    if (stream && !there && plan->programs[direction].one_queue)
+        return lend_queue(device, (cudaStream_t)stream);
+    RA__TRY(enter_queues(device, stream ? (cudaStream_t)stream : cudaStreamLegacy));
     return there ? ra__cuda_queue_mark(&device->queues[RA__CUDA_COMPUTE], there) : RA_OK;
 }
 
@@ -241,21 +334,23 @@ static ra_status join_queues(struct ra__cuda_device *device)
 ra_status ra__cuda_precede(void *opaque, void *stream)
 {
     struct ra__cuda_device *device = opaque;
+    struct ra__event end;
     device->follows = false;
+    if (device->compute) return return_queue(device);
     RA__TRY(join_queues(device));
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        struct ra__event *end = &device->unfinished; /* of any queue: they waited for all others */
-        RA__TRY(ra__cuda_queue_mark(&device->queues[i], end));
-        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(end), 0));
+        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &end));
+        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&end), 0));
     }
-    return RA_OK;
+    /* Any queue will do: each has waited for all others. */
+    return mark_end(device, device->queues[RA__CUDA_COMPUTE].stream, false);
 }
 
 ra_status ra__cuda_finish(void *opaque, const struct ra__heartbeat *heartbeat)
 {
     struct ra__cuda_device *device = opaque;
-    RA__TRY(ra__cuda_wait(device, &device->unfinished, heartbeat));
-    device->unfinished = (struct ra__event){ NULL, 0 };
+    if (device->unfinished) RA__TRY(wait_for(device, device->end, heartbeat));
+    device->unfinished = false;
     return RA_OK;
 }
 
@@ -301,6 +396,7 @@ static ra_status open_device(struct ra__cuda_device *device,
     RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
     memset(device->report, 0, sizeof *device->report);
     RA__CUDA_TRY(cudaEventCreateWithFlags(&device->caller, cudaEventDisableTiming));
+    RA__CUDA_TRY(cudaEventCreateWithFlags(&device->end, cudaEventDisableTiming));
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
         int priority;
         RA__TRY(priority_of((enum ra__cuda_queue_name)i, options, &priority));
@@ -328,6 +424,7 @@ void ra__cuda_close(void *opaque)
     enter(device->number, &visit); /* its error is of no consequence, and the sentence stays */
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     if (device->caller) cudaEventDestroy(device->caller);
+    if (device->end) cudaEventDestroy(device->end);
     cudaFree(device->narrow);
     for (int i = 0; i < 2; i++) cudaFreeHost(device->staging[i].rows);
     cudaFreeHost(device->report);

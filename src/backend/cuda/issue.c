@@ -320,16 +320,23 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
 
 /* Where ranks share the GPU, what is gathered does not wait in line with attention, and gradients
  * of an uneven ring go by rank. */
-static struct ra__cuda_queue *queue_of(const struct ra__cuda_running *run)
+static enum ra__cuda_queue_name queue_of(const struct ra__program *program, enum ra__op op)
 {
-    const struct ra__program *program = run->program->program;
-    const enum ra__op op = run->launch->step->op;
     const bool crowded = program->device_ranks > 1;
-    enum ra__cuda_queue_name name = RA__CUDA_COMPUTE;
-    if (op == RA__OP_LOAD) name = RA__CUDA_LOAD;
-    if (op == RA__OP_STORE || (op == RA__OP_GATHER && crowded)) name = RA__CUDA_STORE;
-    if (op == RA__OP_GRADIENT && crowded && program->uneven) name = RA__CUDA_GRADIENT;
-    return &run->device->queues[name];
+    if (op == RA__OP_LOAD) return RA__CUDA_LOAD;
+    if (op == RA__OP_STORE || (op == RA__OP_GATHER && crowded)) return RA__CUDA_STORE;
+    if (op == RA__OP_GRADIENT && crowded && program->uneven) return RA__CUDA_GRADIENT;
+    return RA__CUDA_COMPUTE;
+}
+
+/* Messages wait for events of steps. */
+bool ra__cuda_has_one_queue(const struct ra__program *program)
+{
+    for (int i = 0; i < program->step_count; i++) {
+        const enum ra__op op = program->steps[i].op;
+        if (op == RA__OP_EXCHANGE || queue_of(program, op) != RA__CUDA_COMPUTE) return false;
+    }
+    return true;
 }
 
 static ra_status run_step(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
@@ -376,14 +383,16 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
     struct ra__cuda_plan *plan = prepared;
     const struct ra__cuda_running run = { device, plan, &plan->programs[launch->direction],
                                           launch };
-    struct ra__cuda_queue *queue = queue_of(&run);
+    struct ra__cuda_queue *queue =
+        &run.device->queues[queue_of(run.program->program, launch->step->op)];
     const bool reports = launch->step->op == RA__OP_DELTA;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
     if (reports && !run.device->follows)
         RA__TRY(ra__cuda_check_report(device)); /* of the last call */
     RA__TRY(run_step(&run, queue));
-    RA__TRY(ra__cuda_queue_mark(queue, done));
+    *done = (struct ra__event){ NULL, 0 };
+    if (!run.device->compute) RA__TRY(ra__cuda_queue_mark(queue, done));
     note_pairs(&run, done);
     /* On a queue of the caller it is there when the call has ended, and no event is asked. */
     if (reports) run.device->reported = run.device->follows ? (struct ra__event){ NULL, 0 } : *done;

@@ -162,6 +162,7 @@ static ra_status take_program(struct ra__arena *arena, const struct ra__program 
                               struct ra__cuda_program *p)
 {
     p->program = program;
+    p->one_queue = ra__cuda_has_one_queue(program);
     RA__TRY(ra__cuda_host->arena_array(arena, program->step_count, sizeof *p->steps,
                                        (void **)&p->steps));
     return ra__cuda_host->arena_array(arena, program->step_count, sizeof *p->pairs,
@@ -254,7 +255,7 @@ void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra_
     if (!plan) return;
     /* A call that followed a stream may still be running. */
     if (plan->device && ra__cuda_enter(plan->device, &visit) == RA_OK) {
-        cudaStreamSynchronize(plan->device->queues[RA__CUDA_COMPUTE].stream);
+        ra__cuda_settle(plan->device);
         if (plan->bias.data) cudaFree(plan->bias.data);
         if (plan->dbias.data) cudaFree(plan->dbias.data);
     }
