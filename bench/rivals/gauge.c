@@ -17,6 +17,7 @@
 
 enum { SUCCESS = 0, CLOCK_SM = 1 /* NVML_CLOCK_SM */, ADDRESS_BYTES = 32 };
 #define STEP_SECONDS 0.01 /* between two looks at the clock */
+#define SUDDEN 1e-3       /* seconds that reading a counter may take, to be of one moment */
 
 struct nvml {
     int (*init)(void);
@@ -24,6 +25,13 @@ struct nvml {
     int (*find)(const char *address, void **device);
     int (*clock)(void *device, int type, unsigned *mhz);
     int (*energy)(void *device, unsigned long long *millijoules); /* since the driver was loaded */
+};
+
+/* What the counter said at a moment. */
+struct energy {
+    bool known;
+    unsigned long long millijoules;
+    double seconds;
 };
 
 struct gauge {
@@ -35,9 +43,7 @@ struct gauge {
     atomic_bool stop;
     double clocks; /* sum */
     int samples;
-    double start; /* seconds */
-    unsigned long long energy;
-    bool has_energy;
+    struct energy start;
 };
 
 /* The GPU by its place on the bus: CUDA may count GPUs in another order than NVML. */
@@ -93,14 +99,28 @@ static void *watch(void *argument)
     return NULL;
 }
 
+/* Read again if the thread was held up meanwhile: in a short turn, that time would count. */
+static struct energy read_energy(const struct gauge *gauge)
+{
+    enum { TRIES = 5 };
+    struct energy read = { .known = false };
+    for (int i = 0; i < TRIES; i++) {
+        const double before = machine_seconds();
+        read.known = gauge->nvml.energy(gauge->device, &read.millijoules) == SUCCESS;
+        const double after = machine_seconds();
+        read.seconds = (before + after) / 2;
+        if (!read.known || after - before < SUDDEN) break;
+    }
+    return read;
+}
+
 void gauge_start(struct gauge *gauge)
 {
     if (!gauge) return;
     atomic_store(&gauge->stop, false);
     gauge->clocks = 0.0;
     gauge->samples = 0;
-    gauge->start = machine_seconds();
-    gauge->has_energy = gauge->nvml.energy(gauge->device, &gauge->energy) == SUCCESS;
+    gauge->start = read_energy(gauge);
     gauge->running = !pthread_create(&gauge->thread, NULL, watch, gauge);
 }
 
@@ -109,12 +129,12 @@ void gauge_start(struct gauge *gauge)
 struct gauge_reading gauge_stop(struct gauge *gauge)
 {
     struct gauge_reading reading = { NAN, NAN };
-    unsigned long long energy;
     if (!gauge) return reading;
-    if (gauge->has_energy && gauge->nvml.energy(gauge->device, &energy) == SUCCESS &&
-        energy > gauge->energy) /* it counts in steps, which a short turn may not reach */
-        reading.power_watts = (double)(energy - gauge->energy) * 1e-3 /
-                              (machine_seconds() - gauge->start);
+    const struct energy end = read_energy(gauge), *start = &gauge->start;
+    const bool known = start->known && end.known;
+    if (known && end.millijoules > start->millijoules) /* in steps that may be longer than a turn */
+        reading.power_watts = (double)(end.millijoules - start->millijoules) * 1e-3 /
+                              (end.seconds - start->seconds);
     atomic_store(&gauge->stop, true);
     if (gauge->running) pthread_join(gauge->thread, NULL);
     gauge->running = false;
