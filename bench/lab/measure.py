@@ -6,6 +6,7 @@
          --jump:   scores jump by 2^1000 at the last block of every row, so that all is replayed
          --flex:   FlexAttention takes cuDNN's place, with the mask of the case
          --terms:  score terms for variants that have some
+         --library BUILD: forward, also the library's call, by BUILD/libringattn_gpu_bench.so
 
 In a round cuDNN and every variant run for S seconds each, one after the other, on the same N(0,1)
 data, forward or backward. Every second round takes the variants in reverse: at the power limit the
@@ -16,6 +17,8 @@ window, document or block masks; there the ratio is to its full (no mask) rate p
 marked with a star."""
 import argparse
 import json
+import pathlib
+import sys
 import time
 
 import torch
@@ -25,6 +28,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from lab import FIRST, LAST, Dilated, Kernel, Pattern, Sensors, Terms, finish
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "gpu"))
+import table  # the library's calls
+
 CASES = {
     "full": lambda n: Pattern.band(n, n),
     "causal": lambda n: Pattern.band(n, n, hi=0),
@@ -32,6 +38,15 @@ CASES = {
     "blocks": lambda n: Pattern.blocks(n, 8),
     "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
     "dilated": lambda n: Dilated(n, [(2048, 1), (4096, 2), (8192, 4)]),
+}
+
+PATTERNS = {
+    "full": lambda n: "full",
+    "causal": lambda n: "causal",
+    "window": lambda n: "window:4095",
+    "blocks": lambda n: "blocks:64;local=8",
+    "documents": lambda n: "full;docs=" + ",".join(str(i) for i in range(0, n + 1, 2048)),
+    "dilated": lambda n: "dilated:2048/1,4096/2,8192/4",
 }
 
 MASKS = {
@@ -95,6 +110,15 @@ class Race:
         for kernel in kernels:
             make = self.runner if hops == 1 else self.hopper
             self.runners[kernel.name] = make(kernel, options, hops)
+
+    def add_library(self, library):
+        """On memory of its own: [batch, position, head, dim]."""
+        batch, heads, n, dim = self.q.shape
+        dtype = "f16" if self.q.dtype == torch.float16 else "bf16"
+        self.problem = table.Problem(library, PATTERNS[self.case](n), dtype, n, heads, dim,
+                                     batch=batch, backward=False)
+        assert abs(self.problem.flops(False) / self.flops - 1) < 1e-6
+        self.runners["library"] = self.problem.attend
 
     def hopper(self, kernel, options, hops):
         n = self.k.shape[2] // hops
@@ -215,12 +239,14 @@ def main():
     parser.add_argument("--spread", type=int, default=0)
     parser.add_argument("--hops", type=int, default=1)
     parser.add_argument("--terms", default="")
+    parser.add_argument("--library", default="")
     given = parser.parse_args()
     options = dict(section=given.section, item_cost=given.item_cost, split=not given.no_split,
                    rotate=given.rotate, spread=given.spread, flex=given.flex,
                    terms=[x for x in given.terms.split(",") if x])
     torch.manual_seed(1)
     kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
+    library = given.library and table.load(given.library)
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \
             open(f"{given.folder}/measured.jsonl", "a") as log:
         kind_of = lambda k: (k.backward_kernel, k.shape.dim, k.dtype == torch.float16)
@@ -228,6 +254,8 @@ def main():
             some = [k for k in kernels if kind_of(k) == kind]
             for case in given.cases.split(","):
                 race = Race(case, given.n, given.batch, some, dict(options), given.hops, given.jump)
+                if library and not kind[0]:
+                    race.add_library(library)
                 report(race, race.run(given.seconds, given.rounds, sensors), log)
     sensors.stop()
 
