@@ -106,24 +106,36 @@ cudaError_t capture_wait(CUstream_st &stream, const record &event)
     return cudaSuccess;
 }
 
+static thread_local enum cudaStreamCaptureMode thread_mode = cudaStreamCaptureModeGlobal;
+
+/* Captures that this thread, in its mode, may not endanger. */
+static bool is_endangered(const capture &c)
+{
+    const bool mine = c.owner == std::this_thread::get_id();
+    if (c.mode == cudaStreamCaptureModeRelaxed || thread_mode == cudaStreamCaptureModeRelaxed)
+        return false;
+    return mine || (c.mode == cudaStreamCaptureModeGlobal &&
+                    thread_mode == cudaStreamCaptureModeGlobal);
+}
+
 cudaError_t capture_forbids()
 {
     cudaError_t error = cudaSuccess;
     for (const std::shared_ptr<capture> &c : captures) {
-        const bool mine = c->owner == std::this_thread::get_id();
-        if (c->mode == cudaStreamCaptureModeRelaxed) continue;
-        if (c->mode == cudaStreamCaptureModeThreadLocal && !mine) continue;
+        if (!is_endangered(*c)) continue;
         c->lost = true;
         error = cudaErrorStreamCaptureUnsupported;
     }
     return error;
 }
 
+static bool blocks_legacy(const capture &c) { return c.blocking && c.device == current_device(); }
+
 cudaError_t capture_forbids_legacy()
 {
     cudaError_t error = cudaSuccess;
     for (const std::shared_ptr<capture> &c : captures) {
-        if (!c->blocking || c->device != current_device()) continue;
+        if (!blocks_legacy(*c)) continue;
         c->lost = true;
         error = cudaErrorStreamCaptureImplicit;
     }
@@ -225,13 +237,31 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     return noted(end_capture(s->captured, graph));
 }
 
+cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
+{
+    call c;
+    if (c.error) return noted(c.error);
+    if (!mode) return noted(cudaErrorInvalidValue);
+    std::swap(*mode, thread_mode);
+    return cudaSuccess;
+}
+
+/* Asking about the legacy stream is an error where that would wait for a captured stream; the
+ * capture goes on. */
+static cudaError_t ask_legacy()
+{
+    const auto blocked = [](const std::shared_ptr<capture> &c) { return blocks_legacy(*c); };
+    return std::any_of(captures.begin(), captures.end(), blocked) ? cudaErrorStreamCaptureImplicit
+                                                                  : cudaSuccess;
+}
+
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, enum cudaStreamCaptureStatus *status)
 {
     call c;
     if (c.error) return noted(c.error);
     if (!status) return noted(cudaErrorInvalidValue);
     *status = cudaStreamCaptureStatusNone;
-    if (is_legacy(stream)) return noted(capture_forbids_legacy());
+    if (is_legacy(stream)) return noted(ask_legacy());
     const shared_stream s = find_stream(stream);
     if (!s) return noted(cudaErrorInvalidResourceHandle);
     if (s->captured.graph)

@@ -123,8 +123,8 @@ cudaError_t enqueue_release(cudaStream_t stream, std::function<void()> work,
 cudaError_t finish_stream(cudaStream_t stream, std::unique_lock<std::mutex> &held);
 void finish_all(std::unique_lock<std::mutex> &held);
 bool valid_stream(cudaStream_t stream);
-/* What may not be put on a stream that is captured: the error, and no graph comes of it; cudaSuccess
- * on other streams. */
+/* For what may not be put on a stream that is captured: the error, and its capture is lost.
+ * cudaSuccess on other streams. */
 cudaError_t capture_forbids_on(cudaStream_t stream);
 size_t streams_alive();
 size_t events_alive();

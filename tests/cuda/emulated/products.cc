@@ -68,8 +68,9 @@ void finish_products()
     for (const auto &group : groups)
         for (const size_t count : group.second.counts)
             if (count != group.second.done.size())
-                fail("a warp issued, or waited for products, %zu times, its warpgroup %zu times", count,
-                     group.second.done.size());
+                fail("a warp did %zu steps of products (fences, issues, commits, waits), its "
+                     "warpgroup %zu",
+                     count, group.second.done.size());
 }
 
 static bool is_same(const step &one, const step &other)
@@ -88,7 +89,8 @@ static void check_group(const step &one)
     const size_t number = group.counts[threadIdx.x % 128 / 32]++;
     if (number == group.done.size()) group.done.push_back(one);
     if (!is_same(one, group.done[number]))
-        fail("the warps of a warpgroup issue different products, or wait for them at different places");
+        fail("the warps of a warpgroup issue different products, or wait for them at different "
+             "places");
 }
 
 /* ---- One product ---- */

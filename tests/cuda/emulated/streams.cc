@@ -479,10 +479,10 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     call c;
     if (c.error) return noted(c.error);
     if (!find_event(event)) return noted(cudaErrorInvalidResourceHandle);
-    if (!is_legacy(stream)) {
-        const shared_stream s = find_stream(stream);
-        if (!s || s->device != event->device) return noted(cudaErrorInvalidResourceHandle);
-    }
+    const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
+    if (!is_legacy(stream) && !s) return noted(cudaErrorInvalidResourceHandle);
+    const int device = s ? s->device : current_device(); /* that of the legacy stream */
+    if (device != event->device) return noted(cudaErrorInvalidResourceHandle);
     event->last = std::make_shared<record>();
     return noted(enqueue_operation(stream, operation{ RECORD, nullptr, event->last, {} }, c.held));
 }

@@ -63,7 +63,7 @@ using lock_held = std::unique_lock<std::mutex>;
 
 /* NULL: there is none. */
 shared_stream find_stream(cudaStream_t stream);
-/* A stream that nobody has a handle of. When it has ended and its operations have run, it is gone. */
+/* A stream without a handle. It is gone when it has ended and its operations have run. */
 shared_stream make_inner_stream();
 void end_inner_stream(const shared_stream &stream);
 void add(const shared_stream &stream, operation op, lock_held &held);

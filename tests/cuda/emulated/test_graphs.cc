@@ -176,6 +176,25 @@ static void forbidden_calls_end_a_capture()
     });
 }
 
+/* A thread that says so may ask about other work while a stream is captured. */
+static void relaxed_threads_may_ask()
+{
+    scene s;
+    enum cudaStreamCaptureStatus status;
+    enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+    OK(cudaEventRecord(s.joined, s.second));
+    OK(cudaStreamSynchronize(s.second));
+    begin(s);
+    OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    EXPECT(mode == cudaStreamCaptureModeGlobal);
+    OK(cudaEventQuery(s.joined));
+    OK(cudaThreadExchangeStreamCaptureMode(&mode));
+    EXPECT(mode == cudaStreamCaptureModeRelaxed);
+    OK(cudaStreamIsCapturing(cudaStreamLegacy, &status));
+    put(s.first, set_kernel, s.data, 1);
+    OK(cudaGraphExecDestroy(end(s)));
+}
+
 static void captures_need_an_end()
 {
     scene s;
@@ -212,11 +231,15 @@ static void the_legacy_stream_ends_a_capture()
     scene s;
     cudaStream_t blocking;
     cudaGraph_t graph;
+    enum cudaStreamCaptureStatus status;
     OK(cudaStreamCreate(&blocking));
     begin(s);
     OK(cudaMemset(s.data, 0, sizeof *s.data));
     OK(cudaGraphExecDestroy(end(s)));
     OK(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeThreadLocal));
+    EXPECT(cudaStreamIsCapturing(cudaStreamLegacy, &status) == cudaErrorStreamCaptureImplicit);
+    OK(cudaStreamIsCapturing(blocking, &status));
+    EXPECT(status == cudaStreamCaptureStatusActive);
     EXPECT(cudaMemset(s.data, 0, sizeof *s.data) == cudaErrorStreamCaptureImplicit);
     EXPECT(cudaStreamEndCapture(blocking, &graph) == cudaErrorStreamCaptureInvalidated);
     OK(cudaStreamDestroy(blocking));
@@ -227,6 +250,7 @@ int main()
     graphs_keep_their_order();
     nothing_runs_while_captured();
     forbidden_calls_end_a_capture();
+    relaxed_threads_may_ask();
     captures_need_an_end();
     events_of_captures_are_known();
     the_legacy_stream_ends_a_capture();
