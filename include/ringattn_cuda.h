@@ -21,9 +21,15 @@
  * what is put there later starts after it, and the call returns when everything is issued; a stream
  * of a group of several ranks also waits for messages, and, where they are threads that share a
  * GPU, for the attention of ranks that read its keys. An error of the device that is found after
- * the call has returned is returned by the next call of that plan. Tensors stay in use until the
- * stream has passed. The gradient of a bias in host memory is waited for, so a call with it cannot
- * be captured. */
+ * the call has returned is returned by a later call of that group. Tensors stay in use until the
+ * stream has passed.
+ *
+ * There is no event to ask for: record one of your own on the stream after the call.
+ *
+ * GRAPHS  Calls of one rank, with tensors in device memory, can be captured in a CUDA graph; not
+ * with the gradient of a bias in host memory, which is waited for. A graph uses the memory of its
+ * plan: keep the plan as long as the graph, and do not let a launch of the graph run at the same
+ * time as another call of that group. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

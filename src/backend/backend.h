@@ -99,10 +99,10 @@ struct ra__backend {
      * host's. */
     bool (*has_passed)(const struct ra__event *event);
     void (*drain)(void *device);
-    /* A queue of the caller: whatever is issued next, steps of this program, starts after what is
-     * on it now; and what is put on it next starts after everything that was issued. `follow`
-     * without a queue: after what the caller has put on the device without naming one. *there,
-     * unless NULL, passes when all of that has. NULL: the device has no queues. */
+    /* follow: steps of this program that are issued next start after what is on the caller's queue
+     * now; NULL: after what the caller has put on the device without naming a queue. *there, unless
+     * NULL, passes when that work is done. precede: what is put on the queue next starts after all
+     * steps issued so far. Both NULL: the device has no queues. */
     ra_status (*follow)(void *device, const void *prepared, enum ra__direction direction,
                         void *queue, struct ra__event *there);
     ra_status (*precede)(void *device, void *queue);

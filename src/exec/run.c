@@ -293,12 +293,10 @@ static ra_status follow_queue(struct run *run)
     if (!backend->follow && !run->io->queue) return RA_OK;
     if (!backend->follow)
         return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", backend->name);
-    if (!ra__loans_in_place(run->exec, run->program))
-        return backend->follow(rank->device, run->exec->prepared, run->program->direction,
-                               run->io->queue, NULL);
+    const bool lends = ra__loans_in_place(run->exec, run->program);
     RA__TRY(backend->follow(rank->device, run->exec->prepared, run->program->direction,
-                            run->io->queue, &there));
-    return backend->wait(rank->device, &there, &run->heartbeat);
+                            run->io->queue, lends ? &there : NULL));
+    return lends ? backend->wait(rank->device, &there, &run->heartbeat) : RA_OK;
 }
 
 static ra_status precede_queue(const struct run *run)

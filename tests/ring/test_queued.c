@@ -19,6 +19,7 @@
 enum { RANKS = 3, CALLS = 6, TOKENS = 8, HEADS = 2, DIM = 8, ROW = HEADS * DIM };
 enum { SHARD = TOKENS * ROW, ALL = RANKS * SHARD };
 enum { NON_BLOCKING = 1 }; /* as CUDA has it */
+#define DEFAULT_STREAM ((void *)0x1)
 
 /* Every call has numbers of its own. Under causal attention the first rank only sends, and the last
  * one only receives, so nothing but the messages themselves keeps its host waiting. */
@@ -47,13 +48,19 @@ static void *make_queue(void)
     return queue;
 }
 
+static void finish_queue(void *queue)
+{
+    int (*wait)(void *);
+    runtime_find("cudaStreamSynchronize", &wait);
+    assert_int_equal(wait(queue), 0);
+}
+
 static void end_queue(void *queue)
 {
-    int (*wait)(void *), (*destroy)(void *);
+    int (*destroy)(void *);
     if (!queue) return;
-    runtime_find("cudaStreamSynchronize", &wait);
+    finish_queue(queue);
     runtime_find("cudaStreamDestroy", &destroy);
-    assert_int_equal(wait(queue), 0);
     assert_int_equal(destroy(queue), 0);
 }
 
@@ -98,13 +105,13 @@ static void delay_end(struct delay *delay)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static ra_plan *plan_for(const char *text, ra_group *group, int ranks, bool backward)
+static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
 {
     ra_problem problem = ra_problem_default();
     ra_plan_options options = ra_plan_options_default();
     ra_pattern *pattern;
     ra_plan *plan;
-    assert_ok(ra_pattern_parse(text, &pattern));
+    assert_ok(ra_pattern_parse("causal", &pattern));
     problem.pattern = pattern;
     problem.q_len = problem.k_len = RANKS * TOKENS;
     problem.q_heads = problem.kv_heads = HEADS;
@@ -114,11 +121,6 @@ static ra_plan *plan_for(const char *text, ra_group *group, int ranks, bool back
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     ra_pattern_destroy(pattern);
     return plan;
-}
-
-static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
-{
-    return plan_for("causal", group, ranks, backward);
 }
 
 /* One call on the shard that starts at this token. */
@@ -230,6 +232,15 @@ static void compare(const char *name, const float *got, const float *want)
                      i % ALL / SHARD, i % SHARD, (double)got[i], (double)want[i]);
 }
 
+static void compare_all(const struct calls *got, const struct calls *want, bool backward)
+{
+    compare("out", got->out[0], want->out[0]);
+    if (!backward) return;
+    compare("dq", got->dq[0], want->dq[0]);
+    compare("dk", got->dk[0], want->dk[0]);
+    compare("dv", got->dv[0], want->dv[0]);
+}
+
 static void check(bool backward, int seed)
 {
     static struct calls queued, plain;
@@ -244,11 +255,7 @@ static void check(bool backward, int seed)
     run_ranks(there, backward);
     runtime_download(&queued, there, sizeof queued);
     run_alone(&plain, backward);
-    compare("out", queued.out[0], plain.out[0]);
-    if (!backward) return;
-    compare("dq", queued.dq[0], plain.dq[0]);
-    compare("dk", queued.dk[0], plain.dk[0]);
-    compare("dv", queued.dv[0], plain.dv[0]);
+    compare_all(&queued, &plain, backward);
 }
 
 static void calls_in_a_row(void **state)
@@ -285,57 +292,120 @@ static void calls_after_copies(void **state)
 }
 
 /* Calls of one rank on several queues, and without one, by plans that share the memory that they
- * work in: each call starts after the one before it, wherever that is. A plan may end before the
- * queue has come to its last call, and another one get its memory. */
-static void check_queues(bool backward, int seed)
+ * work in: each call starts after the one before it, wherever that is. */
+static void check_queues(ra_group *group, struct calls *there, void *const queues[3], int seed)
 {
-    static struct calls queued, plain;
     static const int queue_of[CALLS] = { 0, 1, 2, 1, 0, 0 }, plan_of[CALLS] = { 0, 1, 0, 0, 0, 1 };
-    char text[16];
-    ra_group *group;
-    snprintf(text, sizeof text, "%d", seed);
-    setenv("RINGATTN_EMULATED_SEED", text, 1);
-    runtime_open();
-    fill(&queued);
-    fill(&plain);
-    ra_group_options options = runtime_group_options();
-    options.pool_threshold = 1;
-    struct calls *there = runtime_upload(&queued, sizeof queued);
-    assert_ok(ra_group_create_local(1, &options, &group));
-    ra_plan *plans[] = { make_plan(group, 1, backward), make_plan(group, 1, backward) };
-    void *queues[] = { make_queue(), make_queue(), NULL };
+    ra_plan *plans[] = { make_plan(group, 1, true), make_plan(group, 1, true) };
     struct delay delay;
     delay_start(&delay, queues[seed % 2]);
-    for (int call = 0; call < CALLS; call++) {
-        const int plan = plan_of[call];
-        assert_ok(run_call(plans[plan], there, call, 0, backward, queues[queue_of[call]]));
-        if (call < CALLS - 2 + plan) continue;
-        ra_plan_destroy(plans[plan]);
-        plans[plan] = plan_for("window:5", group, 1, backward);
-    }
+    for (int call = 0; call < CALLS; call++)
+        assert_ok(run_call(plans[plan_of[call]], there, call, 0, true, queues[queue_of[call]]));
     for (int i = 0; i < TEST_COUNT(plans); i++) ra_plan_destroy(plans[i]);
     delay_end(&delay);
-    ra_group_destroy(group);
-    for (int i = 0; i < 2; i++) end_queue(queues[i]);
-    runtime_download(&queued, there, sizeof queued);
-    run_alone(&plain, backward);
-    compare("out", queued.out[0], plain.out[0]);
-    if (!backward) return;
-    compare("dq", queued.dq[0], plain.dq[0]);
-    compare("dk", queued.dk[0], plain.dk[0]);
-    compare("dv", queued.dv[0], plain.dv[0]);
 }
 
 static void calls_on_several_queues(void **state)
 {
+    static struct calls queued, plain;
+    char text[16];
     (void)state;
-    for (int seed = 1; seed <= 12; seed++) check_queues(seed % 3 != 0, seed);
+    fill(&plain);
+    run_alone(&plain, true);
+    for (int seed = 1; seed <= 12; seed++) {
+        ra_group *group;
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("RINGATTN_EMULATED_SEED", text, 1);
+        runtime_open();
+        fill(&queued);
+        ra_group_options options = runtime_group_options();
+        options.pool_threshold = 1;
+        struct calls *there = runtime_upload(&queued, sizeof queued);
+        void *queues[] = { make_queue(), make_queue(), NULL };
+        assert_ok(ra_group_create_local(1, &options, &group));
+        check_queues(group, there, queues, seed);
+        ra_group_destroy(group);
+        for (int i = 0; i < 2; i++) end_queue(queues[i]);
+        runtime_download(&queued, there, sizeof queued);
+        compare_all(&queued, &plain, true);
+    }
+}
+
+/* An error that the device finds after a call has returned is that of a later call, even if another
+ * call came in between. */
+static void errors_come_later(void **state)
+{
+    static struct calls queued;
+    ra_group *group;
+    (void)state;
+    if (!getenv("RINGATTN_TEST_DEVICE")) skip();
+    runtime_open();
+    fill(&queued);
+    for (int i = 0; i < ALL; i++) queued.q[0][i] *= 0x1p24f; /* an LSE that is too coarse for f32 */
+    const ra_group_options options = runtime_group_options();
+    struct calls *there = runtime_upload(&queued, sizeof queued);
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan *plan = make_plan(group, 1, true), *other = make_plan(group, 1, true);
+    void *queue = make_queue();
+    assert_ok(run_call(plan, there, 0, 0, true, queue));
+    const ra_status early = run_call(other, there, 1, 0, true, queue);
+    if (early == RA_OK) finish_queue(queue);
+    const ra_status late = run_call(other, there, 2, 0, true, queue);
+    assert_int_equal(early == RA_OK ? late : early, RA_ERR_UNSUPPORTED);
+    ra_plan_destroy(plan);
+    ra_plan_destroy(other);
+    ra_group_destroy(group);
+    end_queue(queue);
+    runtime_download(&queued, there, sizeof queued);
+}
+
+static void use_gpu(int number)
+{
+    int (*set)(int);
+    runtime_find("cudaSetDevice", &set);
+    assert_int_equal(set(number), 0);
+}
+
+/* The default stream of the rank's GPU, not of the one that the thread has chosen. */
+static void the_default_stream_is_that_of_the_rank(void **state)
+{
+    static struct calls queued, plain;
+    ra_group *group;
+    (void)state;
+    if (!getenv("RINGATTN_TEST_DEVICE")) skip();
+    setenv("RINGATTN_EMULATED_GPUS", "2", 1);
+    runtime_open();
+    use_gpu(1);
+    fill(&queued);
+    struct calls *there = runtime_upload(&queued, sizeof queued);
+    use_gpu(0);
+    void *here = runtime_upload(&plain, sizeof plain); /* the thread works there */
+    ra_group_options options = runtime_group_options();
+    options.device = "cuda:1";
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan *plan = make_plan(group, 1, true);
+    for (int call = 0; call < CALLS; call++)
+        assert_ok(run_call(plan, there, call, 0, true, DEFAULT_STREAM));
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    runtime_download(&plain, here, sizeof plain);
+    use_gpu(1);
+    runtime_download(&queued, there, sizeof queued);
+    use_gpu(0);
+    unsetenv("RINGATTN_EMULATED_GPUS");
+    fill(&plain);
+    run_alone(&plain, true);
+    compare_all(&queued, &plain, true);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(calls_in_a_row),
-                                        cmocka_unit_test(calls_after_copies),
-                                        cmocka_unit_test(calls_on_several_queues) };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(calls_in_a_row),
+        cmocka_unit_test(calls_after_copies),
+        cmocka_unit_test(calls_on_several_queues),
+        cmocka_unit_test(errors_come_later),
+        cmocka_unit_test(the_default_stream_is_that_of_the_rank),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,15 +105,11 @@ static float *dbias_of(const struct ra__cuda_running *run)
     return ra__cuda_is_on_device(given) ? given : run->plan->dbias.data;
 }
 
-/* A copy to pageable memory blocks the host. The kernels are waited for first, with heartbeats, so
- * that peers do not give this rank up. */
 static ra_status fetch_dbias(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__call *call = run->launch->call;
-    struct ra__event done;
     if (ra__cuda_is_on_device(call->dbias)) return RA_OK;
-    RA__TRY(ra__cuda_queue_mark(queue, &done));
-    RA__TRY(ra__cuda_wait(run->device, &done, run->launch->heartbeat));
+    RA__TRY(ra__cuda_host_after_queue(run->device, queue, run->launch->heartbeat));
     return each_plane(run, call->dbias, run->plan->dbias.data, fetch, queue->stream);
 }
 

@@ -49,24 +49,29 @@ struct ra__cuda_staging {
     struct ra__event copy; /* the last one from or to it */
 };
 
-/* What kernels found, in pinned memory of the host; copied after the steps that may write it. */
+/* Calls on streams of the caller: caller.c. */
+struct ra__cuda_caller {
+    cudaEvent_t start; /* on a stream of the caller: our queues start after it */
+    cudaEvent_t end;   /* of the last call on a stream of the caller that was not captured */
+    bool follows;      /* the call is on a stream of the caller: its events are not queried */
+    bool captured;     /* that stream is captured in a graph */
+    bool unfinished;   /* the host has not waited for `end` */
+    bool on_stream;    /* `end` is on the caller's stream, and our queues do not wait for it yet */
+    unsigned long long stream_id; /* of that stream */
+    cudaStream_t own_compute;     /* while the caller's stream is in its place; else NULL */
+};
+
 struct ra__cuda_device {
     int number;
     struct ra__cuda_facts facts;
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
-    cudaEvent_t caller;                 /* on a stream of the caller */
-    bool follows;                       /* such a stream, which may be captured: nothing is asked */
-    bool captured;                      /* it is */
-    cudaStream_t compute;               /* ours, while the caller's is in its place; else NULL */
-    cudaEvent_t end;                    /* of the last call that followed one, not captured */
-    bool unfinished;                    /* nobody has waited for it */
-    bool elsewhere;                     /* it is on a stream of the caller, of this number: */
-    unsigned long long stream_number;
-    struct ra__cuda_report *report;     /* pinned */
-    struct ra__event reported;          /* when the newest one is there */
+    struct ra__cuda_caller caller;
+    struct ra__cuda_report *found;      /* by kernels, in device memory; not cleared by calls */
+    struct ra__cuda_report *report;     /* its copy in pinned memory of the host */
+    struct ra__event reported;          /* passes when the newest copy is there */
     struct ra__cuda_staging staging[2]; /* one is copied while the other is filled */
     int staged;                         /* the one used last */
-    char *narrow; /* sums in 16 bits, on their way to the caller; NULL: none yet */
+    char *narrow;                       /* sums in 16 bits on their way to the caller; NULL: none */
 };
 
 /* Enough for one copy to be long against its start. */
@@ -95,22 +100,38 @@ void ra__cuda_restore(int before);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);
-/* Until everything that was issued has ended; errors are of no consequence. */
-void ra__cuda_settle(struct ra__cuda_device *device);
+/* Waits until everything that was issued has ended; its errors are of no consequence. */
+void ra__cuda_synchronize(struct ra__cuda_device *device);
 ra_status ra__cuda_copy(void *device, void *to, const void *from, size_t bytes);
-ra_status ra__cuda_follow(void *device, const void *prepared, enum ra__direction direction,
-                          void *stream, struct ra__event *there);
-ra_status ra__cuda_precede(void *device, void *stream);
-ra_status ra__cuda_finish(void *device, const struct ra__heartbeat *heartbeat);
+cudaEvent_t ra__cuda_event_of(const struct ra__event *event);
+ra_status ra__cuda_wait_for(const struct ra__cuda_device *device, cudaEvent_t event,
+                            const struct ra__heartbeat *heartbeat);
 /* Whatever is queued next waits for these events. */
 ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__launch *launch);
 /* The same on the host. */
 ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__launch *launch);
-/* An event behind everything that is queued. */
+/* The host waits for everything that is queued, with heartbeats: before a copy to pageable memory,
+ * which would block without them, so that peers would give this rank up. */
+ra_status ra__cuda_host_after_queue(struct ra__cuda_device *device, struct ra__cuda_queue *queue,
+                                    const struct ra__heartbeat *heartbeat);
+/* An event after everything that is queued. */
 ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done);
 bool ra__cuda_has_passed(const struct ra__event *event);
 /* Fails if kernels have reported an error. */
 ra_status ra__cuda_check_report(const struct ra__cuda_device *device);
+
+/* ---- caller.c: calls on streams of the caller ------------------------------------------------ */
+
+ra_status ra__cuda_caller_open(struct ra__cuda_device *device);
+void ra__cuda_caller_close(struct ra__cuda_device *device);
+/* Waits for the last call; its errors are of no consequence. */
+void ra__cuda_caller_synchronize(struct ra__cuda_device *device);
+/* A call has failed: our queues are ours again. */
+void ra__cuda_caller_reset(struct ra__cuda_device *device);
+ra_status ra__cuda_follow(void *device, const void *prepared, enum ra__direction direction,
+                          void *stream, struct ra__event *there);
+ra_status ra__cuda_precede(void *device, void *stream);
+ra_status ra__cuda_finish(void *device, const struct ra__heartbeat *heartbeat);
 
 /* ---- tables.c: what kernels read of a program ------------------------------------------------ */
 
@@ -149,7 +170,7 @@ struct ra__cuda_program {
     int64_t *pairs;   /* [step] */
     void *own;        /* of the plan's scheduler; NULL: none */
     bool writes_keys; /* its GRADIENT step writes dk and dv: their sums are not used */
-    bool one_queue;   /* all of its steps are on the queue that computes, and nobody else waits */
+    bool one_queue;   /* all of its steps are on the queue that computes; nobody waits for one */
 };
 
 /* ---- prepare.c: once per plan ---------------------------------------------------------------- */
@@ -182,11 +203,9 @@ struct ra__cuda_plan {
     double *sink_sums;                   /* [query heads] */
     float *dsinks;                       /* [query heads] */
     int64_t *counts;                     /* [batch], of keys; NULL: never counted */
-    struct ra__cuda_report *report;
     unsigned long long *pair_counts; /* [step] */
     struct ra__cuda_twin bias, dbias;
     int dbias_left; /* GRADIENT steps of the run that have not added to it yet */
-    uint64_t report_run;
     struct ra__cuda_pending pending[RA__CUDA_PENDING];
     int pending_first, pending_count;
     int64_t pairs;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c - a GPU: its memory, streams as queues, events, and waiting for them. */
+/* device.c - a GPU: its memory, streams as queues, events, and waiting for them. Streams of the
+ * caller are in caller.c. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -121,7 +122,7 @@ static void close_queue(struct ra__cuda_queue *queue)
     cudaFree(queue->rows);
 }
 
-static cudaEvent_t event_of(const struct ra__event *event)
+cudaEvent_t ra__cuda_event_of(const struct ra__event *event)
 {
     const struct ra__cuda_queue *queue = event->source;
     return queue->ring[event->count % RA__CUDA_RING];
@@ -130,7 +131,7 @@ static cudaEvent_t event_of(const struct ra__event *event)
 ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *done)
 {
     *done = (struct ra__event){ queue, ++queue->issued };
-    RA__CUDA_TRY(cudaEventRecord(event_of(done), queue->stream));
+    RA__CUDA_TRY(cudaEventRecord(ra__cuda_event_of(done), queue->stream));
     return RA_OK;
 }
 
@@ -139,7 +140,7 @@ ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__la
     for (int i = 0; i < launch->after_count; i++) {
         const struct ra__event *event = &launch->after[i];
         if (!event->source || event->source == queue) continue; /* a stream keeps its own order */
-        RA__CUDA_TRY(cudaStreamWaitEvent(queue->stream, event_of(event), 0));
+        RA__CUDA_TRY(cudaStreamWaitEvent(queue->stream, ra__cuda_event_of(event), 0));
     }
     return RA_OK;
 }
@@ -147,12 +148,12 @@ ra_status ra__cuda_queue_after(struct ra__cuda_queue *queue, const struct ra__la
 bool ra__cuda_has_passed(const struct ra__event *event)
 {
     if (!event->source) return true;
-    const cudaError_t error = cudaEventQuery(event_of(event));
+    const cudaError_t error = cudaEventQuery(ra__cuda_event_of(event));
     if (error == cudaErrorNotReady) cudaGetLastError();
     return error == cudaSuccess;
 }
 
-/* What kernels reported, as an error; not while it is being copied. */
+/* What kernels found, as an error; not while it is being copied. */
 ra_status ra__cuda_check_report(const struct ra__cuda_device *device)
 {
     const struct ra__cuda_report *report = device->report;
@@ -168,8 +169,8 @@ ra_status ra__cuda_check_report(const struct ra__cuda_device *device)
  * little. */
 #define SPIN_SECONDS 5e-3
 
-static ra_status wait_for(const struct ra__cuda_device *device, cudaEvent_t event,
-                          const struct ra__heartbeat *heartbeat)
+ra_status ra__cuda_wait_for(const struct ra__cuda_device *device, cudaEvent_t event,
+                            const struct ra__heartbeat *heartbeat)
 {
     enum { QUERIES = 256 }; /* between two heartbeats, less than a millisecond */
     const struct timespec moment = { 0, 50000 };
@@ -188,7 +189,15 @@ static ra_status wait_for(const struct ra__cuda_device *device, cudaEvent_t even
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat)
 {
-    return event->source ? wait_for(device, event_of(event), heartbeat) : RA_OK;
+    return event->source ? ra__cuda_wait_for(device, ra__cuda_event_of(event), heartbeat) : RA_OK;
+}
+
+ra_status ra__cuda_host_after_queue(struct ra__cuda_device *device, struct ra__cuda_queue *queue,
+                                    const struct ra__heartbeat *heartbeat)
+{
+    struct ra__event done;
+    RA__TRY(ra__cuda_queue_mark(queue, &done));
+    return ra__cuda_wait(device, &done, heartbeat);
 }
 
 ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__launch *launch)
@@ -198,160 +207,32 @@ ra_status ra__cuda_host_after(struct ra__cuda_device *device, const struct ra__l
     return RA_OK;
 }
 
-/* Ours again. */
-static void take_back_queue(struct ra__cuda_device *device)
+void ra__cuda_synchronize(struct ra__cuda_device *device)
 {
-    if (device->compute) device->queues[RA__CUDA_COMPUTE].stream = device->compute;
-    device->compute = NULL;
-}
-
-void ra__cuda_settle(struct ra__cuda_device *device)
-{
-    if (device->unfinished) cudaEventSynchronize(device->end);
+    ra__cuda_caller_synchronize(device);
     for (int i = 0; i < RA__CUDA_QUEUES; i++) cudaStreamSynchronize(device->queues[i].stream);
     cudaGetLastError();
+}
+
+/* On a stream of ours, and waited for: the next call may be on another one. */
+static cudaError_t clear_report(struct ra__cuda_device *device)
+{
+    cudaStream_t stream = device->queues[RA__CUDA_COMPUTE].stream;
+    device->reported = (struct ra__event){ NULL, 0 };
+    memset(device->report, 0, sizeof *device->report);
+    const cudaError_t error = cudaMemsetAsync(device->found, 0, sizeof *device->found, stream);
+    return error == cudaSuccess ? cudaStreamSynchronize(stream) : error;
 }
 
 void ra__cuda_drain(void *opaque)
 {
     struct ra__cuda_device *device = opaque;
-    ra__cuda_settle(device);
-    take_back_queue(device);
-    device->follows = device->captured = device->unfinished = false;
-    device->reported = (struct ra__event){ NULL, 0 };
-    memset(device->report, 0, sizeof *device->report);
-}
-
-/* ---- Queues of the caller -------------------------------------------------------------------- */
-
-/* A stream that is captured waits for no event from outside of its graph, and nobody outside waits
- * for its own. Where this cannot be asked, nothing is captured. */
-static bool is_captured(cudaStream_t stream)
-{
-    enum cudaStreamCaptureStatus status;
-    if (cudaStreamIsCapturing(stream, &status) == cudaSuccess)
-        return status != cudaStreamCaptureStatusNone;
-    cudaGetLastError();
-    return false;
-}
-
-/* No stream gets the number of another one, not even of one that is no more. */
-static ra_status number_of(const struct ra__cuda_device *device, cudaStream_t stream,
-                           unsigned long long *number)
-{
-    *number = device->stream_number + 1; /* not known: another one each time */
-#if CUDART_VERSION >= 12000
-    RA__CUDA_TRY(cudaStreamGetId(stream, number));
-#else
-    (void)stream;
-#endif
-    return RA_OK;
-}
-
-/* A program that needs one queue is put on the stream of the caller itself: waiting across streams
- * before and after it would take longer than short kernels. What it works on is used by the calls
- * before it, too, perhaps on other streams. */
-static ra_status lend_queue(struct ra__cuda_device *device, cudaStream_t stream)
-{
-    if (device->unfinished && !device->captured) {
-        unsigned long long number;
-        RA__TRY(number_of(device, stream, &number));
-        if (!device->elsewhere || number != device->stream_number)
-            RA__CUDA_TRY(cudaStreamWaitEvent(stream, device->end, 0));
-    }
-    device->compute = device->queues[RA__CUDA_COMPUTE].stream;
-    device->queues[RA__CUDA_COMPUTE].stream = stream;
-    return RA_OK;
-}
-
-/* The last call ends where this stream is now. */
-static ra_status mark_end(struct ra__cuda_device *device, cudaStream_t stream, bool elsewhere)
-{
-    if (device->captured) return RA_OK;
-    if (elsewhere) RA__TRY(number_of(device, stream, &device->stream_number));
-    RA__CUDA_TRY(cudaEventRecord(device->end, stream));
-    device->unfinished = true;
-    device->elsewhere = elsewhere;
-    return RA_OK;
-}
-
-/* After a failure it stays lent, so that drain() waits for it. */
-static ra_status return_queue(struct ra__cuda_device *device)
-{
-    RA__TRY(mark_end(device, device->queues[RA__CUDA_COMPUTE].stream, true));
-    take_back_queue(device);
-    return RA_OK;
-}
-
-/* Our queues come after what is on a stream, and after the last call. */
-static ra_status enter_queues(struct ra__cuda_device *device, cudaStream_t stream)
-{
-    const bool waits = device->unfinished && device->elsewhere && !device->captured;
-    RA__CUDA_TRY(cudaEventRecord(device->caller, stream));
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->caller, 0));
-        if (waits) RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[i].stream, device->end, 0));
-    }
-    if (waits) device->elsewhere = false; /* our queues have it before them now */
-    return RA_OK;
-}
-
-/* Without a stream, the default stream: ours do not wait for it by themselves, and a cudaMemcpy()
- * from pageable memory may still be on its way there when it has returned. */
-ra_status ra__cuda_follow(void *opaque, const void *prepared, enum ra__direction direction,
-                          void *stream, struct ra__event *there)
-{
-    struct ra__cuda_device *device = opaque;
-    const struct ra__cuda_plan *plan = prepared;
     RA__CUDA_VISIT(visit);
-    RA__TRY(ra__cuda_enter(device, &visit));
-    device->follows = stream != NULL;
-    device->captured = stream && is_captured((cudaStream_t)stream);
-    /* Callbacks have no queue of the caller: the copies of their last run have passed. Their events
-     * are not asked again, since this queue may be captured. */
-    if (stream)
-        for (int i = 0; i < 2; i++) device->staging[i].copy = (struct ra__event){ NULL, 0 };
-    if (stream && !there && plan->programs[direction].one_queue)
-        return lend_queue(device, (cudaStream_t)stream);
-    RA__TRY(enter_queues(device, stream ? (cudaStream_t)stream : cudaStreamLegacy));
-    return there ? ra__cuda_queue_mark(&device->queues[RA__CUDA_COMPUTE], there) : RA_OK;
-}
-
-/* Queues wait for one another: the next call may use the same buffers, and nobody has waited for
- * this one. */
-static ra_status join_queues(struct ra__cuda_device *device)
-{
-    struct ra__event ends[RA__CUDA_QUEUES];
-    for (int i = 0; i < RA__CUDA_QUEUES; i++)
-        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &ends[i]));
-    for (int i = 0; i < RA__CUDA_QUEUES; i++)
-        for (int j = 0; j < RA__CUDA_QUEUES; j++)
-            if (j != i)
-                RA__CUDA_TRY(cudaStreamWaitEvent(device->queues[j].stream, event_of(&ends[i]), 0));
-    return RA_OK;
-}
-
-ra_status ra__cuda_precede(void *opaque, void *stream)
-{
-    struct ra__cuda_device *device = opaque;
-    struct ra__event end;
-    device->follows = false;
-    if (device->compute) return return_queue(device);
-    RA__TRY(join_queues(device));
-    for (int i = 0; i < RA__CUDA_QUEUES; i++) {
-        RA__TRY(ra__cuda_queue_mark(&device->queues[i], &end));
-        RA__CUDA_TRY(cudaStreamWaitEvent((cudaStream_t)stream, event_of(&end), 0));
-    }
-    /* Any queue will do: each has waited for all others. */
-    return mark_end(device, device->queues[RA__CUDA_COMPUTE].stream, false);
-}
-
-ra_status ra__cuda_finish(void *opaque, const struct ra__heartbeat *heartbeat)
-{
-    struct ra__cuda_device *device = opaque;
-    if (device->unfinished) RA__TRY(wait_for(device, device->end, heartbeat));
-    device->unfinished = false;
-    return RA_OK;
+    enter(device->number, &visit); /* its error is of no consequence: the call has failed already */
+    ra__cuda_synchronize(device);
+    ra__cuda_caller_reset(device);
+    clear_report(device);
+    cudaGetLastError();
 }
 
 /* ---- Messages -------------------------------------------------------------------------------- */
@@ -393,15 +274,15 @@ static ra_status open_device(struct ra__cuda_device *device,
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_facts_of(device->number, &device->facts));
     RA__TRY(ra__cuda_enter(device, &visit));
+    RA__CUDA_TRY(cudaMalloc((void **)&device->found, sizeof *device->found));
     RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
-    memset(device->report, 0, sizeof *device->report);
-    RA__CUDA_TRY(cudaEventCreateWithFlags(&device->caller, cudaEventDisableTiming));
-    RA__CUDA_TRY(cudaEventCreateWithFlags(&device->end, cudaEventDisableTiming));
+    RA__TRY(ra__cuda_caller_open(device));
     for (int i = 0; i < RA__CUDA_QUEUES; i++) {
         int priority;
         RA__TRY(priority_of((enum ra__cuda_queue_name)i, options, &priority));
         RA__TRY(open_queue(&device->queues[i], priority));
     }
+    RA__CUDA_TRY(clear_report(device));
     return RA_OK;
 }
 
@@ -423,10 +304,10 @@ void ra__cuda_close(void *opaque)
     if (!device) return;
     enter(device->number, &visit); /* its error is of no consequence, and the sentence stays */
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
-    if (device->caller) cudaEventDestroy(device->caller);
-    if (device->end) cudaEventDestroy(device->end);
+    ra__cuda_caller_close(device);
     cudaFree(device->narrow);
     for (int i = 0; i < 2; i++) cudaFreeHost(device->staging[i].rows);
+    cudaFree(device->found);
     cudaFreeHost(device->report);
     cudaGetLastError();
     ra__cuda_host->free(device);

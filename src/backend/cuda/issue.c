@@ -234,7 +234,7 @@ static struct ra__cuda_queries queries_of(const struct ra__cuda_running *run)
         .lse = tensor_in(run, caller->lse),
         .dlse = tensor_in(run, caller->dlse),
         .delta = tensor_in(run, caller->delta),
-        .report = run->plan->report,
+        .report = run->device->found,
         .sums = run->plan->sink_sums,
         .dsinks = run->plan->dsinks,
         .start = step->window.first == 0,
@@ -244,10 +244,6 @@ static struct ra__cuda_queries queries_of(const struct ra__cuda_running *run)
 static ra_status delta(const struct ra__cuda_running *run, struct ra__cuda_queue *queue)
 {
     const struct ra__cuda_queries queries = queries_of(run);
-    /* Once in a run: what a window reported stays for who waits later. */
-    if (run->plan->report_run != run->launch->call->run)
-        RA__CUDA_TRY(cudaMemsetAsync(queries.report, 0, sizeof *queries.report, queue->stream));
-    run->plan->report_run = run->launch->call->run;
     RA__TRY(ra__cuda_check(ra__cuda_delta_launch(&queries, queue->stream), "delta"));
     RA__CUDA_TRY(cudaMemcpyAsync(run->device->report, queries.report, sizeof *queries.report,
                                  cudaMemcpyDeviceToHost, queue->stream));
@@ -264,8 +260,8 @@ static ra_status sinks(const struct ra__cuda_running *run, struct ra__cuda_queue
                                  queue->stream));
     queries.sinks = run->plan->sinks;
     RA__TRY(ra__cuda_check(ra__cuda_sinks_launch(&queries, queue->stream), "sinks"));
-    /* To pageable memory this blocks, until the few steps before it are done. */
-    RA__TRY(ra__cuda_host_after(run->device, run->launch));
+    if (!ra__cuda_is_on_device(call->at[RA__DSINKS].data))
+        RA__TRY(ra__cuda_host_after_queue(run->device, queue, run->launch->heartbeat));
     RA__CUDA_TRY(cudaMemcpyAsync(call->at[RA__DSINKS].data, run->plan->dsinks, bytes,
                                  cudaMemcpyDefault, queue->stream));
     return RA_OK;
@@ -322,10 +318,10 @@ static ra_status gather(const struct ra__cuda_running *run, struct ra__cuda_queu
  * of an uneven ring go by rank. */
 static enum ra__cuda_queue_name queue_of(const struct ra__program *program, enum ra__op op)
 {
-    const bool crowded = program->device_ranks > 1;
+    const bool shared = program->device_ranks > 1;
     if (op == RA__OP_LOAD) return RA__CUDA_LOAD;
-    if (op == RA__OP_STORE || (op == RA__OP_GATHER && crowded)) return RA__CUDA_STORE;
-    if (op == RA__OP_GRADIENT && crowded && program->uneven) return RA__CUDA_GRADIENT;
+    if (op == RA__OP_STORE || (op == RA__OP_GATHER && shared)) return RA__CUDA_STORE;
+    if (op == RA__OP_GRADIENT && shared && program->uneven) return RA__CUDA_GRADIENT;
     return RA__CUDA_COMPUTE;
 }
 
@@ -363,7 +359,7 @@ static void note_pairs(const struct ra__cuda_running *run, const struct ra__even
     struct ra__cuda_plan *plan = run->plan;
     const int64_t pairs = run->program->pairs[run->launch->step - run->program->program->steps];
     if (pairs == 0) return;
-    if (run->device->follows) {
+    if (run->device->caller.follows) {
         plan->pairs += pairs;
         return;
     }
@@ -385,16 +381,14 @@ ra_status ra__cuda_issue(void *device, void *prepared, const struct ra__launch *
                                           launch };
     struct ra__cuda_queue *queue =
         &run.device->queues[queue_of(run.program->program, launch->step->op)];
-    const bool reports = launch->step->op == RA__OP_DELTA;
+    const struct ra__cuda_caller *caller = &run.device->caller;
+    const struct ra__event none = { NULL, 0 };
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
-    if (reports && !run.device->follows)
-        RA__TRY(ra__cuda_check_report(device)); /* of the last call */
     RA__TRY(run_step(&run, queue));
-    *done = (struct ra__event){ NULL, 0 };
-    if (!run.device->compute) RA__TRY(ra__cuda_queue_mark(queue, done));
+    *done = none; /* on a stream of the caller each step is after the one before */
+    if (!caller->own_compute) RA__TRY(ra__cuda_queue_mark(queue, done));
     note_pairs(&run, done);
-    /* On a queue of the caller it is there when the call has ended, and no event is asked. */
-    if (reports) run.device->reported = run.device->follows ? (struct ra__event){ NULL, 0 } : *done;
+    if (launch->step->op == RA__OP_DELTA) run.device->reported = caller->follows ? none : *done;
     return RA_OK;
 }

@@ -97,7 +97,6 @@ static ra_status fill_block(const struct ra__setup *setup, const struct ra__cuda
     plan->sinks = put(place, heads, sizeof(float), NULL);
     plan->sink_sums = put(place, heads, sizeof(double), NULL);
     plan->dsinks = put(place, heads, sizeof(float), NULL);
-    plan->report = put(place, 1, sizeof *plan->report, NULL);
     if (setup->forward->counts)
         plan->counts = put(place, (size_t)setup->forward->work.shape.batch, sizeof *plan->counts,
                            NULL);
@@ -255,7 +254,7 @@ void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra_
     if (!plan) return;
     /* A call that followed a stream may still be running. */
     if (plan->device && ra__cuda_enter(plan->device, &visit) == RA_OK) {
-        ra__cuda_settle(plan->device);
+        ra__cuda_synchronize(plan->device);
         if (plan->bias.data) cudaFree(plan->bias.data);
         if (plan->dbias.data) cudaFree(plan->dbias.data);
     }
