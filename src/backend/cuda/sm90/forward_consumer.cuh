@@ -164,10 +164,11 @@ template <class F> struct Consumer {
         return wary<F>(x, next);
     }
 
-    /* Scores of this block, values of the one before it; the softmax runs under the latter. With
-     * FRESH, that was the first block of its item. A warp whose sums are to be scaled, which is
-     * seldom, returns ~next: sums are ready at the end, and a warp may not wait for products where
-     * the others of its warpgroup do not. */
+    /* Scores of this block, values of the block before it; the softmax runs under the latter. FRESH:
+     * the block before was the first one of its item. Returns the code of the next block, or ~code
+     * where this warp must scale its sums, which is rare. The caller scales them: a wait inside of
+     * a branch would be executed by this warp alone, and all four warps of a warpgroup must execute
+     * the same waits. */
     template <bool FRESH = false> DEVICE int step(State<F> &x, int current)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);

@@ -241,11 +241,12 @@ DEVICE void memory_prefetch(const void *from)
     asm volatile("prefetch.global.L2 [%0];" ::"l"(from));
 }
 
-/* Kernels of one stream that follow one another (programmatic dependent launch): the next one may
- * start before this one has ended, and waits here until the one before it has. */
+/* Kernels of one stream that follow one another (programmatic dependent launch): this one waits
+ * until the one before it has ended, and lets the next one start. In this order, since the next one
+ * may be a kernel of the caller that reads, before it waits, what kernels before this one wrote. */
 DEVICE void kernel_follow(void)
 {
-    asm volatile("griddepcontrol.launch_dependents;\ngriddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.wait;\ngriddepcontrol.launch_dependents;" ::: "memory");
 }
 
 /* f32 numbers in shared memory added to memory, which is asked to stay in the L2 cache. */
