@@ -387,64 +387,15 @@ static void add_threads(struct grid_lists *lists)
                      grid_next_kernel(lists));
 }
 
-/* Head dims of models, in 16 bits: what kernels for tensor cores are made for. On a device that has
- * such kernels only for some dims. */
-static void add_tensor_cores(struct grid_lists *lists)
-{
-    static const char *const patterns[] = { "full",
-                                            "causal",
-                                            "window:70",
-                                            "full;docs=0,90,91,200,300",
-                                            "blocks:32;local=1",
-                                            "blocks:16;local=1;global=1;causal",
-                                            "dilated:64/1,128/2,256/4",
-                                            "prefix:60" };
-    static const int dims[] = { 64, 128, 256 };
-    if (strcmp(lists->kernels.name[lists->kernels.count - 1], "auto")) return;
-    for (int p = 0; p < COUNT(patterns); p++)
-        for (int d = 0; d < COUNT(dims); d++)
-            for (int back = 0; back < 2; back++) {
-                const int turn = lists->turn++;
-                grid_add(lists, "tensor cores", "%s n=300 h=4/%d d=%d %s ring=%d %s%s kernel=auto",
-                         patterns[p], turn % 3 ? 4 : 2, dims[d], turn % 2 ? "bf16" : "f16",
-                         1 + turn % 4, lists->partitions.name[turn % lists->partitions.count],
-                         back ? " backward" : "");
-            }
-    for (int s = 0; s < lists->strategies.count; s++)
-        for (int d = 0; d < COUNT(dims); d++)
-            grid_add(lists, "tensor cores",
-                     "%s n=300 h=4/%d d=%d bf16 ring=%d %s backward kernel=auto",
-                     d % 2 ? "full" : "causal", d % 2 ? 2 : 4, dims[d], d % 2 ? 4 : 2,
-                     lists->strategies.name[s]);
-}
-
-/* More tiles than a GPU has SMs, so that its kernels go from one to the next: tiles of few blocks,
- * the last one of a head not full, some without a query. */
-static void add_many_tiles(struct grid_lists *lists)
-{
-    static const char *const cases[] = {
-        "window:64 n=1024 h=32 d=64 b=2 bf16 backward",
-        "window:64 n=1024 h=32 d=64 b=2 bf16 backward any-order",
-        "window:100 n=256 nk=700 h=32 d=64 b=3 bf16 backward",
-        "blocks:64;local=1 n=1000 h=32/16 d=64 b=2 f16 backward",
-        "causal n=300 h=32 d=64 b=4 f16 backward any-order",
-        "full;docs=0,128,384,500,1000 n=1000 h=32 d=64 bf16 ring=2 backward",
-        "window:64 n=1024 h=16 d=128 b=2 bf16 backward",
-    };
-    if (strcmp(lists->kernels.name[lists->kernels.count - 1], "auto")) return;
-    for (int i = 0; i < COUNT(cases); i++)
-        grid_add(lists, "many tiles", "%s kernel=auto", cases[i]);
-}
-
 /* ---- The grid -------------------------------------------------------------------------------- */
 
 int grid_open(struct grid *grid, const char *device, const char *kernel, bool files)
 {
     static void (*const groups[])(struct grid_lists *) = {
-        add_dims,          add_dims_backward, add_rings,        add_rings_backward, add_lengths,
-        add_models,        add_tiny,          add_heads,        add_documents,      add_scores,
-        add_memory_shapes, add_threads,       add_tensor_cores, add_many_tiles,     add_any_order,
-        grid_add_sparse,   grid_add_packed,
+        add_dims,        add_dims_backward, add_rings,         add_rings_backward,
+        add_lengths,     add_models,        add_tiny,          add_heads,
+        add_documents,   add_scores,        add_memory_shapes, add_threads,
+        grid_add_tensor, add_any_order,     grid_add_sparse,   grid_add_packed,
     };
     *grid = (struct grid){ .count = 0 };
     struct grid_lists lists = { .grid = grid,

@@ -34,6 +34,8 @@ void grid_add(struct grid_lists *lists, const char *group, const char *format, .
 
 /* The groups of gridsparse.c: dilated, blocks, orders and score terms. */
 void grid_add_sparse(struct grid_lists *lists);
+/* Those of gridtensor.c: problems that kernels for tensor cores take. */
+void grid_add_tensor(struct grid_lists *lists);
 /* Those of gridpacked.c: packed sequences and query offsets. */
 void grid_add_packed(struct grid_lists *lists);
 
