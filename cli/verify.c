@@ -195,6 +195,9 @@ static int verify_grid(const struct options *options)
     double start = machine_seconds();
     if (read_subset(options, &subset)) return EXIT_USAGE;
     int status = grid_open(&grid, options->trial.device, options->trial.kernel, !options->list);
+    if (!status && subset.first >= grid.count)
+        status = refuse("--subset %s: the grid has %d cases%s", options->subset, grid.count,
+                        options->quick ? ", of which --quick takes every 8th" : "");
     for (int i = subset.first; !status && options->list && i < grid.count; i += subset.step)
         printf("%s\n", grid.cases[i].text);
     if (!status && !options->list) status = run_grid(options, &grid, subset, &results);

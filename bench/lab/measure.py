@@ -246,6 +246,8 @@ def main():
                    terms=[x for x in given.terms.split(",") if x])
     torch.manual_seed(1)
     kernels, sensors = [Kernel(given.folder, name) for name in given.names], Sensors()
+    if given.library and (given.jump or options["terms"] or given.hops > 1):
+        parser.error("--library is without --jump, --terms and --hops")
     library = given.library and table.load(given.library)
     with torch.no_grad(), sdpa_kernel(SDPBackend.CUDNN_ATTENTION), \
             open(f"{given.folder}/measured.jsonl", "a") as log:
