@@ -79,6 +79,9 @@ causal n=150 h=4/2 d=128 bf16 softcap=20 sinks ring=2 zigzag backward kernel=sm9
 window:70 n=150 h=2 d=64 bf16 alibi sinks backward kernel=sm90
 full n=140 h=2 d=64 f16 bias=mask dropout=0.2 ring=2 backward kernel=sm90
 causal n=150 h=4/2 d=64 bf16 softcap=20 any-order backward kernel=sm90
+causal n=400 h=2 d=64 bf16 backward amp=200 kernel=sm90
+full n=900 h=1 d=64 bf16 ring=8 backward amp=50 gap=400 kernel=sm90
+causal n=600 h=2 d=64 f16 stream:256 backward kernel=sm90
 dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
 echo "$passed passed, $failed failed"
