@@ -65,10 +65,6 @@ int device_count();
 void set_sticky(cudaError_t error);
 cudaError_t sticky();
 
-/* Device facts. */
-int compute_capability(); /* 80 */
-int shared_optin_bytes();
-
 /* ---- memory.cc ---- */
 
 struct range {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* runtime.cc - errors, devices, what is known about kernels, and launches. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <atomic>
@@ -40,11 +41,17 @@ int device_count() { return (int)setting("RINGATTN_EMULATED_GPUS", 1); }
 void set_sticky(cudaError_t error) { sticky_error = error; }
 cudaError_t sticky() { return device_lost() ? cudaErrorDevicesUnavailable : sticky_error; }
 
-int compute_capability() { return (int)setting("RINGATTN_EMULATED_SM", 80); }
-
-int shared_optin_bytes()
+/* "90,61": of device 0, and of all others. */
+static int compute_capability(int device)
 {
-    switch (compute_capability()) {
+    const char *text = getenv("RINGATTN_EMULATED_SM");
+    for (const char *comma; text && device-- > 0 && (comma = strchr(text, ','));) text = comma + 1;
+    return text && *text ? atoi(text) : 80;
+}
+
+static int shared_optin_bytes(int device)
+{
+    switch (compute_capability(device)) {
     case 70: return 96 * 1024;
     case 75: return 64 * 1024;
     case 80:
@@ -54,15 +61,15 @@ int shared_optin_bytes()
     case 120:
     case 121: return 99 * 1024;
     }
-    return compute_capability() < 70 ? SHARED_DEFAULT : 227 * 1024;
+    return compute_capability(device) < 70 ? SHARED_DEFAULT : 227 * 1024;
 }
 
-static int shared_per_multiprocessor()
+static int shared_per_multiprocessor(int device)
 {
-    return compute_capability() < 70 ? 96 * 1024 : shared_optin_bytes() + 1024;
+    return compute_capability(device) < 70 ? 96 * 1024 : shared_optin_bytes(device) + 1024;
 }
 
-static int attribute(enum cudaDeviceAttr attr)
+static int attribute(enum cudaDeviceAttr attr, int device)
 {
     switch (attr) {
     case cudaDevAttrMaxThreadsPerBlock:
@@ -83,12 +90,12 @@ static int attribute(enum cudaDeviceAttr attr)
     case cudaDevAttrL2CacheSize: return 4 << 20;
     case cudaDevAttrMaxThreadsPerMultiProcessor: return 2048;
     case cudaDevAttrAsyncEngineCount: return 2;
-    case cudaDevAttrComputeCapabilityMajor: return compute_capability() / 10;
-    case cudaDevAttrComputeCapabilityMinor: return compute_capability() % 10;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return shared_per_multiprocessor();
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return shared_optin_bytes();
+    case cudaDevAttrComputeCapabilityMajor: return compute_capability(device) / 10;
+    case cudaDevAttrComputeCapabilityMinor: return compute_capability(device) % 10;
+    case cudaDevAttrMaxSharedMemoryPerMultiprocessor: return shared_per_multiprocessor(device);
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: return shared_optin_bytes(device);
     case cudaDevAttrMaxBlocksPerMultiprocessor: return 16;
-    case cudaDevAttrReservedSharedMemoryPerBlock: return compute_capability() < 80 ? 0 : 1024;
+    case cudaDevAttrReservedSharedMemoryPerBlock: return compute_capability(device) < 80 ? 0 : 1024;
     case cudaDevAttrConcurrentKernels:
     case cudaDevAttrCanMapHostMemory:
     case cudaDevAttrUnifiedAddressing:
@@ -111,9 +118,10 @@ static void describe_device(struct cudaDeviceProp *prop, int device)
     snprintf(prop->name, sizeof prop->name, "Emulated GPU %d", device);
     prop->totalGlobalMem = (size_t)setting("RINGATTN_EMULATED_MEMORY", (int64_t)8 << 30);
     prop->sharedMemPerBlock = SHARED_DEFAULT;
-    prop->sharedMemPerBlockOptin = (size_t)shared_optin_bytes();
-    prop->sharedMemPerMultiprocessor = (size_t)shared_per_multiprocessor();
-    prop->reservedSharedMemPerBlock = (size_t)attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+    prop->sharedMemPerBlockOptin = (size_t)shared_optin_bytes(device);
+    prop->sharedMemPerMultiprocessor = (size_t)shared_per_multiprocessor(device);
+    prop->reservedSharedMemPerBlock = (size_t)attribute(cudaDevAttrReservedSharedMemoryPerBlock,
+                                                        device);
     prop->regsPerBlock = prop->regsPerMultiprocessor = 65536;
     prop->warpSize = 32;
     prop->maxThreadsPerBlock = 1024;
@@ -122,10 +130,10 @@ static void describe_device(struct cudaDeviceProp *prop, int device)
     prop->maxThreadsDim[2] = 64;
     prop->maxGridSize[0] = INT_MAX;
     prop->maxGridSize[1] = prop->maxGridSize[2] = 65535;
-    prop->major = compute_capability() / 10;
-    prop->minor = compute_capability() % 10;
-    prop->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
-    prop->l2CacheSize = attribute(cudaDevAttrL2CacheSize);
+    prop->major = compute_capability(device) / 10;
+    prop->minor = compute_capability(device) % 10;
+    prop->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount, device);
+    prop->l2CacheSize = attribute(cudaDevAttrL2CacheSize, device);
     prop->concurrentKernels = prop->unifiedAddressing = prop->canMapHostMemory = 1;
     prop->asyncEngineCount = 2;
     prop->pciBusID = device + 1;
@@ -152,17 +160,18 @@ static cudaError_t check_launch(const cudaLaunchConfig_t *config, const void *ke
 /* Blocks of this shape that an SM has room for. */
 static int blocks_per_multiprocessor(int threads, size_t shared_bytes)
 {
-    const int shared = (int)shared_bytes + attribute(cudaDevAttrReservedSharedMemoryPerBlock);
+    const int shared = (int)shared_bytes +
+                       attribute(cudaDevAttrReservedSharedMemoryPerBlock, current_device());
     int most = threads > 1024 ? 0 : 2048 / threads;
-    if (shared && shared_per_multiprocessor() / shared < most)
-        most = shared_per_multiprocessor() / shared;
+    if (shared && shared_per_multiprocessor(current_device()) / shared < most)
+        most = shared_per_multiprocessor(current_device()) / shared;
     return most < 16 ? most : 16;
 }
 
 /* All blocks of a cooperative launch run at the same time; only Hopper has clusters. */
 static cudaError_t check_gang(const cudaLaunchConfig_t *config)
 {
-    const int room = attribute(cudaDevAttrMultiProcessorCount) *
+    const int room = attribute(cudaDevAttrMultiProcessorCount, current_device()) *
                      blocks_per_multiprocessor((int)config->blockDim.x, config->dynamicSmemBytes);
     for (unsigned i = 0; i < config->numAttrs; i++) {
         const cudaLaunchAttribute *a = &config->attrs[i];
@@ -170,7 +179,7 @@ static cudaError_t check_gang(const cudaLaunchConfig_t *config)
             config->gridDim.x > (unsigned)room)
             return cudaErrorCooperativeLaunchTooLarge;
         if (a->id == cudaLaunchAttributeClusterDimension && a->val.clusterDim.x > 1 &&
-            compute_capability() < 90)
+            compute_capability(current_device()) < 90)
             return cudaErrorInvalidConfiguration;
     }
     return cudaSuccess;
@@ -204,7 +213,7 @@ cudaError_t launch_kernel(const cudaLaunchConfig_t *config, const void *kernel,
     if (c.error) return noted(c.error);
     if (!config) return noted(cudaErrorInvalidValue);
     if (counted_failure(COUNT_LAUNCH)) return noted(cudaErrorLaunchOutOfResources);
-    if (parameter_bytes > (compute_capability() < 90 ? 4096 : 32764))
+    if (parameter_bytes > (compute_capability(current_device()) < 90 ? 4096 : 32764))
         return noted(cudaErrorInvalidValue);
     cudaError_t error = check_launch(config, kernel);
     if (!error) error = check_gang(config);
@@ -378,7 +387,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int dev
     call c;
     if (c.error) return noted(c.error);
     if (!valid_device(device)) return noted(cudaErrorInvalidDevice);
-    const int answer = attribute(attr);
+    const int answer = attribute(attr, device);
     if (!value || answer < 0) return noted(cudaErrorInvalidValue);
     *value = answer;
     return cudaSuccess;
@@ -432,7 +441,8 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (c.error) return noted(c.error);
     if (!function) return noted(cudaErrorInvalidDeviceFunction);
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
-    if (value < 0 || value > shared_optin_bytes()) return noted(cudaErrorInvalidValue);
+    if (value < 0 || value > shared_optin_bytes(current_device()))
+        return noted(cudaErrorInvalidValue);
     shared_limits[function] = value;
     return cudaSuccess;
 }
@@ -447,7 +457,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     const auto limit = shared_limits.find(function);
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 64;
-    attributes->ptxVersion = attributes->binaryVersion = compute_capability();
+    attributes->ptxVersion = attributes->binaryVersion = compute_capability(current_device());
     attributes->maxDynamicSharedSizeBytes = limit == shared_limits.end() ? SHARED_DEFAULT
                                                                          : limit->second;
     return cudaSuccess;
@@ -472,6 +482,7 @@ cudaError_t cudaOccupancyMaxActiveClusters(int *clusters, const void *function,
     const cudaError_t error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(
         &blocks, function, (int)config->blockDim.x, config->dynamicSmemBytes);
     if (error) return error;
-    *clusters = blocks * attribute(cudaDevAttrMultiProcessorCount) / gang_of(config);
+    *clusters = blocks * attribute(cudaDevAttrMultiProcessorCount, current_device()) /
+                gang_of(config);
     return cudaSuccess;
 }
