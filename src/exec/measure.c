@@ -19,6 +19,11 @@ enum {
 #define STREAM_SECONDS 8e-3
 #define STREAM_BYTES ((size_t)2 << 20)
 
+/* Threads that have just been woken may be on one core together. They are moved apart while they
+ * compute, within a few milliseconds, so a probe goes on for longer; at most for so many runs. */
+#define PROBE_SECONDS 12e-3
+#define PROBE_MOST 64
+
 struct meter {
     const struct ra__rank *rank;
     struct ra__message *messages; /* [2 (ranks - 1)] */
@@ -112,19 +117,27 @@ static ra_status measure_links(struct meter *meter, struct ra__machine *machine)
 
 /* ---- Kernel ---------------------------------------------------------------------------------- */
 
-/* From when all begin until all are done: ranks that share a core share it here too. */
+/* From when all begin until all are done, seconds for one run: ranks that share a core share it
+ * here too. */
+static ra_status time_probe(struct meter *meter, struct ra__probe *probe, bool backward, int runs,
+                            double *seconds, double *work)
+{
+    double all;
+    RA__TRY(slowest(meter, 0.0, &all));
+    const double start = ra__now();
+    for (int i = 0; i < runs; i++) RA__TRY(ra__probe_run(probe, backward, work));
+    RA__TRY(slowest(meter, 0.0, &all));
+    return slowest(meter, (ra__now() - start) / runs, seconds);
+}
+
 static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
                               double *flops)
 {
-    double times[TIMES], seconds, work;
-    RA__TRY(ra__probe_run(probe, backward, &work));
-    for (int i = 0; i < TIMES; i++) {
-        RA__TRY(slowest(meter, 0.0, &seconds));
-        double start = ra__now();
-        RA__TRY(ra__probe_run(probe, backward, &work));
-        RA__TRY(slowest(meter, 0.0, &seconds));
-        RA__TRY(slowest(meter, ra__now() - start, &times[i]));
-    }
+    double times[TIMES], first, work;
+    RA__TRY(time_probe(meter, probe, backward, 1, &first, &work));
+    const int runs = (int)fmin(PROBE_MOST, ceil(PROBE_SECONDS / first));
+    for (int i = 0; i < TIMES; i++)
+        RA__TRY(time_probe(meter, probe, backward, runs, &times[i], &work));
     *flops = work / median(times);
     return RA_OK;
 }

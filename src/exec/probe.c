@@ -6,7 +6,7 @@
 #include "core/dtype.h"
 #include "exec/measure.h"
 
-/* Forward, for each thread: a hundredth of a second on a fast core. */
+/* Forward, for each thread: a few milliseconds on a fast core. */
 #define KERNEL_FLOPS 5e8
 
 enum { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
@@ -82,7 +82,7 @@ static ra_status fill(struct ra__probe *probe, const struct ra__subject *subject
     probe->rank.rank = 0;
     probe->rank.ranks = 1;
     probe->rank.trace = NULL;
-    RA__TRY(subject->rank->backend->choose(subject->rank->device, subject->kernel, &shape,
+    RA__TRY(subject->rank->backend->choose(subject->rank->device, 0, subject->kernel, &shape,
                                            subject->backward, &kernel));
     RA__TRY(make_tensors(probe, &shape, subject->backward ? TENSORS : DOUT));
     RA__TRY(make_plan(probe, &shape, subject->backward));
