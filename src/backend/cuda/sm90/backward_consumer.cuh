@@ -27,12 +27,6 @@ template <class F> struct BackwardConsumer {
     DEVICE uint32_t keys_at(unsigned item) const { return shared.k(key_slot<F>(item)); }
     DEVICE uint32_t keys_at(void) const { return keys_at(items); }
     DEVICE uint32_t values_at(void) const { return shared.v(key_slot<F>(items)); }
-    DEVICE void arrive(uint32_t barrier) const
-    {
-        __syncwarp();
-        if ((thread_in_group() & 31) == 0) barrier_arrive(barrier);
-    }
-
     /* x (64 keys x N) = our rows of K or V, times Q or dO transposed. */
     DEVICE void issue_scores(float (&x)[N / 2], uint32_t keys, uint32_t queries) const
     {
@@ -244,7 +238,7 @@ template <class F> struct BackwardConsumer {
         for (int j = 0; j < N / 8; j += 2) store_matrices_transposed(to + j * 1024, ds + 2 * j);
         shared_publish();
         __syncwarp();
-        arrive(shared.ds_full(slot()));
+        warp_arrive(shared.ds_full(slot()));
     }
 
     /* dq to the staging buffer, in the order of registers. */
@@ -311,18 +305,18 @@ template <class F> struct BackwardConsumer {
             wgmma_wait<0>();
         }
         hold(p);
-        arrive(shared.do_empty(slot()));
+        warp_arrive(shared.do_empty(slot()));
         issue_sums<KIND != WITH_DQ>(dk, ds, shared.q(slot()), walk);
         if constexpr (KIND != ALONE) {
             wgmma_wait<1>();
             hold(dq);
-            if constexpr (KIND == JOINS) arrive(shared.kv_empty(key_slot<F>(items - 1)));
-            arrive(shared.ds_empty(of & 1));
+            if constexpr (KIND == JOINS) warp_arrive(shared.kv_empty(key_slot<F>(items - 1)));
+            warp_arrive(shared.ds_empty(of & 1));
             stage(dq, of);
         }
         wgmma_wait<0>();
         hold(ds);
-        arrive(shared.q_empty(slot()));
+        warp_arrive(shared.q_empty(slot()));
         block++;
         return next;
     }
@@ -335,7 +329,7 @@ template <class F> struct BackwardConsumer {
         issue_dq(dq, keys_at(item), of & 1, walk);
         wgmma_wait<0>();
         hold(dq);
-        arrive(shared.ds_empty(of & 1));
+        warp_arrive(shared.ds_empty(of & 1));
         stage(dq, of);
     }
 
@@ -459,7 +453,7 @@ template <class F> struct BackwardConsumer {
 #pragma unroll 1
             for (int walk = 0; walk < F::WALKS; walk++) {
                 walk_queries(dk, dv, walk);
-                if (walk == F::WALKS - 1) arrive(shared.kv_empty(key_slot<F>(items)));
+                if (walk == F::WALKS - 1) warp_arrive(shared.kv_empty(key_slot<F>(items)));
                 hold(dk);
                 hold(dv);
                 store(dk, dv, items, walk);
@@ -471,7 +465,7 @@ template <class F> struct BackwardConsumer {
     DEVICE void end_item(float (&dk)[SUMS], float (&dv)[SUMS])
     {
         last_dq(items - 1, 0);
-        arrive(shared.kv_empty(key_slot<F>(items - 1)));
+        warp_arrive(shared.kv_empty(key_slot<F>(items - 1)));
         hold(dk);
         hold(dv);
         store(dk, dv, items - 1, 0);
@@ -493,7 +487,7 @@ template <class F> struct BackwardConsumer {
                     code = step<ALONE>(dk, dv, code, 0);
                 } else {
                     clear(dk, dv);
-                    arrive(shared.kv_empty(key_slot<F>(items)));
+                    warp_arrive(shared.kv_empty(key_slot<F>(items)));
                     store(dk, dv, items, 0);
                 }
             }

@@ -104,18 +104,19 @@ template <class F> DEVICE uint32_t key_lap(unsigned items) { return items / F::K
 
 template <class F> DEVICE void backward_init(BackwardShared<F> shared)
 {
+    const int warps = 8 * WARP_ARRIVALS; /* of the consumers */
     for (int i = 0; i < F::KEY_STAGES; i++) {
         barrier_init(shared.k_full(i), 1);
         barrier_init(shared.v_full(i), 1);
-        barrier_init(shared.kv_empty(i), 8);
+        barrier_init(shared.kv_empty(i), warps);
     }
     for (int i = 0; i < F::STAGES; i++) {
         barrier_init(shared.q_full(i), 1);
         barrier_init(shared.do_full(i), 1);
-        barrier_init(shared.q_empty(i), 8);
-        barrier_init(shared.do_empty(i), 8);
-        barrier_init(shared.ds_full(i), 8);
-        barrier_init(shared.ds_empty(i), 8);
+        barrier_init(shared.q_empty(i), warps);
+        barrier_init(shared.do_empty(i), warps);
+        barrier_init(shared.ds_full(i), warps);
+        barrier_init(shared.ds_empty(i), warps);
     }
     barrier_init_done();
 }

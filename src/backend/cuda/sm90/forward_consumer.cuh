@@ -24,16 +24,11 @@ template <class F> struct Consumer {
         return tile_row() + 16 * (thread >> 5) + ((thread & 31) >> 2);
     }
 
-    /* One arrival per warp at every CTA that sent a part of the block, when all lanes are there. */
+    /* At every CTA that sent a part of the block. */
     DEVICE void release(uint32_t empty) const
     {
-        const int lane = thread_in_group() & 31;
-        __syncwarp();
-        if constexpr (F::CLUSTER == 1) {
-            if (lane == 0) barrier_arrive(empty);
-        } else {
-            if (lane < F::CLUSTER) barrier_arrive_at(empty, lane);
-        }
+        if constexpr (F::CLUSTER == 1) warp_arrive(empty);
+        else warp_arrive_at_all<F::CLUSTER>(empty);
     }
 
     DEVICE void wait_keys(void) const { barrier_wait(shared.k_full(k.slot), k.lap); }
@@ -56,8 +51,7 @@ template <class F> struct Consumer {
 
     DEVICE void release_queries(void) const
     {
-        __syncwarp();
-        if ((thread_in_group() & 31) == 0) barrier_arrive(shared.q_empty(q_slot()));
+        if (warp_may_arrive()) barrier_arrive(shared.q_empty(q_slot()));
     }
     DEVICE void wait_queries(void) const
     {
@@ -164,11 +158,11 @@ template <class F> struct Consumer {
         return wary<F>(x, next);
     }
 
-    /* Scores of this block, values of the block before it; the softmax runs under the latter. FRESH:
-     * the block before was the first one of its item. Returns the code of the next block, or ~code
-     * where this warp must scale its sums, which is rare. The caller scales them: a wait inside of
-     * a branch would be executed by this warp alone, and all four warps of a warpgroup must execute
-     * the same waits. */
+    /* Scores of this block, values of the block before it; the softmax runs under the latter.
+     * FRESH: the block before was the first one of its item. Returns the code of the next block, or
+     * ~code where this warp must scale its sums, which is rare. The caller scales them: a wait
+     * inside of a branch would be executed by this warp alone, and all four warps of a warpgroup
+     * must execute the same waits. */
     template <bool FRESH = false> DEVICE int step(State<F> &x, int current)
     {
         const uint32_t entry = shared.entry(k.slot, k.lap);

@@ -149,10 +149,10 @@ template <class F> struct Shared {
 
 template <class F> DEVICE void shared_init(Shared<F> shared)
 {
-    const int readers = 4 * F::CONSUMERS * F::CLUSTER; /* one arrival per warp */
+    const int group = 4 * WARP_ARRIVALS, readers = group * F::CONSUMERS * F::CLUSTER;
     for (int i = 0; i < F::Q_SLOTS * F::CONSUMERS; i++) {
         barrier_init(shared.q_full(i), 1);
-        barrier_init(shared.q_empty(i), 4);
+        barrier_init(shared.q_empty(i), group);
     }
     for (int i = 0; i < F::STAGES; i++) {
         barrier_init(shared.k_full(i), 1);

@@ -25,6 +25,39 @@ template <int STAGES> DEVICE void ring_step(struct ring &at)
 
 DEVICE int lane_of(void) { return threadIdx.x & 31; }
 
+/* Lanes of a warp that arrive at an mbarrier when the warp has read what a slot held. One is
+ * enough: __syncwarp orders the reads of the others before it. racecheck of compute-sanitizer does
+ * not follow that, so kernels for it let every lane arrive (docs/GPU.md). */
+#ifdef RA__SM90_EVERY_LANE
+constexpr int WARP_ARRIVALS = 32;
+#else
+constexpr int WARP_ARRIVALS = 1;
+#endif
+
+/* Waits for the warp; true for the lanes that then arrive. */
+DEVICE bool warp_may_arrive(void)
+{
+    __syncwarp();
+    return WARP_ARRIVALS == 32 || (thread_in_group() & 31) == 0;
+}
+
+DEVICE void warp_arrive(uint32_t barrier)
+{
+    if (warp_may_arrive()) barrier_arrive(barrier);
+}
+
+/* At that barrier of every CTA of the cluster. */
+template <int CTAS> DEVICE void warp_arrive_at_all(uint32_t barrier)
+{
+    const int lane = thread_in_group() & 31;
+    __syncwarp();
+    if constexpr (WARP_ARRIVALS == 1) {
+        if (lane < CTAS) barrier_arrive_at(barrier, lane);
+    } else {
+        for (int i = 0; i < CTAS; i++) barrier_arrive_at(barrier, i);
+    }
+}
+
 /* For a warp of which one lane then starts what ends the phase after this one: a lane that lags
  * behind would miss its phase, and wait for the next one of this parity. */
 DEVICE void warp_wait(uint32_t barrier, uint32_t phase)
