@@ -12,6 +12,8 @@
 
 #include "commit.h"
 #include "harness/base/machine.h"
+#include "harness/problem/devices.h"
+#include "harness/problem/parts.h"
 #include "harness/text/json.h"
 
 /* ---- Members --------------------------------------------------------------------------------- */
@@ -68,31 +70,12 @@ void row_default(struct row *row)
     row->schema = ROW_SCHEMA;
 }
 
-/* The library's entry for a device by name; false: there is none. */
-static bool find_device(const char *device, ra_part *part)
-{
-    const size_t letters = strcspn(device, ":");
-    *part = ra_part_default();
-    for (int i = 0; ra_part_at("device", i, part) == RA_OK; i++)
-        if (strlen(part->name) == letters && !strncmp(part->name, device, letters)) return true;
-    return false;
-}
-
 int row_check_device(const char *device)
 {
     ra_part part;
-    if (!*device || !find_device(device, &part) || part.usable) return EXIT_PASS;
+    const size_t letters = strcspn(device, ":");
+    if (!parts_find("device", device, letters, &part) || part.usable) return EXIT_PASS;
     return refuse("--device %s: %s", device, part.why);
-}
-
-/* The first of the words a device says about itself: its name. */
-static bool name_device(struct row *row, const char *device)
-{
-    ra_part part;
-    if (!find_device(device, &part) || !part.why) return false;
-    snprintf(row->device_name, sizeof row->device_name, "%.*s", (int)strcspn(part.why, ",;"),
-             part.why);
-    return true;
 }
 
 void row_machine(struct row *row, const char *device)
@@ -100,11 +83,10 @@ void row_machine(struct row *row, const char *device)
     struct utsname system;
     time_t now = time(NULL);
     struct tm utc;
-    if (!*device || !strcmp(device, "cpu") || !name_device(row, device)) {
-        device = "cpu";
-        snprintf(row->device_name, sizeof row->device_name, "%s", machine_cpu());
-    }
-    snprintf(row->device, sizeof row->device, "%s", device);
+    ra_device known;
+    const bool gpu = devices_find(device, &known) && known.capability;
+    snprintf(row->device, sizeof row->device, "%s", gpu ? device : "cpu");
+    snprintf(row->device_name, sizeof row->device_name, "%s", gpu ? known.name : machine_cpu());
     row->cores = machine_cores();
     row->memory_bytes = (double)machine_memory();
     if (uname(&system) == 0)

@@ -7,6 +7,8 @@
 #include <string.h>
 
 #include "case.h"
+#include "harness/base/half.h"
+#include "harness/problem/devices.h"
 #include "harness/run/forecast.h"
 
 #define SUITE(name) extern const struct suite suite_##name;
@@ -54,7 +56,7 @@ const char *suite_device(const struct configurations *list)
 
 const char *suite_dtype(const struct configurations *list)
 {
-    return suite_device(list) ? "bf16" : "f32";
+    return half_name(devices_dtype(list->wishes->trial.device));
 }
 
 int suite_tokens(const struct configurations *list, int tokens)

@@ -42,10 +42,10 @@ const struct suite *suite_find(const char *name); /* NULL if there is none */
 /* For list(): does the library take this problem here, by a kernel of `device` (NULL: any)? */
 bool suite_serves(const struct configurations *list, const char *device, const char *problem);
 
-/* For list(): another device than the CPU, by name; NULL: the CPU. It has 16 bits, and for as much
- * time as a CPU it needs problems of several times the tokens. */
+/* For list(): another device than the CPU, by name; NULL: the CPU. For as much time as a CPU
+ * it needs problems of several times the tokens. */
 const char *suite_device(const struct configurations *list);
-const char *suite_dtype(const struct configurations *list); /* f32, or that of the device */
+const char *suite_dtype(const struct configurations *list); /* that it does best */
 int suite_tokens(const struct configurations *list, int tokens);
 
 /* For list(): adds a configuration unless it is there already. What a device does not do is left

@@ -591,8 +591,29 @@ typedef struct ra_part {
 } ra_part;
 RA_DEFAULT_(ra_part)
 /* `kind` is "kernel", "device", "transport", "pattern", "order", "partition" or "strategy"; index
- * from 0. RA_ERR_ARGUMENT after the last one. */
+ * from 0. RA_ERR_ARGUMENT after the last one. Of kernels on GPUs it tells what the first GPU does
+ * with them. */
 RA_API ra_status ra_part_at(const char *kind, int index, ra_part *out);
+
+/* A device that computes: the CPU, or one GPU. */
+typedef struct ra_device {
+    size_t size;              /* by ra_device_default() */
+    char device[16];          /* as ra_group_options.device takes it: "cpu", "cuda:1" */
+    char name[64];            /* that its maker gave it; "": not known */
+    const char *architecture; /* of a GPU: "Hopper"; NULL for others */
+    const char *kernel;       /* that most problems of its dtype get; NULL: there is none */
+    const char *dtype_why;    /* the reason for `dtype`, as a sentence */
+    size_t memory;            /* of a GPU, bytes; 0 for others */
+    int capability;           /* of a GPU: 90 is compute capability 9.0; 0 for others */
+    ra_dtype dtype;           /* that it does best, for those who are free to choose */
+} ra_device;
+RA_DEFAULT_(ra_device)
+/* The devices of this machine; index from 0, the default first. RA_ERR_ARGUMENT after the last
+ * one. */
+RA_API ra_status ra_device_at(int index, ra_device *out);
+/* The kernels of a device by its name (NULL: the default), slowest first: which of them it can use,
+ * and which it chooses. RA_ERR_ARGUMENT after the last one. */
+RA_API ra_status ra_device_kernel_at(const char *device, int index, ra_part *out);
 
 #ifdef __cplusplus
 }

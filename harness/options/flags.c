@@ -91,7 +91,8 @@ static const struct flag {
     TRIAL(SIZED, PROBLEM, "--value-dim", "N", "dv", "numbers per head of V, if different"),
     TRIAL(SIZED, PROBLEM, "--batch", "N", "b", "sequences (1)"),
     TRIAL(SIZED, PROBLEM, "--dtype", "NAME", "dtype",
-          "auto, f32, bf16 or f16; auto: as the files, or f32 for synthetic data on a CPU"),
+          "auto, f32, bf16 or f16; auto: as the files, or for synthetic data what `ringattn info` "
+          "says of the device (f32 on a CPU)"),
     SET(SIZED, PROBLEM, "--backward", NULL, SETS_SWITCH, trial.backward,
         "gradients too; with files it needs --dout"),
     TRIAL(SIZED, SCORES, "--scale", "X", "scale", "factor of q.k (1/sqrt(dim))"),

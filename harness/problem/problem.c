@@ -86,6 +86,7 @@ int trial_parse(struct trial *trial, const char *text)
     }
     free(copy);
     if (!status) status = apply_system(&reader);
+    if (trial->dtype == DTYPE_AUTO) trial->dtype = (int)RA_F32; /* on every device the same */
     return status ? status : trial_resolve(trial);
 }
 

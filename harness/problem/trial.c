@@ -9,6 +9,7 @@
 
 #include "alibi.h"
 #include "bias.h"
+#include "devices.h"
 #include "harness/base/half.h"
 #include "harness/text/number.h"
 #include "parts.h"
@@ -327,7 +328,7 @@ int trial_resolve(struct trial *trial)
     if (!trial->dim) trial->dim = default_dim;
     if (!trial->value_dim) trial->value_dim = trial->dim;
     if (!trial->ranks) trial->ranks = 1;
-    if (trial->dtype == DTYPE_AUTO) trial->dtype = (int)RA_F32;
+    if (trial->dtype == DTYPE_AUTO) trial->dtype = (int)devices_dtype(trial->device);
     if (!*trial->partition) strcpy(trial->partition, "contiguous");
     if (!*trial->strategy) strcpy(trial->strategy, "ring");
     if (!*trial->transport) strcpy(trial->transport, "local");

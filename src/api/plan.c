@@ -275,15 +275,17 @@ static ra_status check_counts(const ra_plan *plan, const ra_plan_options *option
     return ra__fail(RA_ERR_UNSUPPORTED, "plan: counts of keys are for %s", why);
 }
 
-static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
+/* `number`: of the device, where no group has opened one. */
+static ra_status fill_plan(ra_plan *plan, int number, const ra_problem *problem,
+                           const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
     int threads;
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, options->kernel,
-                                  &input.shape, input.backward, &plan->kernel));
+    RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, number,
+                                  options->kernel, &input.shape, input.backward, &plan->kernel));
     input.stages = !plan->backend->host && !reaches(plan->group, options);
     input.lends = !plan->backend->host && !input.stages && takes_loans(plan->group, options);
     input.loads = !plan->backend->host && !(plan->group && plan->group->on_device);
@@ -339,12 +341,12 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
     ra__group_attach(group);
-    int number;
+    int number = 0;
     ra_status status = group ? ra__group_enter("plan", group)
                              : ra__backend_find(options.device, &plan->backend, &number);
     bool entered = group && status == RA_OK;
     if (group) plan->backend = group->rank.backend;
-    if (status == RA_OK) status = fill_plan(plan, problem, &options);
+    if (status == RA_OK) status = fill_plan(plan, number, problem, &options);
     if (entered) ra__leave(&group->busy);
     if (status != RA_OK) {
         ra_plan_destroy(plan);

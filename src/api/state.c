@@ -62,7 +62,7 @@ static ra_status fill_state(ra_state *state, const ra_problem *problem, const ch
     RA__TRY(ra__problem_from(problem, s, &given));
     RA__TRY(refuse_terms(&given));
     RA__TRY(take_terms(state, &given));
-    RA__TRY(ra__backend_at(0)->choose(NULL, kernel, s, false, &state->kernel));
+    RA__TRY(ra__backend_at(0)->choose(NULL, 0, kernel, s, false, &state->kernel));
     RA__TRY(ra__pattern_copy(given.pattern, NULL, &state->pattern));
     RA__TRY(ra__sequences_take(&given, s, NULL, &state->sequences));
     RA__TRY(ra__pattern_check(state->pattern, s, &state->sequences, given.order));

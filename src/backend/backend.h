@@ -19,12 +19,22 @@
 
 struct ra__kernel; /* one implementation of ATTEND and GRADIENT; the backend's */
 
+/* A device as `ringattn info` shows it. */
+struct ra__device_facts {
+    char name[64];            /* that its maker gave it; "": not known */
+    const char *architecture; /* "Hopper"; NULL: not known */
+    int capability;           /* 90 for compute capability 9.0; 0: it has none */
+    size_t memory;            /* bytes; 0: not known */
+    ra_dtype dtype;           /* that it does best: synthetic data gets it */
+    const char *dtype_why;    /* the reason for that, as a sentence */
+};
+
 /* A kernel as `ringattn info` shows it. */
 struct ra__kernel_facts {
     const char *name;
     const char *summary;
     unsigned dtypes; /* bits 1 << dtype */
-    bool usable;     /* on this machine */
+    bool usable;     /* on the device that was asked about */
     bool chosen;     /* the default for some problems */
     const char *why; /* why it is or is not chosen, as a sentence */
 };
@@ -80,12 +90,17 @@ struct ra__backend {
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     int (*make_current)(void *device);
     void (*restore)(int before);
-    /* By name, or (NULL) the fastest one for the problem. The device may be NULL: not known. */
-    ra_status (*choose)(const void *device, const char *name, const struct ra__shape *shape,
-                        bool backward, const struct ra__kernel **out);
+    /* By name, or (NULL) the fastest one for the problem. The device may be NULL: not open, and
+     * only its number is known. */
+    ra_status (*choose)(const void *device, int number, const char *name,
+                        const struct ra__shape *shape, bool backward,
+                        const struct ra__kernel **out);
     const char *(*kernel_name)(const struct ra__kernel *kernel);
-    /* Its kernels, slowest first; false after the last. NULL: none that are listed. */
-    bool (*kernel_at)(int index, struct ra__kernel_facts *out);
+    /* Its devices; false after the last. NULL: none that are listed. */
+    bool (*device_at)(int number, struct ra__device_facts *out);
+    /* Its kernels, and what the device of that number does with them, slowest first; false after
+     * the last. NULL: none that are listed. */
+    bool (*kernel_at)(int number, int index, struct ra__kernel_facts *out);
     /* Takes what the programs need from the arena. With a counting arena *prepared stays NULL. */
     ra_status (*prepare)(const struct ra__setup *setup, struct ra__arena *arena, void **prepared);
     /* Gives memory of the device back to the pool; arrays belong to the arena. Accepts NULL and

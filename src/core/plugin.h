@@ -16,7 +16,7 @@
 
 /* The version of these two tables and of the entries they name; another number is refused before
  * anything else is read. */
-enum { RA__PLUGIN_VERSION = 10 };
+enum { RA__PLUGIN_VERSION = 11 };
 
 struct ra__arena;
 struct ra__backend;

@@ -28,10 +28,11 @@ static void serial_free(void *device, void *memory, size_t bytes)
     cpu->free(device, memory, bytes);
 }
 
-static ra_status serial_choose(const void *device, const char *name, const struct ra__shape *shape,
-                               bool backward, const struct ra__kernel **out)
+static ra_status serial_choose(const void *device, int number, const char *name,
+                               const struct ra__shape *shape, bool backward,
+                               const struct ra__kernel **out)
 {
-    return cpu->choose(device, name, shape, backward, out);
+    return cpu->choose(device, number, name, shape, backward, out);
 }
 
 static const char *serial_kernel_name(const struct ra__kernel *kernel)

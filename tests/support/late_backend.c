@@ -362,10 +362,11 @@ static void late_drain(void *device)
 
 /* ---- The backend ----------------------------------------------------------------------------- */
 
-static ra_status late_choose(const void *device, const char *name, const struct ra__shape *shape,
-                             bool backward, const struct ra__kernel **out)
+static ra_status late_choose(const void *device, int number, const char *name,
+                             const struct ra__shape *shape, bool backward,
+                             const struct ra__kernel **out)
 {
-    return ra__backend_cpu.choose(device, name, shape, backward, out);
+    return ra__backend_cpu.choose(device, number, name, shape, backward, out);
 }
 
 static const char *late_kernel_name(const struct ra__kernel *kernel)

@@ -109,6 +109,72 @@ static void names_of_parts_are_what_options_take(void **state)
             }
 }
 
+/* What a device says of itself is what a plan on it gets. */
+static void devices_say_what_they_do(void **state)
+{
+    (void)state;
+    ra_device device = ra_device_default();
+    int count = 0;
+    for (; ra_device_at(count, &device) == RA_OK; count++) {
+        ra_problem problem = desk_problem();
+        ra_plan_options options = ra_plan_options_default();
+        ra_plan *plan;
+        assert_true(*device.device && device.dtype_why && *device.dtype_why);
+        if (!device.kernel) continue;
+        problem.dtype = device.dtype;
+        problem.dim = problem.value_dim = 64;
+        options.device = device.device;
+        options.backward = 1;
+        assert_ok(ra_plan_create(NULL, &problem, &options, &plan));
+        assert_string_equal(ra_plan_kernel(plan), device.kernel);
+        ra_plan_destroy(plan);
+    }
+    assert_true(count > 0);
+    assert_fails(RA_ERR_ARGUMENT, "there is no row", ra_device_at(count, &device));
+    assert_ok(ra_device_at(0, &device));
+    assert_string_equal(device.device, "cpu");
+    assert_int_equal(device.dtype, RA_F32);
+    assert_int_equal(device.capability, 0);
+}
+
+/* Those of the default device come first in the list of all. */
+static void kernels_of_a_device_are_listed(void **state)
+{
+    (void)state;
+    ra_part one = ra_part_default(), all = ra_part_default();
+    int count = 0;
+    for (; ra_device_kernel_at("cpu", count, &one) == RA_OK; count++) {
+        assert_ok(ra_part_at("kernel", count, &all));
+        assert_string_equal(one.name, all.name);
+        assert_int_equal(one.usable, all.usable);
+        assert_int_equal(one.chosen, all.chosen);
+        assert_ok(ra_device_kernel_at(NULL, count, &all));
+        assert_string_equal(one.name, all.name);
+    }
+    assert_true(count > 0);
+    assert_fails(RA_ERR_ARGUMENT, "there is no kernel", ra_device_kernel_at("cpu", count, &one));
+    assert_fails(RA_ERR_ARGUMENT, "there is no kernel 0", ra_device_kernel_at("cpu:1", 0, &one));
+}
+
+static void wrong_devices_are_refused(void **state)
+{
+    (void)state;
+    ra_device device = ra_device_default();
+    ra_part part = ra_part_default();
+    assert_fails(RA_ERR_ARGUMENT, "there is no row -1", ra_device_at(-1, &device));
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_device_at(0, NULL));
+    assert_fails(RA_ERR_ARGUMENT, "\"abacus\"", ra_device_kernel_at("abacus", 0, &part));
+    assert_fails(RA_ERR_ARGUMENT, "there is no kernel -1", ra_device_kernel_at(NULL, -1, &part));
+    assert_fails(RA_ERR_ARGUMENT, "NULL argument", ra_device_kernel_at(NULL, 0, NULL));
+    device.size = 0;
+    assert_fails(RA_ERR_ARGUMENT, "size is not set", ra_device_at(0, &device));
+    device.size = offsetof(ra_device, name); /* an older caller: the rest stays as it is */
+    strcpy(device.name, "mine");
+    assert_ok(ra_device_at(0, &device));
+    assert_string_equal(device.device, "cpu");
+    assert_string_equal(device.name, "mine");
+}
+
 static void wrong_parts_are_refused(void **state)
 {
     (void)state;
@@ -146,6 +212,9 @@ int main(void)
         cmocka_unit_test(every_kind_of_part_has_rows),
         cmocka_unit_test(kernels_take_the_dtypes_they_say),
         cmocka_unit_test(names_of_parts_are_what_options_take),
+        cmocka_unit_test(devices_say_what_they_do),
+        cmocka_unit_test(kernels_of_a_device_are_listed),
+        cmocka_unit_test(wrong_devices_are_refused),
         cmocka_unit_test(wrong_parts_are_refused),
         cmocka_unit_test(errors_belong_to_their_thread),
     };

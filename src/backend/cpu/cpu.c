@@ -44,20 +44,30 @@ static void cpu_free(void *device, void *memory, size_t bytes)
     ra__free(memory);
 }
 
-static ra_status cpu_choose(const void *device, const char *name, const struct ra__shape *shape,
-                            bool backward, const struct ra__kernel **out)
+static ra_status cpu_choose(const void *device, int number, const char *name,
+                            const struct ra__shape *shape, bool backward,
+                            const struct ra__kernel **out)
 {
-    (void)device;
+    (void)device, (void)number;
     const enum ra__query_rows rows = backward ? RA__MANY_ROWS : ra__query_rows_of(shape);
     return ra__kernel_choose(name, shape->dtype, rows, out);
 }
 
 static const char *cpu_kernel_name(const struct ra__kernel *kernel) { return kernel->name; }
 
-static bool cpu_kernel_at(int index, struct ra__kernel_facts *out)
+static bool cpu_device_at(int number, struct ra__device_facts *out)
+{
+    if (number) return false;
+    *out = (struct ra__device_facts){
+        .dtype = RA_F32, .dtype_why = "it is the most exact; 16 bits are smaller and faster"
+    };
+    return true;
+}
+
+static bool cpu_kernel_at(int number, int index, struct ra__kernel_facts *out)
 {
     const struct ra__kernel *kernel = ra__kernel_at(index);
-    if (!kernel) return false;
+    if (number || !kernel) return false;
     *out = (struct ra__kernel_facts){ .name = kernel->name,
                                       .summary = kernel->summary,
                                       .dtypes = kernel->dtypes,
@@ -125,6 +135,7 @@ const struct ra__backend ra__backend_cpu = {
     .free = cpu_free,
     .choose = cpu_choose,
     .kernel_name = cpu_kernel_name,
+    .device_at = cpu_device_at,
     .kernel_at = cpu_kernel_at,
     .prepare = ra__cpu_prepare,
     .release = ra__cpu_release,

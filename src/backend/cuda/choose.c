@@ -36,12 +36,14 @@ const struct ra__kernel *ra__cuda_tabled(const struct ra__kernel *kernel,
     return kernel->scheduler ? found : kernel;
 }
 
-/* Of a device, or of the first one where none is known; 0: there is none. */
-static int sm_of(const struct ra__cuda_device *device)
+/* Of a device, or, where it is not open, of the one of that number. */
+static ra_status sm_of(const struct ra__cuda_device *device, int number, int *sm)
 {
     struct ra__cuda_facts facts;
-    if (device) return device->facts.sm;
-    return ra__cuda_facts_of(0, &facts) == RA_OK ? facts.sm : 0;
+    if (device) facts.sm = device->facts.sm;
+    else RA__TRY(ra__cuda_facts_of(number, &facts));
+    *sm = facts.sm;
+    return RA_OK;
 }
 
 static ra_status choose_named(const char *name, int sm, const struct ra__shape *shape,
@@ -71,10 +73,12 @@ static ra_status choose_named(const char *name, int sm, const struct ra__shape *
                          name, names);
 }
 
-ra_status ra__cuda_choose(const void *device, const char *name, const struct ra__shape *shape,
-                          bool backward, const struct ra__kernel **out)
+ra_status ra__cuda_choose(const void *device, int number, const char *name,
+                          const struct ra__shape *shape, bool backward,
+                          const struct ra__kernel **out)
 {
-    const int sm = sm_of(device);
+    int sm;
+    RA__TRY(sm_of(device, number, &sm));
     if (name) return choose_named(name, sm, shape, backward, out);
     for (int i = RA__COUNT(kernels) - 1; i >= 0; i--) {
         if (!kernels[i]->is_for(sm) || !takes(kernels[i], shape, backward)) continue;
@@ -89,11 +93,12 @@ ra_status ra__cuda_choose(const void *device, const char *name, const struct ra_
                          sm % 10);
 }
 
-/* Is it the default for some dtype? Dims 64 and 256 stand for all. */
+/* Is it the default for some dtype? Three dims stand for all. */
 static bool is_chosen(const struct ra__kernel *kernel, int sm)
 {
-    for (int n = 0; n < 6; n++) {
-        const int dtype = RA_F32 + n / 2, dim = n % 2 ? 256 : 64;
+    static const int dims[] = { 40, 64, 256 };
+    for (int n = 0; n < 3 * RA__COUNT(dims); n++) {
+        const int dtype = RA_F32 + n / RA__COUNT(dims), dim = dims[n % RA__COUNT(dims)];
         int best = RA__COUNT(kernels) - 1;
         while (best >= 0 && (!kernels[best]->is_for(sm) || !(kernels[best]->dtypes >> dtype & 1) ||
                              !kernels[best]->takes(dtype, dim, dim, 1)))
@@ -103,20 +108,19 @@ static bool is_chosen(const struct ra__kernel *kernel, int sm)
     return false;
 }
 
-bool ra__cuda_kernel_at(int index, struct ra__kernel_facts *out)
+bool ra__cuda_kernel_at(int number, int index, struct ra__kernel_facts *out)
 {
     static _Thread_local char why[160];
-    const int sm = sm_of(NULL);
+    int sm;
     if (index < 0 || index >= RA__COUNT(kernels)) return false;
+    if (sm_of(NULL, number, &sm) != RA_OK) return false;
     const struct ra__kernel *kernel = kernels[index];
     const bool usable = kernel->is_for(sm), chosen = usable && is_chosen(kernel, sm);
-    if (sm == 0) snprintf(why, sizeof why, "there is no GPU");
-    else
-        snprintf(why, sizeof why, "compute capability %d.%d, and it needs %s%s", sm / 10, sm % 10,
-                 kernel->gpus,
-                 !usable  ? ""
-                 : chosen ? ": the fastest for some problems"
-                          : ": others are faster");
+    snprintf(why, sizeof why, "compute capability %d.%d, and it needs %s%s", sm / 10, sm % 10,
+             kernel->gpus,
+             !usable  ? ""
+             : chosen ? ": the fastest for some problems"
+                      : ": others are faster");
     *out = (struct ra__kernel_facts){ .name = kernel->name,
                                       .summary = kernel->summary,
                                       .dtypes = kernel->dtypes,

@@ -253,11 +253,18 @@ bool ra__cuda_has_one_queue(const struct ra__program *program);
 
 /* ---- choose.c: kernels ----------------------------------------------------------------------- */
 
-ra_status ra__cuda_choose(const void *device, const char *name, const struct ra__shape *shape,
-                          bool backward, const struct ra__kernel **out);
-bool ra__cuda_kernel_at(int index, struct ra__kernel_facts *out);
+ra_status ra__cuda_choose(const void *device, int number, const char *name,
+                          const struct ra__shape *shape, bool backward,
+                          const struct ra__kernel **out);
+bool ra__cuda_kernel_at(int number, int index, struct ra__kernel_facts *out);
 /* The kernel itself, or, where it has a scheduler, the one that runs what that leaves out. */
 const struct ra__kernel *ra__cuda_tabled(const struct ra__kernel *kernel,
                                          const struct ra__shape *shape, bool backward);
+
+/* ---- gpus.c: what there is ------------------------------------------------------------------- */
+
+bool ra__cuda_device_at(int number, struct ra__device_facts *out);
+/* All of them in a line, or why there is none. Stays valid. */
+const char *ra__cuda_about(void);
 
 #endif

@@ -1,34 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plugin.c - the table that this module exports to the library, and the backend in it. */
-#include <stdio.h>
-
 #include "backend/cuda/cuda.h"
 #include "core/version.h"
 
 const struct ra__host *ra__cuda_host;
 
 static void start(const struct ra__host *host) { ra__cuda_host = host; }
-
-/* "NVIDIA H200, compute capability 9.0, 139 GiB; 1 GPU" */
-static const char *about(void)
-{
-    static char text[200];
-    struct ra__cuda_facts facts;
-    int count = 0;
-    const cudaError_t error = cudaGetDeviceCount(&count);
-    if (error != cudaSuccess || count == 0) {
-        cudaGetLastError();
-        snprintf(text, sizeof text, "no GPU can be used: %s", cudaGetErrorString(error));
-        return text;
-    }
-    if (ra__cuda_facts_of(0, &facts) != RA_OK) {
-        snprintf(text, sizeof text, "the first of %d GPUs cannot be used", count);
-        return text;
-    }
-    snprintf(text, sizeof text, "%s, compute capability %d.%d, %.1f GiB; GPUs: %d", facts.name,
-             facts.sm / 10, facts.sm % 10, (double)facts.memory / (1 << 30), count);
-    return text;
-}
 
 static bool present(void)
 {
@@ -66,6 +43,7 @@ static const struct ra__backend backend = {
     .restore = ra__cuda_restore,
     .choose = ra__cuda_choose,
     .kernel_name = kernel_name,
+    .device_at = ra__cuda_device_at,
     .kernel_at = ra__cuda_kernel_at,
     .prepare = ra__cuda_prepare,
     .release = ra__cuda_release,
@@ -86,6 +64,6 @@ const struct ra__plugin ra_plugin = {
     .shape = RA__PLUGIN_VERSION,
     .version = RA__VERSION,
     .start = start,
-    .about = about,
+    .about = ra__cuda_about,
     .backends = backends,
 };

@@ -2,7 +2,9 @@
 # What info prints.
 
 ok info
-says "kernel"
+says "device"
+says "dtype f32: "
+says "kernel on cpu"
 says "* ring"
 ok info --json
-json version cores kernel transport strategy partition pattern order systems
+json version cores device devices dtype_auto dtype_why kernel transport strategy partition pattern order systems

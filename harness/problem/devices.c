@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.c - the devices of this machine, by the names that --device takes. */
+#include "devices.h"
+
+#include <string.h>
+
+/* Does `name` name the device `own`? */
+static bool is_named(const char *own, const char *name)
+{
+    const size_t letters = strlen(name);
+    if (!letters) return true; /* the default comes first */
+    return !strncmp(own, name, letters) && (!own[letters] || !strcmp(own + letters, ":0"));
+}
+
+bool devices_find(const char *name, ra_device *out)
+{
+    ra_device device = ra_device_default();
+    for (int i = 0; ra_device_at(i, &device) == RA_OK; i++) {
+        if (!is_named(device.device, name)) continue;
+        *out = device;
+        return true;
+    }
+    return false;
+}
+
+ra_dtype devices_dtype(const char *name)
+{
+    ra_device device;
+    return devices_find(name, &device) ? device.dtype : RA_F32;
+}

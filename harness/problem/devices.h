@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* devices.h - the devices of this machine, by the names that --device takes. */
+#ifndef HARNESS_DEVICES_H
+#define HARNESS_DEVICES_H
+
+#include <stdbool.h>
+
+#include "ringattn.h"
+
+/* The device with that name; "cuda" is "cuda:0", and "" the default. False: it is not here. */
+bool devices_find(const char *name, ra_device *out);
+
+/* The dtype of synthetic data on that device where nobody names one. f32 if it is not here. */
+ra_dtype devices_dtype(const char *name);
+
+#endif
