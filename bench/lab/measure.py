@@ -22,7 +22,6 @@ import sys
 import time
 
 import torch
-import torch._functorch.config
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -38,23 +37,6 @@ CASES = {
     "blocks": lambda n: Pattern.blocks(n, 8),
     "documents": lambda n: Pattern.documents([2048] * (n // 2048)),
     "dilated": lambda n: Dilated(n, [(2048, 1), (4096, 2), (8192, 4)]),
-}
-
-PATTERNS = {
-    "full": lambda n: "full",
-    "causal": lambda n: "causal",
-    "window": lambda n: "window:4095",
-    "blocks": lambda n: "blocks:64;local=8",
-    "documents": lambda n: "full;docs=" + ",".join(str(i) for i in range(0, n + 1, 2048)),
-    "dilated": lambda n: "dilated:2048/1,4096/2,8192/4",
-}
-
-MASKS = {
-    "full": None,
-    "causal": lambda b, h, q, k: q >= k,
-    "window": lambda b, h, q, k: (q >= k) & (q - k < 4096),
-    "blocks": lambda b, h, q, k: (q // 64 - k // 64).abs() <= 8,
-    "documents": lambda b, h, q, k: q // 2048 == k // 2048,
 }
 
 
@@ -104,7 +86,7 @@ class Race:
         if kernels[0].backward_kernel:
             self.prepare_backward()
         elif self.flex:
-            attend = self.flex_attention()
+            attend = table.flex_attention(self.case, n)
             self.cudnn = lambda: attend(self.q, self.k, self.v)
         self.runners = {}
         for kernel in kernels:
@@ -115,7 +97,7 @@ class Race:
         """On memory of its own: [batch, position, head, dim]."""
         batch, heads, n, dim = self.q.shape
         dtype = "f16" if self.q.dtype == torch.float16 else "bf16"
-        self.problem = table.Problem(library, PATTERNS[self.case](n), dtype, n, heads, dim,
+        self.problem = table.Problem(library, table.PATTERNS[self.case](n), dtype, n, heads, dim,
                                      batch=batch, backward=False)
         assert abs(self.problem.flops(False) / self.flops - 1) < 1e-6
         self.runners["library"] = self.problem.attend
@@ -159,13 +141,6 @@ class Race:
                 chosen |= given[name][1]()
         return Terms.of(**chosen)
 
-    def flex_attention(self):
-        from torch.nn.attention.flex_attention import create_block_mask, flex_attention
-        mask, n = MASKS[self.case], self.q.shape[2]
-        blocks = mask and create_block_mask(mask, None, None, n, n, device="cuda")
-        compiled = torch.compile(flex_attention)
-        return lambda q, k, v: compiled(q, k, v, block_mask=blocks)
-
     def backward_runner(self, kernel, options):
         padded = kernel.padded(self.q.shape[2])
         schedule = kernel.schedule(self.pattern, self.q, self.k, padded=padded, **options)
@@ -182,9 +157,8 @@ class Race:
         self.dout = torch.randn_like(self.q)
         self.gradients = [torch.empty_like(x) for x in (self.q, self.k, self.v)]
         inputs = [x.detach().requires_grad_() for x in (self.q, self.k, self.v)]
-        torch._functorch.config.donated_buffer = False  # the graph is used again
         with torch.enable_grad():
-            out = (self.flex_attention()(*inputs) if self.flex
+            out = (table.flex_attention(self.case, self.q.shape[2])(*inputs) if self.flex
                    else F.scaled_dot_product_attention(*inputs, is_causal=causal))
         self.cudnn = lambda: torch.autograd.grad(out, inputs, self.dout, retain_graph=True)
         self.flops, self.cudnn_flops = 2.5 * self.flops, 2.5 * self.cudnn_flops
