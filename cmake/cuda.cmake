@@ -101,3 +101,10 @@ if(TARGET ringattn_cuda AND RINGATTN_BUILD_BENCH)
     ringattn_flags(ringattn_gpu_bench)
     set_target_properties(ringattn_gpu_bench PROPERTIES C_VISIBILITY_PRESET hidden)
 endif()
+
+# What tools/gpu-check runs: faults of a real GPU.
+if(TARGET ringattn_cuda)
+    add_executable(ringattn_gpu_faults EXCLUDE_FROM_ALL tests/cuda/device_faults.c)
+    target_link_libraries(ringattn_gpu_faults PRIVATE ringattn_shared Threads::Threads CUDA::cudart_static)
+    ringattn_flags(ringattn_gpu_faults)
+endif()
