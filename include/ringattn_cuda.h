@@ -17,19 +17,25 @@
  * device memory is allocated, never managed memory.
  *
  * STREAMS  Without a queue, a call starts after what is on the default stream, and returns when its
- * results are complete. With one, a cudaStream_t, its work starts after what is on that stream,
- * what is put there later starts after it, and the call returns when everything is issued; a stream
- * of a group of several ranks also waits for messages, and, where they are threads that share a
- * GPU, for the attention of ranks that read its keys. An error of the device that is found after
- * the call has returned is returned by a later call of that group. Tensors stay in use until the
- * stream has passed.
+ * results are complete. It waits as a kernel on that stream would: also for every stream of the GPU
+ * that was made without cudaStreamNonBlocking, and it ends a capture of such a stream. Ranks that
+ * exchange messages of their own on such streams should pass a queue.
+ *
+ * With a queue, a cudaStream_t, the work of a call starts after what is on that stream, what is put
+ * there later starts after it, and the call returns when everything is issued; a stream of a group
+ * of several ranks also waits for messages, and, where they are threads that share a GPU, for the
+ * attention of ranks that read its keys. An error of the device that is found after the call has
+ * returned is returned by a later call of that group. Tensors stay in use until the stream has
+ * passed.
  *
  * There is no event to ask for: record one of your own on the stream after the call.
  *
- * GRAPHS  Calls of one rank, with tensors in device memory, can be captured in a CUDA graph; not
- * with the gradient of a bias in host memory, which is waited for. A graph uses the memory of its
- * plan: keep the plan as long as the graph, and do not let a launch of the graph run at the same
- * time as another call of that group. */
+ * GRAPHS  Calls of one rank can be captured in a CUDA graph, in groups with on_device. Sinks, a
+ * bias, counts of keys and gradients are then in device memory, too: a graph would use what the
+ * host had when it was captured, so others are refused. A graph uses the memory of its plan: keep
+ * the plan as long as the graph, and do not let a launch of the graph run at the same time as
+ * another call of that group. An error that a launch finds is returned by a later call of the
+ * group that is not captured. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

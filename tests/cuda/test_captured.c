@@ -152,14 +152,15 @@ static void refill(struct tensors *there, struct tensors *numbers)
     runtime_overwrite(there, numbers, sizeof *numbers);
 }
 
-/* Two calls in one graph, on streams that nothing orders but the calls themselves. Another one on
- * the last stream is no part of it. */
+/* Two calls in one graph, on streams that nothing orders but the calls themselves. Others on the
+ * last stream are no part of it. */
 static void *capture(ra_plan *plan, struct tensors *const there[2], struct tensors *calls,
                      void *const streams[3])
 {
     void *fork = make_event(), *join = make_event();
     begin_capture(streams[0]);
     wait_for(streams[1], fork, streams[0]);
+    call(plan, calls, streams[2]);
     for (int i = 0; i < 2; i++) call(plan, there[i], streams[i]);
     call(plan, calls, streams[2]);
     wait_for(streams[0], join, streams[1]);
@@ -189,7 +190,7 @@ static void check(ra_plan *plan, ra_dtype dtype, const char *problem)
     struct tensors *captured[] = { runtime_upload(&inputs[0], sizeof inputs[0]),
                                    runtime_upload(&inputs[1], sizeof inputs[1]) };
     struct tensors *calls = runtime_upload(&inputs[2], sizeof inputs[2]);
-    call(plan, calls, streams[2]); /* on its way while others are captured */
+    call(plan, calls, NULL); /* the first one of the capture asks what this has found */
     void *graph = capture(plan, captured, calls, streams);
     call(plan, calls, NULL); /* waits for nothing of the capture */
     for (int launches = 0; launches < 2; launches++) {
@@ -240,8 +241,52 @@ static void every_pattern(void **state)
     }
 }
 
+/* A graph would replay the counts that the host had when it was captured. */
+static void counts_of_the_host_are_refused(void **state)
+{
+    static struct tensors tensors;
+    const int64_t counts[] = { N / 2 };
+    int (*end)(void *, void **);
+    ra_group *group;
+    ra_plan *plan;
+    void *graph, *stream;
+    (void)state;
+    setenv("RINGATTN_EMULATED_SM", "80", 1);
+    runtime_open();
+    const ra_group_options options = runtime_group_options();
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_problem problem = ra_problem_default();
+    ra_plan_options how = ra_plan_options_default();
+    problem.q_len = N;
+    problem.q_heads = HEADS;
+    problem.kv_heads = KV_HEADS;
+    problem.dim = DIM;
+    how.counts = 1;
+    assert_ok(ra_plan_create(group, &problem, &how, &plan));
+    struct tensors *there = runtime_upload(&tensors, sizeof tensors);
+    ra_attend_args args = ra_attend_args_default();
+    args.q = ra_const_tensor_packed(there->in.q);
+    args.k = ra_const_tensor_packed(there->in.k);
+    args.v = ra_const_tensor_packed(there->in.v);
+    args.out = ra_tensor_packed(there->result.out);
+    args.lse = there->result.lse;
+    args.counts = counts;
+    args.queue = stream = make_stream();
+    assert_ok(ra_attend(plan, &args));
+    begin_capture(stream);
+    assert_fails(RA_ERR_UNSUPPORTED, "graph: counts of keys must be in device memory",
+                 ra_attend(plan, &args));
+    runtime_find("cudaStreamEndCapture", &end);
+    if (end(stream, &graph) == 0) runtime_do("cudaGraphDestroy", graph);
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    runtime_do("cudaStreamDestroy", stream);
+    runtime_download(&tensors, there, sizeof tensors);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_pattern) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_pattern),
+                                        cmocka_unit_test(counts_of_the_host_are_refused) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

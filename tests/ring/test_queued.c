@@ -87,7 +87,8 @@ static void *wait_for_queue(void *context)
     return NULL;
 }
 
-static void delay_start(struct delay *delay, void *queue)
+/* After what is on the queue. */
+static void delay_put(struct delay *delay, void *queue)
 {
     int (*launch)(void *, void (*)(void *), void *);
     *delay = (struct delay){ .queue = queue };
@@ -95,7 +96,17 @@ static void delay_start(struct delay *delay, void *queue)
     runtime_find("cudaLaunchHostFunc", &launch);
     assert_int_equal(launch(queue, work_for_a_while, delay), 0);
     assert_int_equal(pthread_create(&delay->thread, NULL, wait_for_queue, delay), 0);
-    while (!atomic_load(&delay->started)) sched_yield();
+}
+
+static void delay_wait(const struct delay *delay)
+{
+    while (delay->queue && !atomic_load(&delay->started)) sched_yield();
+}
+
+static void delay_start(struct delay *delay, void *queue)
+{
+    delay_put(delay, queue);
+    delay_wait(delay);
 }
 
 static void delay_end(struct delay *delay)
@@ -105,7 +116,7 @@ static void delay_end(struct delay *delay)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+static ra_plan *make_plan_by(ra_group *group, const char *strategy, bool backward)
 {
     ra_problem problem = ra_problem_default();
     ra_plan_options options = ra_plan_options_default();
@@ -117,10 +128,15 @@ static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
     problem.q_heads = problem.kv_heads = HEADS;
     problem.dim = DIM;
     options.backward = backward;
-    options.strategy = ranks > 1 ? "ring" : NULL;
+    options.strategy = strategy;
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     ra_pattern_destroy(pattern);
     return plan;
+}
+
+static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+{
+    return make_plan_by(group, ranks > 1 ? "ring" : NULL, backward);
 }
 
 /* One call on the shard that starts at this token. */
@@ -295,12 +311,17 @@ static void calls_after_copies(void **state)
  * work in: each call starts after the one before it, wherever that is. */
 static void check_queues(ra_group *group, struct calls *there, void *const queues[3], int seed)
 {
-    static const int queue_of[CALLS] = { 0, 1, 2, 1, 0, 0 }, plan_of[CALLS] = { 0, 1, 0, 0, 0, 1 };
-    ra_plan *plans[] = { make_plan(group, 1, true), make_plan(group, 1, true) };
+    static const struct {
+        int queue, plan;
+    } orders[][CALLS] = { { { 0, 0 }, { 1, 1 }, { 2, 0 }, { 1, 0 }, { 0, 0 }, { 0, 1 } },
+                          { { 0, 0 }, { 1, 2 }, { 0, 0 }, { 2, 2 }, { 1, 1 }, { 0, 2 } } };
+    ra_plan *plans[] = { make_plan(group, 1, true), make_plan(group, 1, true),
+                         make_plan_by(group, "stream:8", true) }; /* it needs several queues */
     struct delay delay;
     delay_start(&delay, queues[seed % 2]);
     for (int call = 0; call < CALLS; call++)
-        assert_ok(run_call(plans[plan_of[call]], there, call, 0, true, queues[queue_of[call]]));
+        assert_ok(run_call(plans[orders[seed / 2 % 2][call].plan], there, call, 0, true,
+                           queues[orders[seed / 2 % 2][call].queue]));
     for (int i = 0; i < TEST_COUNT(plans); i++) ra_plan_destroy(plans[i]);
     delay_end(&delay);
 }
@@ -359,6 +380,37 @@ static void errors_come_later(void **state)
     runtime_download(&queued, there, sizeof queued);
 }
 
+/* Also if the host is always ahead: the last call has never ended when the next one asks. */
+static void errors_come_while_calls_run(void **state)
+{
+    static struct calls queued;
+    ra_group *group;
+    struct delay before, between;
+    (void)state;
+    if (!getenv("RINGATTN_TEST_DEVICE")) skip();
+    runtime_open();
+    fill(&queued);
+    for (int i = 0; i < ALL; i++) queued.q[0][i] *= 0x1p24f;
+    const ra_group_options options = runtime_group_options();
+    struct calls *there = runtime_upload(&queued, sizeof queued);
+    assert_ok(ra_group_create_local(1, &options, &group));
+    ra_plan *plan = make_plan(group, 1, true);
+    void *queue = make_queue();
+    delay_start(&before, queue);
+    assert_ok(run_call(plan, there, 0, 0, true, queue));
+    delay_put(&between, queue);
+    ra_status status = run_call(plan, there, 1, 0, true, queue);
+    delay_wait(&between); /* the first call has ended, and the second one has not begun */
+    if (status == RA_OK) status = run_call(plan, there, 2, 0, true, queue);
+    assert_int_equal(status, RA_ERR_UNSUPPORTED);
+    delay_end(&before);
+    delay_end(&between);
+    ra_plan_destroy(plan);
+    ra_group_destroy(group);
+    end_queue(queue);
+    runtime_download(&queued, there, sizeof queued);
+}
+
 static void use_gpu(int number)
 {
     int (*set)(int);
@@ -405,6 +457,7 @@ int main(void)
         cmocka_unit_test(calls_after_copies),
         cmocka_unit_test(calls_on_several_queues),
         cmocka_unit_test(errors_come_later),
+        cmocka_unit_test(errors_come_while_calls_run),
         cmocka_unit_test(the_default_stream_is_that_of_the_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

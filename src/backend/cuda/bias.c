@@ -50,8 +50,9 @@ ra_status ra__cuda_set_bias(const struct ra__cuda_running *run, cudaStream_t str
                             struct ra__cuda_terms *terms)
 {
     const ra_bias *bias = &run->launch->call->bias;
+    bool here;
     if (!bias->data) return RA_OK;
-    const bool here = ra__cuda_is_on_device(bias->data);
+    RA__TRY(ra__cuda_where_is(run->device, bias->data, "a bias", &here));
     if (!here) RA__TRY(load_bias(run, stream));
     const int64_t first = run->launch->step->window.first * bias->query_stride;
     const char *data = here ? bias->data : run->plan->bias.data;
@@ -124,10 +125,11 @@ ra_status ra__cuda_begin_dbias(const struct ra__cuda_running *run, struct ra__cu
 {
     const struct ra__call *call = run->launch->call;
     struct ra__cuda_twin *twin = &run->plan->dbias;
+    bool here;
     if (!call->dbias || run->launch->direction != RA__BACKWARD || twin->run == call->run)
         return RA_OK;
-    if (!ra__cuda_is_on_device(call->dbias))
-        RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
+    RA__TRY(ra__cuda_where_is(run->device, call->dbias, "the gradient of a bias", &here));
+    if (!here) RA__TRY(make_room(twin, bias_bytes(run), queue->stream));
     twin->run = call->run;
     RA__TRY(each_plane(run, dbias_of(run), dbias_of(run), clear, queue->stream));
     run->plan->dbias_left = count_gradients(run->program->program);

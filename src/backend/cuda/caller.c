@@ -71,22 +71,43 @@ static bool is_captured(cudaStream_t stream)
     return false;
 }
 
-/* The thread may be capturing another stream, where a query would end the capture. */
-static ra_status query_end(const struct ra__cuda_caller *caller, cudaError_t *answer)
+ra_status ra__cuda_where_is(const struct ra__cuda_device *device, const void *data,
+                            const char *what, bool *here)
+{
+    *here = ra__cuda_is_on_device(data);
+    if (*here || !device->caller.captured) return RA_OK;
+    return ra__cuda_fail(RA_ERR_UNSUPPORTED,
+                         "graph: %s must be in device memory in a call that is captured", what);
+}
+
+/* Has the last call ended? Or wait until it has. The thread may be capturing another stream, where
+ * asking in another mode would end the capture. */
+static ra_status ask_end(const struct ra__cuda_caller *caller, bool wait, cudaError_t *answer)
 {
     enum cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     RA__CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
-    *answer = cudaEventQuery(caller->end);
+    *answer = wait ? cudaEventSynchronize(caller->end) : cudaEventQuery(caller->end);
     RA__CUDA_TRY(cudaThreadExchangeStreamCaptureMode(&mode));
     return RA_OK;
 }
 
-/* What calls have reported, unless the last one may still do so. */
+/* A copy of the report may be on its way, by the GPU: it is never cleared, so what it says once,
+ * it says for good. */
+__attribute__((no_sanitize_thread)) static bool has_reported(const struct ra__cuda_device *device)
+{
+    const volatile struct ra__cuda_report *report = device->report;
+    return report->coarse != 0;
+}
+
+/* What calls have reported. The last one may still be running: then the rest of a report is waited
+ * for. */
 static ra_status check_last_call(struct ra__cuda_device *device)
 {
     struct ra__cuda_caller *caller = &device->caller;
     cudaError_t answer = cudaSuccess;
-    if (caller->unfinished) RA__TRY(query_end(caller, &answer));
+    if (caller->unfinished) RA__TRY(ask_end(caller, false, &answer));
+    if (answer == cudaErrorNotReady && has_reported(device))
+        RA__TRY(ask_end(caller, true, &answer));
     if (answer == cudaErrorNotReady) {
         cudaGetLastError();
         return RA_OK;
@@ -134,6 +155,7 @@ ra_status ra__cuda_follow(void *opaque, const void *prepared, enum ra__direction
     const struct ra__cuda_plan *plan = prepared;
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_enter(device, &visit));
+    device->reported = (struct ra__event){ NULL, 0 }; /* the call without a stream has ended */
     caller->follows = stream != NULL;
     caller->captured = stream && is_captured((cudaStream_t)stream);
     if (!caller->captured) RA__TRY(check_last_call(device));

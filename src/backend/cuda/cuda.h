@@ -85,6 +85,10 @@ void ra__cuda_free(void *device, void *memory, size_t bytes);
 void ra__cuda_pin(void *device, void *memory, size_t bytes);
 void ra__cuda_unpin(void *device, void *memory);
 bool ra__cuda_is_on_device(const void *data); /* or in memory of the host? */
+/* The same for what a caller may give in either. A graph would use what the host had when it was
+ * captured, or could not wait for the host: a call that is captured is refused. */
+ra_status ra__cuda_where_is(const struct ra__cuda_device *device, const void *data,
+                            const char *what, bool *here);
 /* Makes the device that of the calling thread, until the visit ends with the block that it is
  * declared in: a caller may work on another one. */
 struct ra__cuda_visit {
@@ -92,6 +96,7 @@ struct ra__cuda_visit {
 };
 enum { RA__CUDA_NOWHERE = -1 };
 ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit);
+ra_status ra__cuda_visit_number(int number, struct ra__cuda_visit *visit); /* not open */
 void ra__cuda_leave(struct ra__cuda_visit *visit);
 #define RA__CUDA_VISIT(name)                                                                       \
     __attribute__((cleanup(ra__cuda_leave))) struct ra__cuda_visit name = { RA__CUDA_NOWHERE }

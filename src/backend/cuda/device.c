@@ -86,6 +86,15 @@ ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_v
     return RA_OK;
 }
 
+/* A context takes time and memory: none is made where that GPU is the current one anyway. */
+ra_status ra__cuda_visit_number(int number, struct ra__cuda_visit *visit)
+{
+    int now;
+    RA__CUDA_TRY(cudaGetDevice(&now));
+    if (now != number) RA__CUDA_TRY(enter(number, visit));
+    return RA_OK;
+}
+
 void ra__cuda_restore(int before)
 {
     if (before == RA__CUDA_NOWHERE) return;
@@ -149,7 +158,7 @@ bool ra__cuda_has_passed(const struct ra__event *event)
 {
     if (!event->source) return true;
     const cudaError_t error = cudaEventQuery(ra__cuda_event_of(event));
-    if (error == cudaErrorNotReady) cudaGetLastError();
+    if (error != cudaSuccess) cudaGetLastError(); /* it is not for the next call that asks */
     return error == cudaSuccess;
 }
 

@@ -48,7 +48,9 @@ static ra_status set_terms(const struct ra__cuda_running *run, cudaStream_t stre
     terms->origin = plan->origin;
     terms->see_from = plan->see_from;
     terms->see_to = plan->see_to;
+    bool here;
     if (!given->sinks) return RA_OK;
+    RA__TRY(ra__cuda_where_is(run->device, given->sinks, "sinks", &here));
     RA__CUDA_TRY(cudaMemcpyAsync(plan->sinks, given->sinks, heads * sizeof(float),
                                  cudaMemcpyDefault, stream));
     terms->sinks = plan->sinks;
@@ -87,9 +89,11 @@ static ra_status set_counts(const struct ra__cuda_running *run, cudaStream_t str
                             struct ra__cuda_step *out)
 {
     const int64_t *counts = run->launch->call->counts;
+    bool here;
     if (!counts) return RA_OK;
+    RA__TRY(ra__cuda_where_is(run->device, counts, "counts of keys", &here));
     out->k_len = run->program->program->work.shape.k_len;
-    bool same = !ra__cuda_is_on_device(counts);
+    bool same = !here;
     for (int i = 1; i < out->batch && same; i++) same = counts[i] == counts[0];
     if (same) {
         out->missing = out->k_len - ra__min(ra__max(counts[0], 0), out->k_len);
@@ -255,13 +259,15 @@ static ra_status sinks(const struct ra__cuda_running *run, struct ra__cuda_queue
     const struct ra__call *call = run->launch->call;
     struct ra__cuda_queries queries = queries_of(run);
     const size_t bytes = (size_t)queries.heads * sizeof(float);
+    bool here;
     if (!call->terms.sinks || !call->at[RA__DSINKS].data) return RA_OK;
+    RA__TRY(ra__cuda_where_is(run->device, call->at[RA__DSINKS].data, "the gradient of the sinks",
+                              &here));
     RA__CUDA_TRY(cudaMemcpyAsync(run->plan->sinks, call->terms.sinks, bytes, cudaMemcpyDefault,
                                  queue->stream));
     queries.sinks = run->plan->sinks;
     RA__TRY(ra__cuda_check(ra__cuda_sinks_launch(&queries, queue->stream), "sinks"));
-    if (!ra__cuda_is_on_device(call->at[RA__DSINKS].data))
-        RA__TRY(ra__cuda_host_after_queue(run->device, queue, run->launch->heartbeat));
+    if (!here) RA__TRY(ra__cuda_host_after_queue(run->device, queue, run->launch->heartbeat));
     RA__CUDA_TRY(cudaMemcpyAsync(call->at[RA__DSINKS].data, run->plan->dsinks, bytes,
                                  cudaMemcpyDefault, queue->stream));
     return RA_OK;
