@@ -28,6 +28,7 @@ struct ra_plan {
     struct ra__problem_terms terms;
     ra_layout *q_layout, *k_layout; /* may be the same */
     const struct ra__backend *backend;
+    int number; /* of the device, where no group has opened one */
     const struct ra__kernel *kernel;
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     char why[RA__WHY_TEXT];

@@ -171,6 +171,16 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
     return ra__order_copy(order, &plan->order);
 }
 
+static struct ra__target target_of(const ra_plan *plan, int threads)
+{
+    return (struct ra__target){ .backend = plan->backend,
+                                .kernel = plan->kernel,
+                                .threads = threads,
+                                .terms = &plan->terms,
+                                .device = plan->group ? plan->group->rank.device : NULL,
+                                .number = plan->number };
+}
+
 /* Workspace is not included, as struct ra__choice says. */
 static ra_status bytes_of(void *context, const struct ra__plan *plan, size_t own, size_t *out)
 {
@@ -196,7 +206,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
 {
     const char *usual = options->transport ? options->transport : "local";
     const char *transport = plan->group ? plan->group->rank.transport->name : usual;
-    struct ra__target target = { plan->backend, plan->kernel, 1, &plan->terms };
+    struct ra__target target = target_of(plan, 1);
     struct ra__choice choice = { .machine = &plan->machine,
                                  .figures = plan->figures,
                                  .bias = options->bias != 0,
@@ -219,7 +229,7 @@ static ra_status resolve_strategy(ra_plan *plan, const ra_plan_options *options,
 static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_plan_options *options,
                        int threads, size_t *own)
 {
-    const struct ra__target target = { plan->backend, plan->kernel, threads, &plan->terms };
+    const struct ra__target target = target_of(plan, threads);
     for (int eighths = WINDOW_EIGHTHS;; eighths -= 2) {
         RA__TRY(ra__plan_build(input, &plan->account, &plan->programs));
         *own = plan->account.bytes[RA__FOR_BOOKKEEPING];
@@ -275,16 +285,14 @@ static ra_status check_counts(const ra_plan *plan, const ra_plan_options *option
     return ra__fail(RA_ERR_UNSUPPORTED, "plan: counts of keys are for %s", why);
 }
 
-/* `number`: of the device, where no group has opened one. */
-static ra_status fill_plan(ra_plan *plan, int number, const ra_problem *problem,
-                           const ra_plan_options *options)
+static ra_status fill_plan(ra_plan *plan, const ra_problem *problem, const ra_plan_options *options)
 {
     struct ra__plan_input input = { .backward = options->backward != 0 };
     int threads;
     ra_problem given;
     RA__TRY(ra__problem_from(problem, &input.shape, &given));
     RA__TRY(take_rank(plan->group, options, &input.ranks, &input.rank, &threads));
-    RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, number,
+    RA__TRY(plan->backend->choose(plan->group ? plan->group->rank.device : NULL, plan->number,
                                   options->kernel, &input.shape, input.backward, &plan->kernel));
     input.stages = !plan->backend->host && !reaches(plan->group, options);
     input.lends = !plan->backend->host && !input.stages && takes_loans(plan->group, options);
@@ -341,12 +349,11 @@ ra_status ra_plan_create(ra_group *group, const ra_problem *problem, const ra_pl
     if (!plan) return ra__fail(RA_ERR_MEMORY, "plan: %zu bytes", sizeof *plan);
     plan->group = group;
     ra__group_attach(group);
-    int number = 0;
     ra_status status = group ? ra__group_enter("plan", group)
-                             : ra__backend_find(options.device, &plan->backend, &number);
+                             : ra__backend_find(options.device, &plan->backend, &plan->number);
     bool entered = group && status == RA_OK;
     if (group) plan->backend = group->rank.backend;
-    if (status == RA_OK) status = fill_plan(plan, number, problem, &options);
+    if (status == RA_OK) status = fill_plan(plan, problem, &options);
     if (entered) ra__leave(&group->busy);
     if (status != RA_OK) {
         ra_plan_destroy(plan);

@@ -54,7 +54,8 @@ struct ra__setup {
     const struct ra__program *forward, *backward; /* backward may be NULL */
     const struct ra__kernel *kernel;
     const struct ra__problem_terms *terms; /* NULL = none */
-    void *device; /* that will run them; NULL: not known, with a counting arena */
+    void *device; /* that will run them; NULL: not open, with a counting arena */
+    int number;   /* of that which is not open */
     int threads;  /* of that device */
 };
 

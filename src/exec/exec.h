@@ -68,6 +68,8 @@ struct ra__target {
     const struct ra__kernel *kernel;
     int threads;
     const struct ra__problem_terms *terms;
+    void *device; /* NULL: it is not open, and only its number is known */
+    int number;
 };
 
 /* Bytes by purpose that ra__exec_create() would take, with the plan's own and the caller's. */

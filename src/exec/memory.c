@@ -64,7 +64,8 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
                                      .backward = plan->caller.backward ? &plan->backward : NULL,
                                      .kernel = target->kernel,
                                      .terms = target->terms,
-                                     .device = exec->rank ? exec->rank->device : NULL,
+                                     .device = target->device,
+                                     .number = target->number,
                                      .threads = target->threads };
     RA__TRY(take_buffers(exec, arena));
     RA__TRY(take_messages(exec, arena));
@@ -190,8 +191,8 @@ static ra_status reserve_messages(const struct ra__exec *exec)
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     const struct ra__rank *rank = exec->rank;
-    const struct ra__target target = { rank->backend, exec->kernel, ra__rank_threads(rank),
-                                       exec->terms };
+    const struct ra__target target = { rank->backend, exec->kernel,  ra__rank_threads(rank),
+                                       exec->terms,   rank->device, 0 };
     if (exec->room == 0) {
         struct ra__arena counted = { .counting = true };
         RA__TRY(take(exec, &target, &counted));

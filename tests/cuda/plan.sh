@@ -13,12 +13,13 @@ passed=0 failed=0
 figure() { sed -n "s/^  \"$1\": \(.*\),$/\1/p" "$log"; }
 figures() { for name in device kernel peak_bytes_per_rank bytes_sent_per_rank; do figure $name; done; }
 
-# same PROBLEM...: planned and run.
+# same PROBLEM...: planned and run on $device.
+device=cuda
 same() {
-    "$build/ringattn" plan --device cuda --machine h200 --json "$@" >"$log" 2>&1 || return 1
+    "$build/ringattn" plan --device $device --machine h200 --json "$@" >"$log" 2>&1 || return 1
     planned=$(figures)
-    "$build/ringattn" run --device cuda --json "$@" >"$log" 2>&1 || return 1
-    [ "$(figures | wc -l)" -eq 4 ] && [ "$planned" = "$(figures)" ] && [ "$(figure device)" = '"cuda"' ]
+    "$build/ringattn" run --device $device --json "$@" >"$log" 2>&1 || return 1
+    [ "$(figures | wc -l)" -eq 4 ] && [ "$planned" = "$(figures)" ] && [ "$(figure device)" = "\"$device\"" ]
 }
 
 # A measurement on a GPU would be too short; the error says what to give instead.
@@ -38,5 +39,14 @@ expect 'allgather' same --tokens 100 --heads 2 --dtype bf16 --ring 2 --strategy 
 expect 'dilated' same --tokens 128 --heads 4 --dtype bf16 --pattern dilated:32/1,64/2 --ring 2 --backward
 expect 'no figures of the GPU' refused
 expect 'memory of the GPU' shown
+
+# GPUs of two kinds: the plan is for the one that is named, not for the one that is current.
+export RINGATTN_EMULATED_GPUS=2
+device=cuda:1
+for kinds in 80,90 90,80; do
+    export RINGATTN_EMULATED_SM=$kinds
+    expect "the second GPU of $kinds" same --tokens 600 --heads 4 --dtype bf16 --pattern causal --backward
+    expect "a ring there, $kinds" same --tokens 600 --heads 2 --dtype bf16 --ring 2
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

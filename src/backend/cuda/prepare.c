@@ -219,6 +219,7 @@ static ra_status prepare(const struct ra__setup *setup, struct ra__arena *arena,
     RA__CUDA_VISIT(visit);
     plan->device = setup->device;
     if (plan->device) RA__TRY(ra__cuda_enter(plan->device, &visit));
+    else RA__TRY(ra__cuda_visit_number(setup->number, &visit));
     RA__TRY(take_program(arena, setup->forward, &plan->programs[RA__FORWARD]));
     if (setup->backward)
         RA__TRY(take_program(arena, setup->backward, &plan->programs[RA__BACKWARD]));
