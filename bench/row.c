@@ -84,9 +84,13 @@ void row_machine(struct row *row, const char *device)
     time_t now = time(NULL);
     struct tm utc;
     ra_device known;
-    const bool gpu = devices_find(device, &known) && known.capability;
-    snprintf(row->device, sizeof row->device, "%s", gpu ? device : "cpu");
-    snprintf(row->device_name, sizeof row->device_name, "%s", gpu ? known.name : machine_cpu());
+    const bool has_name = devices_find(device, &known) && *known.name;
+    const bool cpu = !*device || !strcmp(device, "cpu");
+    snprintf(row->device, sizeof row->device, "%s", *device ? device : "cpu");
+    snprintf(row->device_name, sizeof row->device_name, "%s",
+             has_name ? known.name
+             : cpu    ? machine_cpu()
+                      : device);
     row->cores = machine_cores();
     row->memory_bytes = (double)machine_memory();
     if (uname(&system) == 0)

@@ -51,7 +51,13 @@ static bool is_without_devices(const ra_part *part)
 
 static const char *device_name(const ra_device *device)
 {
-    return *device->name ? device->name : machine_cpu();
+    if (*device->name) return device->name;
+    return strcmp(device->device, "cpu") ? device->device : machine_cpu();
+}
+
+static size_t device_memory(const ra_device *device)
+{
+    return device->capability ? device->memory : machine_memory();
 }
 
 /* ---- For people ------------------------------------------------------------------------------ */
@@ -153,8 +159,7 @@ static void print_device_json(struct json *json, const ra_device *device)
     json_text(json, "name", device_name(device));
     json_text(json, "architecture", device->architecture);
     json_whole(json, "compute_capability", device->capability);
-    json_whole(json, "memory_bytes",
-               (int64_t)(device->capability ? device->memory : machine_memory()));
+    json_whole(json, "memory_bytes", (int64_t)device_memory(device));
     json_text(json, "dtype_auto", half_name(device->dtype));
     json_text(json, "dtype_why", device->dtype_why);
     json_text(json, "kernel_auto", device->kernel);

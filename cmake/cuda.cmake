@@ -57,6 +57,8 @@ if(RINGATTN_CUDA AND CMAKE_CUDA_COMPILER)
             target_sources(ringattn_cuda${kind} PRIVATE ${cuda_sm90_host} $<TARGET_OBJECTS:ringattn_cuda_sm90${kind}>)
             target_compile_definitions(ringattn_cuda${kind} PRIVATE RA__HAVE_SM90=1)
         endforeach()
+    else()
+        add_custom_target(ringattn_cuda_racecheck) # its kernels are those of sm90
     endif()
     foreach(plugin IN LISTS plugins)
         target_sources(${plugin} PRIVATE $<TARGET_OBJECTS:ringattn_cuda_any> $<TARGET_OBJECTS:ringattn_cuda_mma>)

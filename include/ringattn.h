@@ -581,7 +581,8 @@ typedef struct ra_part {
     size_t size; /* by ra_part_default() */
     const char *name;
     const char *summary; /* one line */
-    const char *why;     /* the reason for `usable` and `chosen`, as a sentence */
+    const char *why;     /* the reason for `usable` and `chosen`, as a sentence; valid until this
+                            thread asks for another part */
     const char *samples; /* texts that name it, small enough for tests, separated by spaces */
     int usable;          /* 1 if it works on this machine */
     int chosen;          /* 1 if it is the default here */

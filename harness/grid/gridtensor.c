@@ -69,7 +69,7 @@ static void add_large_scores(struct grid_lists *lists)
             for (int t = 0; t < COUNT(halves); t++)
                 for (int back = 0; back < 2; back++) {
                     const bool ring = (a + d + t) % 2;
-                    grid_add(lists, "large scores", "%s n=%d h=%s d=%d %s%s%s %s kernel=auto",
+                    grid_add(lists, "steep scores", "%s n=%d h=%s d=%d %s%s%s %s kernel=auto",
                              (a + t) % 2 ? "full" : "causal", ring ? 1400 : 400, ring ? "1" : "2",
                              dims[d], halves[t], ring ? " ring=8 zigzag" : "",
                              back ? " backward" : "", sizes[a]);

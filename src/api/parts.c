@@ -167,18 +167,20 @@ ra_status ra_device_at(int index, ra_device *out)
     device.capability = facts.capability;
     device.dtype = facts.dtype;
     memcpy(device.name, facts.name, sizeof device.name);
-    if (facts.capability)
-        snprintf(device.device, sizeof device.device, "%s:%d", backend->name, number);
-    else snprintf(device.device, sizeof device.device, "%s", backend->name);
+    if (backend->host) snprintf(device.device, sizeof device.device, "%s", backend->name);
+    else snprintf(device.device, sizeof device.device, "%s:%d", backend->name, number);
     return ra__give_struct("ra_device", out, &device, sizeof device);
 }
 
 ra_status ra_device_kernel_at(const char *device, int index, ra_part *out)
 {
     const struct ra__backend *backend;
+    struct ra__device_facts facts;
     ra_part part;
     int number;
     RA__TRY(ra__backend_find(device, &backend, &number));
+    if (backend->device_at && !backend->device_at(number, &facts))
+        return ra__fail(RA_ERR_ARGUMENT, "device: there is no %s", device);
     if (!kernel_of(backend, number, index, &part))
         return ra__fail(RA_ERR_ARGUMENT, "device %s: there is no kernel %d", backend->name, index);
     return ra__give_struct("ra_part", out, &part, sizeof part);

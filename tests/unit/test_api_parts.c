@@ -153,7 +153,7 @@ static void kernels_of_a_device_are_listed(void **state)
     }
     assert_true(count > 0);
     assert_fails(RA_ERR_ARGUMENT, "there is no kernel", ra_device_kernel_at("cpu", count, &one));
-    assert_fails(RA_ERR_ARGUMENT, "there is no kernel 0", ra_device_kernel_at("cpu:1", 0, &one));
+    assert_fails(RA_ERR_ARGUMENT, "there is no cpu:1", ra_device_kernel_at("cpu:1", 0, &one));
 }
 
 static void wrong_devices_are_refused(void **state)
