@@ -137,11 +137,17 @@ fi
 cmake -S "$tree" -B "$build" $generator $launcher -DCMAKE_BUILD_TYPE=None -DRINGATTN_CUDA=OFF -DCMAKE_C_FLAGS=-O1 \
     -DRINGATTN_WERROR=OFF -DRINGATTN_BUILD_EXAMPLES=OFF -DRINGATTN_BUILD_PEERS=OFF >"$log" 2>&1 || { cat "$log"; exit 1; }
 
-# compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in.
+# compile KIND/NAME. A test of the mpi transport is a script that starts programs with the plug-in; one
+# on the emulated GPU is a program with a plug-in, of its own or a test of rings.
 programs=$(cd "$tree/tests/mpi" && grep -l cmocka ./*.c | sed 's|^\./\(.*\)\.c$|test_mpi_\1|')
 compile() {
     case $1 in
     mpi/*) targets="ringattn_mpi $programs" ;;
+    cuda/*)
+        kind=cuda name=${1#cuda/}
+        [ ! -e "$tree/tests/ring/test_$name.c" ] || kind=ring
+        targets="ringattn_cuda_emulated test_${kind}_$name"
+        ;;
     *) targets="test_$(echo "$1" | tr / _)" ;;
     esac
     # shellcheck disable=SC2086
@@ -152,7 +158,7 @@ compile() {
 # Leaves its exit status in $ended.
 passes() {
     case $1 in
-    mpi/*) timeout 300 ctest --test-dir "$build" -R "^$1\$" --output-on-failure >"$log" 2>&1 </dev/null & ;;
+    mpi/* | cuda/*) timeout 300 ctest --test-dir "$build" -R "^$1\$" --output-on-failure >"$log" 2>&1 </dev/null & ;;
     *) timeout 300 "$build/tests/$1" >"$log" 2>&1 </dev/null & ;;
     esac
     pid=$!

@@ -68,15 +68,18 @@ static void end_queue(void *queue)
  * it on the thread that waits for the queue, so that is another one than those of the ranks. */
 struct delay {
     void *queue;
-    atomic_bool started;
+    int milliseconds; /* at most */
+    atomic_bool started, released;
     pthread_t thread;
 };
 
 static void work_for_a_while(void *context)
 {
-    const struct timespec moment = { .tv_nsec = 20000000 };
-    atomic_store(&((struct delay *)context)->started, true);
-    nanosleep(&moment, NULL);
+    struct delay *delay = context;
+    const struct timespec moment = { .tv_nsec = 1000000 };
+    atomic_store(&delay->started, true);
+    for (int i = 0; i < delay->milliseconds && !atomic_load(&delay->released); i++)
+        nanosleep(&moment, NULL);
 }
 
 static void *wait_for_queue(void *context)
@@ -88,10 +91,10 @@ static void *wait_for_queue(void *context)
 }
 
 /* After what is on the queue. */
-static void delay_put(struct delay *delay, void *queue)
+static void delay_put(struct delay *delay, void *queue, int milliseconds)
 {
     int (*launch)(void *, void (*)(void *), void *);
-    *delay = (struct delay){ .queue = queue };
+    *delay = (struct delay){ .queue = queue, .milliseconds = milliseconds };
     if (!queue) return;
     runtime_find("cudaLaunchHostFunc", &launch);
     assert_int_equal(launch(queue, work_for_a_while, delay), 0);
@@ -105,7 +108,7 @@ static void delay_wait(const struct delay *delay)
 
 static void delay_start(struct delay *delay, void *queue)
 {
-    delay_put(delay, queue);
+    delay_put(delay, queue, 20);
     delay_wait(delay);
 }
 
@@ -116,27 +119,29 @@ static void delay_end(struct delay *delay)
 
 /* ---- Calls ----------------------------------------------------------------------------------- */
 
-static ra_plan *make_plan_by(ra_group *group, const char *strategy, bool backward)
+/* Nothing is sent: each rank has a document. */
+static const char own_documents[] = "full;docs=0,8,16,24";
+
+static ra_plan *make_plan_of(ra_group *group, const char *text, bool backward)
 {
     ra_problem problem = ra_problem_default();
     ra_plan_options options = ra_plan_options_default();
     ra_pattern *pattern;
     ra_plan *plan;
-    assert_ok(ra_pattern_parse("causal", &pattern));
+    assert_ok(ra_pattern_parse(text, &pattern));
     problem.pattern = pattern;
     problem.q_len = problem.k_len = RANKS * TOKENS;
     problem.q_heads = problem.kv_heads = HEADS;
     problem.dim = DIM;
     options.backward = backward;
-    options.strategy = strategy;
     assert_ok(ra_plan_create(group, &problem, &options, &plan));
     ra_pattern_destroy(pattern);
     return plan;
 }
 
-static ra_plan *make_plan(ra_group *group, int ranks, bool backward)
+static ra_plan *make_plan(ra_group *group, bool backward)
 {
-    return make_plan_by(group, ranks > 1 ? "ring" : NULL, backward);
+    return make_plan_of(group, "causal", backward);
 }
 
 /* One call on the shard that starts at this token. */
@@ -178,7 +183,7 @@ struct copied {
 static ra_status run_rank(ra_group *group, void *context)
 {
     const struct job *job = context;
-    ra_plan *plan = make_plan(group, RANKS, job->backward);
+    ra_plan *plan = make_plan(group, job->backward);
     void *queue = make_queue();
     struct delay delay;
     ra_status status = RA_OK;
@@ -214,7 +219,7 @@ static ra_status copy_and_call(ra_group *group, void *context)
     const struct copied *c = context;
     const int ranks = ra_group_ranks(group), token = TOKENS * ra_group_rank(group);
     const size_t at = (size_t)token * ROW, bytes = sizeof(float) * ALL / (size_t)ranks;
-    ra_plan *plan = make_plan(group, ranks, false);
+    ra_plan *plan = make_plan(group, false);
     ra_status status = RA_OK;
     for (int call = 0; call < CALLS && status == RA_OK; call++) {
         runtime_overwrite(c->there->q[0] + at, c->inputs->q[call] + at, bytes);
@@ -233,7 +238,7 @@ static void run_alone(struct calls *calls, bool backward)
     ra_group_options options = ra_group_options_default();
     options.threads = 1;
     assert_ok(ra_group_create_local(1, &options, &group));
-    ra_plan *plan = make_plan(group, 1, backward);
+    ra_plan *plan = make_plan(group, backward);
     for (int call = 0; call < CALLS; call++)
         assert_ok(run_call(plan, calls, call, 0, backward, NULL));
     ra_plan_destroy(plan);
@@ -280,6 +285,82 @@ static void calls_in_a_row(void **state)
     for (int seed = 1; seed <= 6; seed++) check(seed % 2 == 0, seed);
 }
 
+/* Queries are the results of the call before: each call starts when that has ended. */
+static ra_status run_chained(ra_plan *plan, struct calls *c, int call, int token, void *queue)
+{
+    const int64_t at = (int64_t)token * ROW;
+    ra_attend_args args = ra_attend_args_default();
+    args.q = ra_const_tensor_packed((call ? c->out[call - 1] : c->q[0]) + at);
+    args.k = ra_const_tensor_packed(c->k[call] + at);
+    args.v = ra_const_tensor_packed(c->v[call] + at);
+    args.out = ra_tensor_packed(c->out[call] + at);
+    args.queue = queue;
+    return ra_attend(plan, &args);
+}
+
+/* Plans that exchange messages need several queues of ours, others run on the caller's. */
+static const struct mixed {
+    const char *pattern;
+    int queue;
+} mixed[CALLS] = { { own_documents, 0 }, { "causal", 1 },      { own_documents, 0 },
+                   { "causal", 0 },      { own_documents, 1 }, { own_documents, 0 } };
+
+static ra_status run_mixed_rank(ra_group *group, void *context)
+{
+    struct calls *calls = context;
+    ra_plan *plans[CALLS];
+    void *queues[] = { make_queue(), make_queue() };
+    struct delay delay;
+    ra_status status = RA_OK;
+    for (int call = 0; call < CALLS; call++)
+        plans[call] = make_plan_of(group, mixed[call].pattern, false);
+    delay_start(&delay, queues[0]);
+    for (int call = 0; call < CALLS && status == RA_OK; call++)
+        status = run_chained(plans[call], calls, call, TOKENS * ra_group_rank(group),
+                             queues[mixed[call].queue]);
+    delay_end(&delay);
+    for (int i = 0; i < 2; i++) end_queue(queues[i]);
+    for (int call = 0; call < CALLS; call++) ra_plan_destroy(plans[call]);
+    return status;
+}
+
+static void run_mixed_alone(struct calls *calls)
+{
+    ra_group *group;
+    ra_group_options options = ra_group_options_default();
+    options.threads = 1;
+    assert_ok(ra_group_create_local(1, &options, &group));
+    for (int call = 0; call < CALLS; call++) {
+        ra_plan *plan = make_plan_of(group, mixed[call].pattern, false);
+        assert_ok(run_chained(plan, calls, call, 0, NULL));
+        ra_plan_destroy(plan);
+    }
+    ra_group_destroy(group);
+}
+
+static void plans_of_both_kinds_on_several_queues(void **state)
+{
+    static struct calls queued, plain;
+    char text[16];
+    (void)state;
+    fill(&plain);
+    run_mixed_alone(&plain);
+    for (int seed = 1; seed <= 12; seed++) {
+        ra_group *groups[RANKS];
+        snprintf(text, sizeof text, "%d", seed);
+        setenv("RINGATTN_EMULATED_SEED", text, 1);
+        runtime_open();
+        fill(&queued);
+        struct calls *there = runtime_upload(&queued, sizeof queued);
+        const ra_group_options options = runtime_group_options();
+        assert_ok(ra_group_create_local(RANKS, &options, groups));
+        assert_ok(ra_group_run(groups, RANKS, run_mixed_rank, there));
+        for (int i = 0; i < RANKS; i++) ra_group_destroy(groups[i]);
+        runtime_download(&queued, there, sizeof queued);
+        compare_all(&queued, &plain, false);
+    }
+}
+
 /* Ranks of one process lend their keys to one another in place. */
 static void check_copies(int ranks, int seed)
 {
@@ -311,17 +392,12 @@ static void calls_after_copies(void **state)
  * work in: each call starts after the one before it, wherever that is. */
 static void check_queues(ra_group *group, struct calls *there, void *const queues[3], int seed)
 {
-    static const struct {
-        int queue, plan;
-    } orders[][CALLS] = { { { 0, 0 }, { 1, 1 }, { 2, 0 }, { 1, 0 }, { 0, 0 }, { 0, 1 } },
-                          { { 0, 0 }, { 1, 2 }, { 0, 0 }, { 2, 2 }, { 1, 1 }, { 0, 2 } } };
-    ra_plan *plans[] = { make_plan(group, 1, true), make_plan(group, 1, true),
-                         make_plan_by(group, "stream:8", true) }; /* it needs several queues */
+    static const int queue_of[CALLS] = { 0, 1, 2, 1, 0, 0 }, plan_of[CALLS] = { 0, 1, 0, 0, 0, 1 };
+    ra_plan *plans[] = { make_plan(group, true), make_plan(group, true) };
     struct delay delay;
     delay_start(&delay, queues[seed % 2]);
     for (int call = 0; call < CALLS; call++)
-        assert_ok(run_call(plans[orders[seed / 2 % 2][call].plan], there, call, 0, true,
-                           queues[orders[seed / 2 % 2][call].queue]));
+        assert_ok(run_call(plans[plan_of[call]], there, call, 0, true, queues[queue_of[call]]));
     for (int i = 0; i < TEST_COUNT(plans); i++) ra_plan_destroy(plans[i]);
     delay_end(&delay);
 }
@@ -366,7 +442,7 @@ static void errors_come_later(void **state)
     const ra_group_options options = runtime_group_options();
     struct calls *there = runtime_upload(&queued, sizeof queued);
     assert_ok(ra_group_create_local(1, &options, &group));
-    ra_plan *plan = make_plan(group, 1, true), *other = make_plan(group, 1, true);
+    ra_plan *plan = make_plan(group, true), *other = make_plan(group, true);
     void *queue = make_queue();
     assert_ok(run_call(plan, there, 0, 0, true, queue));
     const ra_status early = run_call(other, there, 1, 0, true, queue);
@@ -394,12 +470,14 @@ static void errors_come_while_calls_run(void **state)
     const ra_group_options options = runtime_group_options();
     struct calls *there = runtime_upload(&queued, sizeof queued);
     assert_ok(ra_group_create_local(1, &options, &group));
-    ra_plan *plan = make_plan(group, 1, true);
+    ra_plan *plan = make_plan(group, true);
     void *queue = make_queue();
-    delay_start(&before, queue);
+    delay_put(&before, queue, 5000);
+    delay_wait(&before);
     assert_ok(run_call(plan, there, 0, 0, true, queue));
-    delay_put(&between, queue);
+    delay_put(&between, queue, 200);
     ra_status status = run_call(plan, there, 1, 0, true, queue);
+    atomic_store(&before.released, true);
     delay_wait(&between); /* the first call has ended, and the second one has not begun */
     if (status == RA_OK) status = run_call(plan, there, 2, 0, true, queue);
     assert_int_equal(status, RA_ERR_UNSUPPORTED);
@@ -435,7 +513,7 @@ static void the_default_stream_is_that_of_the_rank(void **state)
     ra_group_options options = runtime_group_options();
     options.device = "cuda:1";
     assert_ok(ra_group_create_local(1, &options, &group));
-    ra_plan *plan = make_plan(group, 1, true);
+    ra_plan *plan = make_plan(group, true);
     for (int call = 0; call < CALLS; call++)
         assert_ok(run_call(plan, there, call, 0, true, DEFAULT_STREAM));
     ra_plan_destroy(plan);
@@ -454,6 +532,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(calls_in_a_row),
+        cmocka_unit_test(plans_of_both_kinds_on_several_queues),
         cmocka_unit_test(calls_after_copies),
         cmocka_unit_test(calls_on_several_queues),
         cmocka_unit_test(errors_come_later),
