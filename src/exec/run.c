@@ -283,8 +283,17 @@ static ra_status wait_for_something(struct run *run)
     return RA_OK;
 }
 
-/* A run comes after what is on the caller's queue, or on the default one. Others read keys that are
- * lent in place without an event, so the host waits until these are there. */
+/* Must the host wait for what the run comes after? Others read keys that are lent in place without
+ * an event. A copy of the caller's tensors may wait inside of the runtime, where other ranks would
+ * miss this one's heartbeats. */
+static bool must_be_there(const struct run *run)
+{
+    const struct ra__exec *exec = run->exec;
+    const bool loads = exec->plan->caller.loads && !run->io->queue;
+    return ra__loans_in_place(exec, run->program) || (loads && exec->rank->ranks > 1);
+}
+
+/* A run comes after what is on the caller's queue, or on the default one. */
 static ra_status follow_queue(struct run *run)
 {
     const struct ra__rank *rank = run->exec->rank;
@@ -293,10 +302,10 @@ static ra_status follow_queue(struct run *run)
     if (!backend->follow && !run->io->queue) return RA_OK;
     if (!backend->follow)
         return ra__fail(RA_ERR_UNSUPPORTED, "run: the device %s has no queues", backend->name);
-    const bool lends = ra__loans_in_place(run->exec, run->program);
+    const bool waits = must_be_there(run);
     RA__TRY(backend->follow(rank->device, run->exec->prepared, run->program->direction,
-                            run->io->queue, lends ? &there : NULL));
-    return lends ? backend->wait(rank->device, &there, &run->heartbeat) : RA_OK;
+                            run->io->queue, waits ? &there : NULL));
+    return waits ? backend->wait(rank->device, &there, &run->heartbeat) : RA_OK;
 }
 
 static ra_status precede_queue(const struct run *run)
