@@ -416,7 +416,8 @@ typedef struct ra_plan_options {
 RA_DEFAULT_(ra_plan_options)
 /* Measures the links between neighbours, and the kernel for the dtype and dims of a problem. Of the
  * options it uses `kernel` and `backward`. Every rank calls it, and all get the figures of the
- * slowest. Takes a tenth of a second to seconds, and some megabytes per thread. */
+ * slowest. Takes a tenth of a second to seconds, and some megabytes per thread; on a GPU up to
+ * 300 megabytes of its memory per rank. */
 RA_API ra_status ra_group_measure(ra_group *group, const ra_problem *problem,
                                   const ra_plan_options *options, ra_machine *out);
 

@@ -24,11 +24,17 @@ enum {
 #define PROBE_SECONDS 12e-3
 #define PROBE_MOST 64
 
+/* A device that is no CPU is busy only in problems of some size: they grow until one takes so long,
+ * or has so many positions, or tensors of so many bytes. */
+#define GROWN_SECONDS 2e-3
+#define GROWN_BYTES ((size_t)32 << 20)
+enum { LENGTH_LEAST = 64, LENGTH_MOST = 8192 };
+
 struct meter {
     const struct ra__rank *rank;
     struct ra__message *messages; /* [2 (ranks - 1)] */
     double *times; /* of the others, then its own: MPI may hold them after a failure */
-    char *bytes;   /* what goes out and what comes in */
+    char *bytes;   /* what goes out and what comes in, where messages of plans are */
 };
 
 /* The longest time of all ranks; no rank continues before all have arrived here. */
@@ -130,6 +136,22 @@ static ra_status time_probe(struct meter *meter, struct ra__probe *probe, bool b
     return slowest(meter, (ra__now() - start) / runs, seconds);
 }
 
+static ra_status make_probe(struct meter *meter, const struct ra__subject *subject,
+                            struct ra__probe **probe)
+{
+    double seconds, work;
+    if (meter->rank->backend->host) return ra__probe_create(subject, 0, probe);
+    for (int64_t length = LENGTH_LEAST;; length *= 2) {
+        RA__TRY(ra__probe_create(subject, length, probe));
+        for (int i = 0; i < 2; i++) /* the first one loads kernels */
+            RA__TRY(time_probe(meter, *probe, false, 1, &seconds, &work));
+        const bool large = 2 * ra__probe_bytes(*probe) > GROWN_BYTES;
+        if (seconds > GROWN_SECONDS || large || length >= LENGTH_MOST) return RA_OK;
+        ra__probe_destroy(*probe);
+        *probe = NULL;
+    }
+}
+
 static ra_status measure_pass(struct meter *meter, struct ra__probe *probe, bool backward,
                               double *flops)
 {
@@ -151,6 +173,23 @@ static ra_status measure_kernel(struct meter *meter, struct ra__probe *probe, bo
 
 /* ---- Both ------------------------------------------------------------------------------------ */
 
+static bool is_on_device(const struct ra__rank *rank)
+{
+    return rank->reaches && !rank->backend->host;
+}
+
+static void *take_bytes(const struct ra__rank *rank)
+{
+    if (is_on_device(rank)) return rank->backend->alloc(rank->device, 2 * STREAM_BYTES);
+    return ra__alloc_array(NULL, RA__FOR_TRAVEL, 2, STREAM_BYTES);
+}
+
+static void give_bytes(const struct ra__rank *rank, void *bytes)
+{
+    if (!is_on_device(rank)) ra__free(bytes);
+    else if (bytes) rank->backend->free(rank->device, bytes, 2 * STREAM_BYTES);
+}
+
 static ra_status open_meter(struct meter *meter, const struct ra__rank *rank)
 {
     size_t others = (size_t)rank->ranks - 1;
@@ -158,7 +197,7 @@ static ra_status open_meter(struct meter *meter, const struct ra__rank *rank)
     meter->messages = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, 2 * others + 1,
                                       sizeof *meter->messages);
     meter->times = ra__alloc_array(NULL, RA__FOR_BOOKKEEPING, others + 1, sizeof *meter->times);
-    meter->bytes = ra__alloc_array(NULL, RA__FOR_TRAVEL, 2, STREAM_BYTES);
+    meter->bytes = take_bytes(rank);
     if (!meter->messages || !meter->times || !meter->bytes)
         return ra__fail(RA_ERR_MEMORY, "measure: %zu bytes", 2 * STREAM_BYTES);
     if (!rank->transport->reserve) return RA_OK;
@@ -171,7 +210,7 @@ static void close_meter(struct meter *meter, bool failed)
     if (failed && ra__rank_retains(meter->rank)) return;
     ra__free(meter->messages);
     ra__free(meter->times);
-    ra__free(meter->bytes);
+    give_bytes(meter->rank, meter->bytes);
 }
 
 ra_status ra__measure(const struct ra__subject *subject, struct ra__machine *out)
@@ -180,7 +219,7 @@ ra_status ra__measure(const struct ra__subject *subject, struct ra__machine *out
     struct ra__probe *probe = NULL;
     ra_status status = open_meter(&meter, subject->rank);
     *out = (struct ra__machine){ .latency = 0.0 };
-    if (status == RA_OK) status = ra__probe_create(subject, &probe);
+    if (status == RA_OK) status = make_probe(&meter, subject, &probe);
     if (status == RA_OK) status = measure_links(&meter, out);
     if (status == RA_OK) status = measure_kernel(&meter, probe, subject->backward, out);
     ra__probe_destroy(probe);

@@ -17,10 +17,13 @@ struct ra__subject {
  * nothing to measure. */
 ra_status ra__measure(const struct ra__subject *subject, struct ra__machine *out);
 
-/* A small problem that one rank computes by itself, probe.c. Run forward before backward. */
+/* A small problem that one rank computes by itself, probe.c, of so many positions (0: as many as
+ * keep a core busy for milliseconds). Run forward before backward. */
 struct ra__probe;
-ra_status ra__probe_create(const struct ra__subject *subject, struct ra__probe **out);
+ra_status ra__probe_create(const struct ra__subject *subject, int64_t length,
+                           struct ra__probe **out);
 ra_status ra__probe_run(struct ra__probe *probe, bool backward, double *flops); /* done by it */
+size_t ra__probe_bytes(const struct ra__probe *probe);                          /* of a tensor */
 void ra__probe_destroy(struct ra__probe *probe); /* accepts NULL and half-made ones */
 
 #endif

@@ -53,6 +53,7 @@ small='--tokens 40 --heads 2 --dim 16 --backward --pattern causal'
     each kernel 1 0 $small
     each lost 173 0 $small
     each launch 5 1 $small --ring 3
+    for kind in alloc copy; do each $kind 23 1 $small --ring 2 --strategy auto; done
 }
 
 RINGATTN_EMULATED_GPUS=0

@@ -38,6 +38,11 @@ expect 'a ring' same --tokens 100 --heads 2 --dtype f16 --pattern causal --ring 
 expect 'allgather' same --tokens 100 --heads 2 --dtype bf16 --ring 2 --strategy allgather
 expect 'dilated' same --tokens 128 --heads 4 --dtype bf16 --pattern dilated:32/1,64/2 --ring 2 --backward
 expect 'no figures of the GPU' refused
+measured() {
+    "$build/ringattn" run --device cuda --tokens 64 --heads 1 --ring 2 --strategy auto --json >"$log" 2>&1 &&
+        grep -q 'us (measured), .* GB/s (measured), .* GFLOP/s a rank (measured)' "$log"
+}
+expect 'a run measures' measured
 expect 'memory of the GPU' shown
 
 # GPUs of two kinds: the plan is for the one that is named, not for the one that is current.
