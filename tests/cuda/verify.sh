@@ -84,5 +84,13 @@ full n=900 h=1 d=64 bf16 ring=8 backward amp=50 gap=400 kernel=sm90
 causal n=600 h=2 d=64 f16 stream:256 backward kernel=sm90
 dilated:61/61 n=61 h=4 d=16 bf16 stream:16 kernel=simt
 CASES
+
+# GPUs with 48, 96 and 64 KiB of shared memory for a CTA.
+for sm in 61 70 75; do
+    export RINGATTN_EMULATED_SM=$sm
+    verify 'causal n=100 h=4/2 d=64 alibi softcap=20 dropout=0.1 sinks ring=2 backward' \
+        'full n=70 h=2 d=200 f16 bias=add backward' 'full n=130 h=2 d=64 backward' \
+        'window:20 n=70 h=2 d=128 order=hilbert backward'
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

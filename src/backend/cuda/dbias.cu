@@ -9,6 +9,7 @@
  * to a number does it in the same order every time. */
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include "backend/cuda/score.cuh"
 #include "backend/cuda/steps.h"

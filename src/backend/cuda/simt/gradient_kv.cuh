@@ -14,18 +14,44 @@
 namespace simt
 {
 
-/* Shared memory: tables, two stages, weights; with score terms, slope p beside kept p. */
+/* Shared memory: tables, two stages, weights; with score terms, slope p beside kept p, unless that
+ * is in local memory. */
 template <class S> struct gradient_kv_memory {
     static constexpr int TABLES = (sizeof(query_tables<S>) + 127) / 128 * 128;
 
-    __host__ __device__ static int bytes(bool terms)
+    __host__ __device__ static constexpr int bytes(bool terms)
     {
-        return TABLES + 4 * (2 * S::STAGE + (terms ? 2 : 1) * S::WEIGHTS);
+        return TABLES + 4 * (2 * S::STAGE + (terms && !S::LOCAL ? 2 : 1) * S::WEIGHTS);
     }
     __device__ static query_tables<S> &tables() { return *(query_tables<S> *)ra_shared; }
     __device__ static float *stages() { return (float *)(ra_shared + TABLES); }
     __device__ static float *weights() { return stages() + 2 * S::STAGE; }
-    __device__ static float *gradients(bool terms) { return weights() + (terms ? S::WEIGHTS : 0); }
+    __device__ static float *gradients(bool terms)
+    {
+        return weights() + (terms && !S::LOCAL ? S::WEIGHTS : 0);
+    }
+};
+
+/* Slope p of a thread's pairs, from recompute() to differentiate(). */
+template <class S> struct slopes {
+    float p[S::LOCAL ? 8 * S::MR : 1]; /* as bits of what is dropped */
+
+    __device__ void put(int bit, int row, int column, float x)
+    {
+        if constexpr (S::LOCAL) p[bit] = x;
+        else gradient_kv_memory<S>::gradients(true)[weight_at<S>(column, row)] = x;
+    }
+    __device__ void get(bool terms, float (&x)[S::MR][8]) const
+    {
+        if constexpr (S::LOCAL) {
+            if (terms) {
+#pragma unroll
+                for (int i = 0; i < 8 * S::MR; i++) x[i / 8][i % 8] = p[i];
+                return;
+            }
+        }
+        get_weights<S>(gradient_kv_memory<S>::gradients(terms), x);
+    }
 };
 
 /* Hides the pairs of a masked block. */
@@ -42,11 +68,10 @@ __device__ inline void hide(const query_tables<S> &shared, int parity, float (&p
     }
 }
 
-/* The same as recompute() of gradient_q.cuh with all terms: kept p to `weights`, slope p to
- * `gradients`. */
+/* The same as recompute() of gradient_q.cuh with all terms: kept p to `weights`. */
 template <class S>
 __device__ inline uint64_t recompute_terms(const ra__cuda_step &step, const query_tables<S> &shared,
-                                           int parity, float (&x)[S::MR][8])
+                                           int parity, float (&x)[S::MR][8], slopes<S> &slope_p)
 {
     using memory = gradient_kv_memory<S>;
     uint64_t dropped = 0;
@@ -58,8 +83,7 @@ __device__ inline uint64_t recompute_terms(const ra__cuda_step &step, const quer
                                  shared.key_pos[parity] + row * shared.key_step[parity], at);
         const float p = exp2f(score.x - shared.lse[parity][column]);
         at = score.hidden ? hidden_weight() : p * score.kept;
-        memory::gradients(true)[weight_at<S>(column, row)] = score.hidden ? hidden_weight()
-                                                                          : p * score.slope;
+        slope_p.put(bit, row, column, score.hidden ? hidden_weight() : p * score.slope);
         dropped |= (uint64_t)(score.kept == 0.0f) << bit;
     });
     return dropped;
@@ -68,9 +92,9 @@ __device__ inline uint64_t recompute_terms(const ra__cuda_step &step, const quer
 /* p of a block to shared memory. The result: what is dropped. */
 template <class S>
 __device__ inline uint64_t recompute(const ra__cuda_step &step, const query_tables<S> &shared,
-                                     int parity, float (&x)[S::MR][8])
+                                     int parity, float (&x)[S::MR][8], slopes<S> &slope_p)
 {
-    if (step.terms.any) return recompute_terms<S>(step, shared, parity, x);
+    if (step.terms.any) return recompute_terms<S>(step, shared, parity, x, slope_p);
     const float factor = step.scale * ra::LOG2_E;
 #pragma unroll
     for (int j = 0; j < 8; j++) {
@@ -86,11 +110,11 @@ __device__ inline uint64_t recompute(const ra__cuda_step &step, const query_tabl
 /* ds to shared memory. */
 template <class S>
 __device__ inline void differentiate(const ra__cuda_step &step, const query_tables<S> &shared,
-                                     int parity, uint64_t dropped, float (&dp)[S::MR][8])
+                                     int parity, uint64_t dropped, const slopes<S> &slope_p,
+                                     float (&dp)[S::MR][8])
 {
-    float *gradients = gradient_kv_memory<S>::gradients(step.terms.any);
     float w[S::MR][8];
-    get_weights<S>(gradients, w);
+    slope_p.get(step.terms.any, w);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         const float delta = shared.delta[parity][column_of(j)];
@@ -98,7 +122,7 @@ __device__ inline void differentiate(const ra__cuda_step &step, const query_tabl
         for (int i = 0; i < S::MR; i++)
             w[i][j] = score_gradient(step, w[i][j], dp[i][j], dropped >> (8 * i + j) & 1, delta);
     }
-    put_weights<S>(w, gradients);
+    put_weights<S>(w, gradient_kv_memory<S>::gradients(step.terms.any));
     __syncwarp();
 }
 
@@ -124,10 +148,11 @@ __device__ inline void add_dkv(const ra__cuda_step &step, int first_column,
         const feed to_dv = { SUMS, 0, parity }, to_dk = { SUMS_2, 0, parity };
         const feed after = { SCORES, 0, parity ^ 1 }, end = { NOTHING, 0, 0 };
         float x[S::MR][8];
+        slopes<S> slope_p;
         multiply_all<S>(shared.feed, product{ scores, has_dv ? to_dv : dp }, chunks_of(step.dim),
                         first_column, 1.0f, stages, x);
         find_columns(step, shared, parity ^ 1);
-        const uint64_t dropped = recompute<S>(step, shared, parity, x);
+        const uint64_t dropped = recompute<S>(step, shared, parity, x, slope_p);
         const feed next = shared.block[parity ^ 1].none ? end : after;
         __syncwarp();
         if (has_dv)
@@ -136,7 +161,7 @@ __device__ inline void add_dkv(const ra__cuda_step &step, int first_column,
         if (!has_dk) continue;
         multiply_all<S>(shared.feed, product{ dp, to_dk }, chunks_of(step.value_dim), first_column,
                         1.0f, stages, x);
-        differentiate<S>(step, shared, parity, dropped, x);
+        differentiate<S>(step, shared, parity, dropped, slope_p, x);
         accumulate_all<S>(shared.feed, product{ to_dk, next }, first_column, 1.0f, masked,
                           memory::gradients(step.terms.any), stages, dk);
     }

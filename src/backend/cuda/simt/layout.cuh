@@ -52,10 +52,11 @@ __host__ __device__ constexpr int chunk_floats(int rows) { return line_at(CHUNK,
 /* MR x 8 scores and MR x VC sums per thread. CTAS: that many are to run on an SM, which limits
  * the registers. STREAM: rows are loaded chunk by chunk, again for each block, instead of once:
  * for dims or GPUs with too little shared memory. FAST: all inputs are f32 and can be loaded 16
- * bytes at a time; code for anything else costs registers. */
-template <int MR_, int VC_, int CTAS_, bool STREAM_, bool FAST_> struct shape {
+ * bytes at a time; code for anything else costs registers. LOCAL: what a thread keeps for itself
+ * alone is in local memory, for GPUs with too little shared memory. */
+template <int MR_, int VC_, int CTAS_, bool STREAM_, bool FAST_, bool LOCAL_ = false> struct shape {
     static constexpr int MR = MR_, VC = VC_, CTAS = CTAS_;
-    static constexpr bool STREAM = STREAM_, FAST = FAST_;
+    static constexpr bool STREAM = STREAM_, FAST = FAST_, LOCAL = LOCAL_;
     static constexpr int ROWS = 16 * MR;
     static constexpr int WIDTH = 8 * VC; /* columns of the sums */
     /* Tokens of a chunk of rows as they are stored. With it, a chunk has 1024 multiplications and
