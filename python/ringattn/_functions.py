@@ -55,9 +55,11 @@ def _prepare(given, backward):
     options["sequences"] = None
     if given["lengths"] is not None or given["k_lengths"] is not None:
         options["sequences"] = packed(given["lengths"], given["k_lengths"], q.shape[1], k.shape[1])
-    if not isinstance(given["pattern"], str):
-        raise ArgumentError(f"the pattern is {given['pattern']!r}; a text such as \"causal\" is "
-                            "expected")
+    for name, sample in ("pattern", "causal"), ("order", "hilbert"):
+        left_out = name == "order" and given.get(name) is None
+        if not left_out and not isinstance(given[name], str):
+            raise ArgumentError(f"the {name} is {given[name]!r}; a text such as \"{sample}\" is "
+                                "expected")
     if "bitmap=" in given["pattern"]:  # a file, which may change: planned anew
         return q, k, v, short, Plan(q.shape, k.shape, v.shape[3], q.dtype, **options)
     return q, k, v, short, _kept_plan(q, k, v, options)

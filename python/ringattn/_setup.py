@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A problem and the options of its plans, as the C library takes them."""
 import itertools
+import operator
 from ctypes import byref
 
 import numpy
@@ -28,6 +29,17 @@ def bytes_of(memory) -> int:
     return int(number * 1024 ** unit)
 
 
+def whole(value, name, least, most):
+    """An int as the library takes it: ctypes would cut off what is too large."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise ArgumentError(f"{name} is {value!r}; a whole number is expected") from None
+    if not least <= number <= most:
+        raise ArgumentError(f"{name} is {number}; a number from {least} to {most} is expected")
+    return number
+
+
 class Setup:
     """A problem and the options of its plans, as the C library takes them."""
 
@@ -51,12 +63,10 @@ class Setup:
                 min(self.q_len, self.k_len) < 0:
             raise ArgumentError(f"q is {tuple(q_shape)}, k is {tuple(k_shape)}, the value dim is "
                                 f"{self.value_dim}: only tokens may be 0")
-        self.ring, self.partition = int(ring), partition
-        if self.ring < 1:
-            raise ArgumentError(f"a ring of {ring} ranks; there must be at least one")
-        if scale == 0:
-            raise ArgumentError("the scale is 0, which the library takes for 1/sqrt(dim); leave it "
-                                "out for that")
+        self.ring, self.partition = whole(ring, "ring", 1, 2 ** 31 - 1), partition
+        if scale is not None and numpy.float32(scale) == 0:
+            raise ArgumentError(f"the scale {scale} is 0 in f32, which the library takes for "
+                                "1/sqrt(dim); leave it out for that")
         self.dtype, code = None, dtype  # a number: of tensors that NumPy need not know
         if not isinstance(dtype, int):
             self.dtype = numpy.dtype(_ml_dtype(dtype)).newbyteorder("=")
@@ -73,7 +83,8 @@ class Setup:
             alibi=address(self.alibi), batch=self.batch, q_len=self.q_len,
             k_len=self.k_len or c.NO_KEYS, dropout=dropout, dtype=code, q_heads=self.q_heads,
             kv_heads=self.kv_heads, dim=self.dim, value_dim=self.value_dim, scale=scale or 0.0,
-            softcap=softcap, query_offset=query_offset)
+            softcap=softcap,
+            query_offset=whole(query_offset, "query_offset", -2 ** 63, 2 ** 63 - 1))
         self.sequences = None if sequences is None else _checked(sequences)
         if lengths is not None or k_lengths is not None:
             self.sequences = packed(lengths, k_lengths, self.q_len, self.k_len)
@@ -84,7 +95,8 @@ class Setup:
             strategy=c.text(strategy), partition=c.text(partition), kernel=c.text(kernel),
             memory=bytes_of(memory), backward=bool(backward), bias=bool(bias),
             any_order=bool(any_order), counts=bool(counts))
-        self.threads, self.device = int(threads or 0), device
+        self.threads = whole(threads or 0, "threads", 0, 2 ** 31 - 1)
+        self.device = device
 
     def flops(self) -> float:
         """Of a forward run in which all is seen."""

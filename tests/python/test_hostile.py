@@ -150,7 +150,7 @@ def test_a_handler_that_does_not_raise_lets_a_run_end(ring):
 import numpy, os, signal, ringattn
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
-q = numpy.random.default_rng(0).standard_normal((1, 12000, 2, 64), dtype="f4")
+q = numpy.random.default_rng(0).standard_normal((1, 30000, 2, 64), dtype="f4")
 print("ready", flush=True)
 out = ringattn.attention(q, q, q, ring={ring})
 ringattn.clear()
