@@ -390,7 +390,10 @@ static int check_rivals(const struct options *options, const struct trial *trial
 static int run_problem(const struct options *options, const char *text)
 {
     struct trial trial;
+    const char *device = options->trial.device;
     int status = trial_parse(&trial, text);
+    if (!status && !*trial.device && *device)
+        status = trial_set(&trial, "device", "--device", device);
     if (!status) status = check_rivals(options, &trial);
     if (!status) status = world_open(&trial, options->wire);
     if (!status && world_runs(&trial)) status = world_agree(same_command(options, "bench"));

@@ -159,7 +159,8 @@ static int read_subset(const struct options *options, struct subset *out)
     *out = (struct subset){ .first = 0, .step = each };
     if (options->subset && (sscanf(options->subset, "%6d/%6d%c", &number, &of, &rest) != 2 ||
                             number < 1 || number > of))
-        return refuse("--subset: \"%.40s\" is not I/N with I from 1 to N", options->subset);
+        return refuse("--subset: \"%.40s\" is not I/N with I from 1 to N, and N up to 999999",
+                      options->subset);
     out->first = (number - 1) * each;
     out->step = of * each;
     return EXIT_PASS;

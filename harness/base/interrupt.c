@@ -16,6 +16,7 @@ enum { GUARDED_MOST = 32, HOLDS_MOST = 20 };
 static atomic_int caught; /* the signal; 0 = none */
 static _Atomic(const char *) guarded[GUARDED_MOST];
 static atomic_int holds;
+static _Atomic(const char *) left = "nothing was written";
 
 static const struct {
     int signal;
@@ -59,7 +60,9 @@ static void on_deadline(int signal)
     if (isatty(STDERR_FILENO)) say("\r\033[K"); /* a progress line */
     say("ringattn: ");
     say(interrupt_name());
-    say("; nothing was written\n");
+    say("; ");
+    say(atomic_load(&left));
+    say("\n");
     _exit(EXIT_FAULT);
 }
 
@@ -75,6 +78,7 @@ void interrupt_catch(void)
 {
     struct sigaction action = { .sa_handler = on_deadline };
     sigaction(SIGALRM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file that is too large is an error of write() */
     for (int i = 0; i < COUNT(signals); i++) catch_signal(signals[i].signal);
 }
 
@@ -91,8 +95,10 @@ const char *interrupt_name(void)
 int interrupt_check(void)
 {
     if (!interrupt_seen()) return EXIT_PASS;
-    return fault("%s; nothing was written", interrupt_name());
+    return fault("%s; %s", interrupt_name(), atomic_load(&left));
 }
+
+void interrupt_leaves(const char *what) { atomic_store(&left, what); }
 
 void interrupt_guard(const char *path)
 {

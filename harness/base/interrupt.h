@@ -18,8 +18,11 @@ bool interrupt_seen(void);
 /* After that: "interrupted by Ctrl-C", or by what else. */
 const char *interrupt_name(void);
 
-/* EXIT_PASS; once interrupted a sentence that says by what, and that nothing was written. */
+/* EXIT_PASS; once interrupted a sentence that says by what, and what is left. */
 int interrupt_check(void);
+
+/* What is left of the work, in words that stay valid: "nothing was written", if nobody says. */
+void interrupt_leaves(const char *what);
 
 /* A file to remove if the process is ended, and not any more. The path is borrowed in between. */
 void interrupt_guard(const char *path);

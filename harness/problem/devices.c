@@ -23,6 +23,19 @@ bool devices_find(const char *name, ra_device *out)
     return false;
 }
 
+int devices_check(const char *what, const char *name)
+{
+    ra_device device = ra_device_default();
+    const size_t stem = strcspn(name, ":");
+    bool listed = false;
+    if (devices_find(name, &device)) return EXIT_PASS;
+    for (int i = 0; ra_device_at(i, &device) == RA_OK; i++)
+        listed = listed ||
+                 (strcspn(device.device, ":") == stem && !strncmp(device.device, name, stem));
+    if (!listed) return EXIT_PASS; /* it does not tell */
+    return refuse("%s: there is no %s here; `ringattn info` lists devices", what, name);
+}
+
 ra_dtype devices_dtype(const char *name)
 {
     ra_device device;

@@ -3,12 +3,13 @@
 #ifndef HARNESS_DEVICES_H
 #define HARNESS_DEVICES_H
 
-#include <stdbool.h>
-
-#include "ringattn.h"
+#include "harness/base/complain.h"
 
 /* The device with that name; "cuda" is "cuda:0", and "" the default. False: it is not here. */
 bool devices_find(const char *name, ra_device *out);
+
+/* EXIT_PASS, or a sentence: devices of that kind are here, but none of that name. */
+int devices_check(const char *what, const char *name);
 
 /* The dtype of synthetic data on that device where nobody names one. f32 if it is not here. */
 ra_dtype devices_dtype(const char *name);

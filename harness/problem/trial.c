@@ -207,7 +207,9 @@ static int set_system(struct trial *trial, const char *what, const char *value)
 static int set_device(struct trial *trial, const char *what, const char *value)
 {
     trial->device[0] = 0;
-    return strcmp(value, "auto") ? set_name(trial->device, "device", what, value) : EXIT_PASS;
+    if (!strcmp(value, "auto")) return EXIT_PASS;
+    const int status = set_name(trial->device, "device", what, value);
+    return status || !*value ? status : devices_check(what, value);
 }
 
 static const char *const stride_names[] = { "packed", "padded", "heads" };

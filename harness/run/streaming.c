@@ -210,6 +210,7 @@ static int open_results(struct streaming *s)
     if (!status && resume && !resumed) status = journal_create(&s->journal, header);
     s->journaled = s->shared.kept = !status && resume;
     s->keeps = resumed || s->journaled;
+    if (s->keeps) interrupt_leaves("the same command goes on from here");
     free(header);
     free(path);
     return status;

@@ -34,6 +34,15 @@ expect 'one on the second' run --device cuda:1
 expect 'has that of Pascal' has '"dtype": "f32"'
 expect 'a dtype that is given' run --device cuda:1 --dtype f16
 expect 'is kept' has '"dtype": "f16"'
+refused() { "$build/ringattn" "$@" >"$log" 2>&1; [ $? -eq 2 ] && [ "$(wc -l <"$log")" -eq 1 ]; }
+for verb in 'run --tokens 64' 'verify --quick' 'bench kernels --quick'; do
+    # shellcheck disable=SC2086
+    expect "a GPU that is not there: $verb" refused $verb --device cuda:9
+    expect "in a sentence: $verb" has 'there is no cuda:9 here'
+done
+bench() { "$build/ringattn" bench case "$@" --runs 2 >"$log" 2>&1; }
+expect 'bench case' bench 'full n=64 h=2 d=64' --device cuda:1
+expect 'computes where it is told' has '"device": "cuda:1"'
 expect 'one on the CPU' run
 expect 'has f32' has '"dtype": "f32"'
 

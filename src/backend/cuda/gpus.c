@@ -72,6 +72,8 @@ const char *ra__cuda_about(void)
         return text;
     }
     cudaGetLastError();
-    snprintf(text, sizeof text, "no GPU can be used: %s", cudaGetErrorString(error));
+    snprintf(text, sizeof text, "no GPU can be used: %s%s", cudaGetErrorString(error),
+             error == cudaErrorInsufficientDriver ? "; install NVIDIA's driver, or a newer one"
+                                                  : "");
     return text;
 }

@@ -24,7 +24,7 @@ for some in "" --quick; do
 done
 ok verify --quick --quiet --subset 2/3
 says " 0 failed"
-refused "--subset: \"4/3\" is not I/N with I from 1 to N" verify --subset 4/3
+refused "--subset: \"4/3\" is not I/N with I from 1 to N, and N up to 999999" verify --subset 4/3
 refused "--subset: \"0/3\" is not" verify --subset 0/3
 refused "--subset: \"1/2x\" is not" verify --subset 1/2x
 refused "about the grid" verify --subset 1/2 causal
