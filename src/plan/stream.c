@@ -169,6 +169,18 @@ static ra_status put_clear(struct stream *s, const struct pair *pair, struct ra_
     return ra__end_pieces(s->b, &step);
 }
 
+/* The steps of some pairs have taken `used` bytes so far; at most all pairs of blocks have some. */
+static ra_status refuse_steps(const struct stream *s, size_t used, size_t limit)
+{
+    const double pairs = (double)s->q_blocks * (double)s->k_blocks;
+    const double share = s->pairs > 0 && s->pairs < pairs ? s->pairs / pairs : 1.0;
+    return ra__fail(RA_ERR_BUDGET,
+                    "plan: a stream in blocks of %" PRId64
+                    " has so many steps that these alone need up to %.0f bytes; the budget is "
+                    "%zu bytes",
+                    s->block, (double)used / share, limit);
+}
+
 /* Computing is one pair later than loading. */
 static ra_status put_pair(struct stream *s, const struct pair *pair,
                           ra_status (*load)(struct stream *, const struct pair *),
@@ -176,12 +188,7 @@ static ra_status put_pair(struct stream *s, const struct pair *pair,
 {
     const struct pair before = s->pending;
     const size_t used = s->b->account->bytes[RA__FOR_BOOKKEEPING], limit = s->b->input->limit;
-    if (limit && used > limit)
-        return ra__fail(
-            RA_ERR_BUDGET,
-            "plan: a stream in blocks of %" PRId64
-            " has so many steps that these alone need more than the budget of %zu bytes",
-            s->block, limit);
+    if (limit && used > limit) return refuse_steps(s, used, limit);
     /* Backward, sums of dQ must be stored before they are loaded again. */
     const bool again = pair && before.unit && pair->of > 0 && pair->q == before.q;
     if (again) RA__TRY(compute(s, &before));
