@@ -9,6 +9,7 @@
 #include "harness/base/half.h"
 #include "harness/base/machine.h"
 #include "harness/text/json.h"
+#include "harness/problem/devices.h"
 #include "harness/problem/system.h"
 #include "harness/text/text.h"
 
@@ -34,18 +35,11 @@ static bool is_new_kind(int index)
     return true;
 }
 
-/* Is this device one of that part, "cuda:0" of "cuda"? */
-static bool is_of(const ra_device *device, const ra_part *part)
-{
-    const size_t stem = strcspn(device->device, ":");
-    return strlen(part->name) == stem && !strncmp(device->device, part->name, stem);
-}
-
 /* It has no device here, or does not tell. */
 static bool is_without_devices(const ra_part *part)
 {
     for (int i = 0; i < device_count; i++)
-        if (is_of(&devices[i], part)) return false;
+        if (devices_are_alike(devices[i].device, part->name)) return false;
     return true;
 }
 

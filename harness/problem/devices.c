@@ -4,6 +4,12 @@
 
 #include <string.h>
 
+bool devices_are_alike(const char *device, const char *kind)
+{
+    const size_t stem = strcspn(device, ":");
+    return strcspn(kind, ":") == stem && !strncmp(device, kind, stem);
+}
+
 /* Does `name` name the device `own`? */
 static bool is_named(const char *own, const char *name)
 {
@@ -26,12 +32,10 @@ bool devices_find(const char *name, ra_device *out)
 int devices_check(const char *what, const char *name)
 {
     ra_device device = ra_device_default();
-    const size_t stem = strcspn(name, ":");
     bool listed = false;
     if (devices_find(name, &device)) return EXIT_PASS;
     for (int i = 0; ra_device_at(i, &device) == RA_OK; i++)
-        listed = listed ||
-                 (strcspn(device.device, ":") == stem && !strncmp(device.device, name, stem));
+        listed = listed || devices_are_alike(device.device, name);
     if (!listed) return EXIT_PASS; /* it does not tell */
     return refuse("%s: there is no %s here; `ringattn info` lists devices", what, name);
 }

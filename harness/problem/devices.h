@@ -8,6 +8,9 @@
 /* The device with that name; "cuda" is "cuda:0", and "" the default. False: it is not here. */
 bool devices_find(const char *name, ra_device *out);
 
+/* Are both of one kind, as "cuda:0" is of "cuda"? */
+bool devices_are_alike(const char *device, const char *kind);
+
 /* EXIT_PASS, or a sentence: devices of that kind are here, but none of that name. */
 int devices_check(const char *what, const char *name);
 

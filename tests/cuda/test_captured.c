@@ -124,7 +124,7 @@ static ra_plan *make_plan(ra_group *group, const char *text, ra_dtype dtype)
     return plan;
 }
 
-static void call(ra_plan *plan, struct tensors *t, void *stream)
+static ra_attend_args arguments(struct tensors *t, void *stream)
 {
     ra_attend_args args = ra_attend_args_default();
     args.q = ra_const_tensor_packed(t->in.q);
@@ -133,6 +133,12 @@ static void call(ra_plan *plan, struct tensors *t, void *stream)
     args.out = ra_tensor_packed(t->result.out);
     args.lse = t->result.lse;
     args.queue = stream;
+    return args;
+}
+
+static void call(ra_plan *plan, struct tensors *t, void *stream)
+{
+    const ra_attend_args args = arguments(t, stream);
     assert_ok(ra_attend(plan, &args));
     ra_gradient_args back = ra_gradient_args_default();
     back.q = args.q, back.k = args.k, back.v = args.v, back.lse = args.lse;
@@ -264,14 +270,9 @@ static void counts_of_the_host_are_refused(void **state)
     how.counts = 1;
     assert_ok(ra_plan_create(group, &problem, &how, &plan));
     struct tensors *there = runtime_upload(&tensors, sizeof tensors);
-    ra_attend_args args = ra_attend_args_default();
-    args.q = ra_const_tensor_packed(there->in.q);
-    args.k = ra_const_tensor_packed(there->in.k);
-    args.v = ra_const_tensor_packed(there->in.v);
-    args.out = ra_tensor_packed(there->result.out);
-    args.lse = there->result.lse;
+    stream = make_stream();
+    ra_attend_args args = arguments(there, stream);
     args.counts = counts;
-    args.queue = stream = make_stream();
     assert_ok(ra_attend(plan, &args));
     begin_capture(stream);
     assert_fails(RA_ERR_UNSUPPORTED, "graph: counts of keys must be in device memory",
