@@ -4,7 +4,7 @@
 #ifndef RA__SM90_FORWARD_CONSUMER_CUH
 #define RA__SM90_FORWARD_CONSUMER_CUH
 
-#include "backend/cuda/sm90/softmax.cuh"
+#include "backend/cuda/sm90/repair.cuh"
 
 namespace sm90
 {
@@ -243,10 +243,11 @@ template <class F> struct Consumer {
     {
         x.l0 = quad_sum(x.l0);
         x.l1 = quad_sum(x.l1);
-        const int4 who = shared_load4(ended), what = shared_load4(ended + 16);
-        const int batch = who.x, head = who.y & 0xFFFF, row = thread_row();
-        const int rows_left = who.w - row;
+        const int row = thread_row(), rows_left = (int)shared_load(ended + 12) - row;
+        const int4 what = shared_load4(ended + 16); /* the rest is loaded when it is needed */
         if (!accept(x, what.x, what.w, rows_left)) return;
+        const int4 who = shared_load4(ended);
+        const int batch = who.x, head = who.y & 0xFFFF;
         if (what.z >= 0) {
             store_state<F>(x, part_place<F>(args, what.z, row), rows_left);
         } else if (!(what.w & RA__SM90_LAST)) {
@@ -429,8 +430,11 @@ DEVICE void consume(const ra__sm90_forward &args, const struct factors &by, Shar
         if constexpr (F::JOINS) consumer.pass_joined();
         else consumer.pass();
         everyone_sync<F::CLUSTER>();
-        if (!uniform(shared_load(shared.failed()))) break;
+        if (!uniform(shared_load(shared.failed()))) return;
     }
+    if (!args.hides) return;
+    const int warp = (int)(threadIdx.x >> 5) - 4; /* by its number: no register keeps it */
+    repair<F>(args, by, cluster_rank<F::CLUSTER>() * (F::WARPS / F::CLUSTER) + warp);
 }
 
 } // namespace sm90

@@ -5,7 +5,6 @@
 
 #include "backend/cuda/sm90/forward.cuh"
 #include "backend/cuda/sm90/maps.cuh"
-#include "backend/cuda/sm90/repair.cuh"
 
 namespace sm90
 {
@@ -60,8 +59,6 @@ template <class F> int launch(const ra__sm90_forward &args, cudaStream_t stream)
     const launch_config config = config_of<F>(args.clusters, early, stream);
     const struct factors by = factors_of(args.scale, args.terms);
     error = cudaLaunchKernelEx(&config.config, forward<F>, maps, args, by);
-    if (!error && args.hides)
-        error = start(repair<F>, args.clusters, 8 * F::DIM * 4, early, stream, args, by);
     if (!error && args.merge_count)
         error = start(merge<F>, args.merge_count * F::ROWS * F::CLUSTER / (256 / merge_lanes<F>), 0,
                       early, stream, args);

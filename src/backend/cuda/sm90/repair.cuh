@@ -2,14 +2,14 @@
 /* repair.cuh - rows that a value hidden from them has spoilt: 0 times NaN or infinity is NaN.
  *
  * The forward kernel multiplies weights of 0 with values that a row does not see. Rows that are not
- * finite after their second pass are marked; this kernel looks whether a value that is hidden from
- * such a row, but was in one of its blocks, is not finite, and then computes the row anew, key by
- * key, a warp per row. Items that start from state are not written by the second pass: their rows
- * are all computed anew. Where everything is finite it reads the marks and ends. */
+ * finite after their second pass are marked. When the queue of a cluster is done, the warp that had
+ * such a row looks whether a value that is hidden from it, but was in one of its blocks, is not
+ * finite, and then computes the row anew, key by key. Items that start from state are not written
+ * by the second pass: their marked rows are all computed anew. */
 #ifndef RA__SM90_REPAIR_CUH
 #define RA__SM90_REPAIR_CUH
 
-#include "backend/cuda/sm90/forward_producer.cuh"
+#include "backend/cuda/sm90/forward_shape.cuh"
 #include "backend/cuda/sm90/softmax.cuh"
 
 namespace sm90
@@ -24,7 +24,6 @@ template <class F> struct Repair {
     const struct factors &by;
     int4 who, what; /* the item */
     int row;        /* in the item */
-    float *q;       /* the row of Q, in shared memory */
     float m, l, acc[PER_LANE];
 
     DEVICE int head(void) const { return who.y & 0xFFFF; }
@@ -57,7 +56,7 @@ template <class F> struct Repair {
     DEVICE bool finite_value(int key) const
     {
         float zero = 0;
-#pragma unroll 4
+#pragma unroll 2
         for (int c = 0; c < F::DIM; c++) zero = fmaf((float)at(args.v, key)[c], 0, zero);
         return zero == 0;
     }
@@ -93,13 +92,20 @@ template <class F> struct Repair {
         return __any_sync(ALL_LANES, bad);
     }
 
+    DEVICE const T *query(void) const
+    {
+        const ra__sm90_tensor &q = args.q;
+        return (const T *)q.data + who.x * q.batch_stride + head() * q.head_stride +
+               q_row() * q.row_stride;
+    }
+
     /* The score of a key and what dropout makes of its weight. */
     DEVICE float score(int key, float *kept) const
     {
-        const T *k = at(args.k, key);
+        const T *q = query(), *k = at(args.k, key);
         float qk = 0, derivative, more = 0;
-#pragma unroll 4
-        for (int c = 0; c < F::DIM; c++) qk = fmaf(q[c], (float)k[c], qk);
+#pragma unroll 2
+        for (int c = 0; c < F::DIM; c++) qk = fmaf((float)q[c], (float)k[c], qk);
         *kept = 1;
         if constexpr (F::PAIR_TERMS) {
             const ra__sm90_terms &terms = args.terms;
@@ -147,12 +153,6 @@ template <class F> struct Repair {
 
     DEVICE void start(void)
     {
-        const ra__sm90_tensor &from = args.q;
-        const T *x = (const T *)from.data + who.x * from.batch_stride + head() * from.head_stride +
-                     q_row() * from.row_stride;
-        __syncwarp();
-        for (int c = lane_of(); c < F::DIM; c += 32) q[c] = (float)x[c];
-        __syncwarp();
         m = -INFINITY;
         l = 0;
         for (int c = 0; c < PER_LANE; c++) acc[c] = 0;
@@ -199,24 +199,19 @@ template <class F> struct Repair {
     }
 };
 
+/* The rows of this warp, of all items of its cluster. */
 template <class F>
-__global__ void __launch_bounds__(256, 1)
-    repair(const __grid_constant__ ra__sm90_forward args, const __grid_constant__ struct factors by)
+DEVICE void repair(const ra__sm90_forward &args, const struct factors &by, int warp)
 {
-    float *queries = (float *)ra_shared; /* a row of Q per warp */
-    const int warp = threadIdx.x >> 5, count = args.queues[args.clusters];
-    kernel_follow();
-    bool any = false; /* of our items; all marks are read at once */
-    for (int n = threadIdx.x, i; (i = blockIdx.x + n / F::WARPS * gridDim.x) < count; n += 256)
-        any |= args.failed[(size_t)i * F::WARPS + n % F::WARPS] == MARK_SPOILT;
-    if (!__syncthreads_or(any)) return;
-    for (int i = blockIdx.x; i < count; i += gridDim.x)
-        for (int j = warp; j < 16 * F::WARPS; j += 8) {
-            if (args.failed[(size_t)i * F::WARPS + j / 16] != MARK_SPOILT) continue;
-            const int4 *item = (const int4 *)args.items + 2 * i;
-            Repair<F> row = { args, by, item[0], item[1], j, queries + warp * F::DIM };
+    const int cluster = blockIdx.x / F::CLUSTER;
+    for (int i = args.queues[cluster]; i < args.queues[cluster + 1]; i++) {
+        if (uniform(__ldcg(args.failed + (size_t)i * F::WARPS + warp)) != MARK_SPOILT) continue;
+        const int4 *item = (const int4 *)args.items + 2 * i;
+        for (int j = 16 * warp; j < 16 * warp + 16; j++) {
+            Repair<F> row = { args, by, item[0], item[1], j };
             if (j < row.who.w) row.run();
         }
+    }
 }
 
 } // namespace sm90
