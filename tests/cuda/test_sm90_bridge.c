@@ -13,7 +13,8 @@
 /* ---- Rows of a step -------------------------------------------------------------------------- */
 
 static struct {
-    int steps, taken, mixed, views, stairs, placed, merges, direct, classes, kept, results, swaps;
+    int steps, taken, mixed, views, stairs, placed, merges, direct, set, classes, kept, results,
+        swaps;
 } tally[2];
 
 static bool is_one_head(const struct ra__program *program, const struct ra__step *step)
@@ -132,7 +133,7 @@ static void check_views(const struct ra__program *program, const struct ra__sm90
     tally[1].classes++;
 }
 
-/* No key is in two items, or tiles that were split; where results are written, each is in one. */
+/* No key is in two items, or tiles that were split; where sums are set, each is in one. */
 static void check_keys(const struct ra__program *program, const struct ra__sm90_work *work)
 {
     const struct ra__sm90_schedule *schedule = &work->schedule;
@@ -156,7 +157,7 @@ static void check_keys(const struct ra__program *program, const struct ra__sm90_
             seen[(merge->q_row + n) * heads + merge->head / group]++;
     }
     for (int i = 0; i < work->k_rows * heads; i++)
-        assert_in_range(seen[i], work->direct ? 1 : 0, 1);
+        assert_in_range(seen[i], work->covers ? 1 : 0, 1);
     free(seen);
 }
 
@@ -202,19 +203,25 @@ static struct ra__cuda_step step_of(int q_heads, int kv_heads, char *memory)
 }
 
 /* Where a step writes results, sums are neither cleared nor finished: all of that or nothing, by
- * the tensors of the call. */
+ * the tensors of the call. Where it sets sums, they are not cleared. */
 static void check_sums(const struct ra__program *program, const struct ra__sm90_program *made,
                        struct ra__call *call)
 {
     const enum ra__buffer dk = program->caller.dk;
     for (int i = 0; i < program->step_count; i++) {
         if (program->steps[i].op != RA__OP_GATHER) continue;
-        const int direct = made->direct >= 0 ? 0 : RA__CUDA_NOT_TAKEN;
-        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), direct);
+        const bool direct = made->direct >= 0, set = made->steps[i].partner >= 0;
+        const int left_out = direct || set ? 0 : RA__CUDA_NOT_TAKEN;
+        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), left_out);
         call->at[dk].data++;
-        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), RA__CUDA_NOT_TAKEN);
+        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL),
+                         set ? 0 : RA__CUDA_NOT_TAKEN);
         call->at[dk].data--;
-        tally[1].direct += made->direct >= 0;
+        call->at[program->work.q].data++;
+        assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), RA__CUDA_NOT_TAKEN);
+        call->at[program->work.q].data--;
+        tally[1].direct += direct;
+        tally[1].set += set;
     }
 }
 
@@ -338,8 +345,9 @@ static void every_world_keeps_its_pairs(void **state)
         assert_true(tally[i].taken > 0 && tally[i].placed > 0);
         assert_true(tally[i].stairs > 0 && tally[i].merges > 0);
     }
-    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].classes > 0 &&
-                tally[1].kept > 0 && tally[1].results > 0 && tally[1].swaps > 0);
+    assert_true(tally[0].views > 0 && tally[1].direct > 0 && tally[1].set > 0 &&
+                tally[1].classes > 0 && tally[1].kept > 0 && tally[1].results > 0 &&
+                tally[1].swaps > 0);
 }
 
 static void odd_worlds_keep_their_pairs(void **state)

@@ -118,10 +118,11 @@ __global__ void __launch_bounds__(256) merge_keys(const __grid_constant__ ra__sm
         float2 *travelling = (float2 *)(sums.data + merge.batch * sums.batch_stride +
                                         kv_head * sums.head_stride + row * sums.row_stride +
                                         column % F::DIM);
-        if (!(merge.flags & RA__SM90_FIRST)) sum.x += travelling->x, sum.y += travelling->y;
+        const int flags = merge.flags | args.item_flags;
+        if (!(flags & RA__SM90_FIRST)) sum.x += travelling->x, sum.y += travelling->y;
         T *to = (T *)out.data + merge.batch * out.batch_stride + kv_head * out.head_stride +
                 row * out.row_stride + column % F::DIM;
-        if (merge.flags & RA__SM90_LAST) *(uint32_t *)to = pack<T>(sum.x, sum.y);
+        if (flags & RA__SM90_LAST) *(uint32_t *)to = pack<T>(sum.x, sum.y);
         else *travelling = sum;
     }
 }

@@ -124,6 +124,7 @@ template <class F> struct BackwardLoader {
         for (int i = args.queues[blockIdx.x]; i < args.queues[blockIdx.x + 1]; i++) {
             const int4 who = __ldg(list + 2 * i), what = __ldg(list + 2 * i + 1);
             int4 told = what;
+            told.w |= args.item_flags;
             if (what.y) {
                 const int4 run = __ldg((const int4 *)args.runs + what.x);
                 told.y = backward_code_of<F>(band_of<F>(run, first_query_block<F>(run)), who.w,

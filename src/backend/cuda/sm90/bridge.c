@@ -133,6 +133,49 @@ static int find_direct(const struct ra__sm90_program *p)
     return -1;
 }
 
+/* The numbers of the sums that a step clears; 0: it does something else, or more. */
+static int64_t cleared_by(const struct ra__program *program, const struct ra__step *step,
+                          enum ra__buffer sums)
+{
+    int64_t numbers = 0;
+    if (step->op != RA__OP_GATHER || step->gather != RA__GATHER_CLEAR) return 0;
+    for (int i = step->first_piece; i < step->first_piece + step->piece_count; i++) {
+        const struct ra__piece *piece = &program->pieces[i];
+        if (piece->to.buffer != sums) return 0;
+        numbers += piece->tokens * piece->heads * piece->width;
+    }
+    return numbers;
+}
+
+/* The step that clears the sums of a GRADIENT step which has every key of them; -1 where another
+ * one uses them in between. */
+static int find_clear(const struct ra__sm90_program *p, int gradient)
+{
+    const struct ra__program *program = p->program;
+    const struct ra__sm90_work *work = &p->works[p->steps[gradient].work];
+    const enum ra__buffer sums = program->steps[gradient].to;
+    const struct ra__shape *s = &program->work.shape;
+    const int64_t numbers = (int64_t)work->k_rows * s->kv_heads * (s->dim + s->value_dim);
+    for (int i = gradient - 1; i >= 0; i--) {
+        const struct ra__step *step = &program->steps[i];
+        if (!((step->reads | step->writes) & ra__buffer_bit(sums))) continue;
+        return cleared_by(program, step, sums) == numbers ? i : -1;
+    }
+    return -1;
+}
+
+static void find_partners(struct ra__sm90_program *p)
+{
+    for (int i = 0; i < p->program->step_count; i++) p->steps[i].partner = -1;
+    if (p->program->direction != RA__BACKWARD || p->program->units || p->direct >= 0) return;
+    for (int i = 0; i < p->program->step_count; i++) {
+        if (!p->steps[i].taken || !p->works[p->steps[i].work].covers) continue;
+        const int clear = find_clear(p, i);
+        p->steps[i].partner = clear;
+        if (clear >= 0) p->steps[clear].partner = i;
+    }
+}
+
 /* Can dq stay in the workspace from one GRADIENT step to the next? Only where all of them are run
  * here and have the same rows of dq. */
 static bool keeps_dq(const struct ra__sm90_program *p)
@@ -241,6 +284,7 @@ static int fill(struct ra__sm90_program *p)
     drop_works(p);
     p->direct = find_direct(p);
     find_gradients(p);
+    find_partners(p);
     return 0;
 }
 

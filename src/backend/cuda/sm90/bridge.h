@@ -162,6 +162,7 @@ struct ra__sm90_work {
     int32_t *ranks;
     int64_t *rank_starts;
     bool sets_dq; /* the first add to each block of dq may set it */
+    bool covers;  /* every key is in an item */
 };
 
 /* The shape of the kernel for `rows`, and a schedule. RA__SM90_NO: there is no kernel, or it would
@@ -192,6 +193,9 @@ struct ra__sm90_scratch ra__sm90_scratch_of(const struct ra__sm90_work *work,
 struct ra__sm90_step {
     bool taken; /* false: these kernels do not run it */
     int work;   /* in program.works */
+    /* A GRADIENT step that sets all of its sums of dk and dv instead of adding to them, and the
+     * step before it that clears them: each the index of the other; or -1. */
+    int partner;
     struct ra__sm90_line q_line, k_line;
 };
 

@@ -318,6 +318,7 @@ static int launch_gradient(const struct ra__sm90_program *p, const struct gradie
         .dk_sum = column_of(&step->dk),
         .dv_sum = column_of(&step->dv),
         .flags = 0, /* what comes before and after is in bridge_ends.cu */
+        .item_flags = p->steps[gradient->index].partner >= 0 ? RA__SM90_FIRST : 0,
     };
     memcpy(args.views, work->views, sizeof args.views);
     memcpy(args.view_starts, work->view_starts, sizeof args.view_starts);
@@ -371,8 +372,10 @@ int ra__sm90_run(const void *schedule, int index, const struct ra__call *call,
                  const struct ra__cuda_step *step, void *stream)
 {
     const struct ra__sm90_program *p = schedule;
-    if (p->program->steps[index].op == RA__OP_GATHER) /* of sums, which it may do without */
-        return p->direct >= 0 && call_fits(p, call, p->direct) ? 0 : RA__CUDA_NOT_TAKEN;
+    if (p->program->steps[index].op == RA__OP_GATHER) { /* of sums, which it may do without */
+        const int user = p->direct >= 0 ? p->direct : p->steps[index].partner;
+        return user >= 0 && call_fits(p, call, user) ? 0 : RA__CUDA_NOT_TAKEN;
+    }
     if (!p->steps[index].taken || !call_fits(p, call, index)) return RA__CUDA_NOT_TAKEN;
     if (!step->q.data) return RA__CUDA_NOT_TAKEN; /* no row of it sees a key: q was not loaded */
     return p->program->direction == RA__FORWARD ? attend(p, index, call, step, stream)

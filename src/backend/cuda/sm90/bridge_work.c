@@ -130,7 +130,8 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
                                                             work->view_starts, &list)
                                        : ra__sm90_list_rows(&work->rows, &heads, &list);
     if (answer != RA__SM90_YES) return answer;
-    work->direct = work->direct && covers(&list, &heads, program->work.keys);
+    work->covers = back && covers(&list, &heads, work->k_rows);
+    work->direct = work->direct && work->covers && work->k_rows == program->work.keys;
     for (int i = 0; i < list.row_count && work->direct; i++)
         list.rows[i].flags |= RA__SM90_FIRST | RA__SM90_LAST;
     const struct ra__sm90_schedule_input in = {

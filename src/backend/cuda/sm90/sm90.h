@@ -238,6 +238,7 @@ struct ra__sm90_backward {
      * set up), LAST where it is the last one (dq is written). */
     struct ra__sm90_column dk_sum, dv_sum;
     int32_t flags;
+    int32_t item_flags; /* added to those of all items */
     /* Kernels with views: all that are named have a step; view_starts are multiples of
      * shape.block_keys. */
     struct ra__sm90_view views[RA__SM90_VIEWS];
