@@ -120,6 +120,13 @@ static bool may_split(const struct ra__program *program, const struct ra__sm90_w
     return !(back && (work->one_head || work->needs.views));
 }
 
+/* Are neighbouring tiles worked on at different times? Measured: docs/GPU.md. */
+static bool spreads(const struct ra__program *program, const struct ra__sm90_work *work)
+{
+    const bool often_waits = work->rows.banded || (program->device_ranks > 1 && program->uneven);
+    return work->needs.deterministic && work->needs.dim == 64 && often_waits;
+}
+
 static enum ra__sm90_answer schedule(const struct ra__program *program, int clusters,
                                      struct ra__sm90_work *work)
 {
@@ -144,8 +151,7 @@ static enum ra__sm90_answer schedule(const struct ra__program *program, int clus
         .section_heads = section_of(work),
         .item_cost = ITEM_COST,
         .split = may_split(program, work, &list),
-        /* Measured: docs/GPU.md. */
-        .spread = work->needs.deterministic && work->needs.dim == 64 && work->rows.banded ? 2 : 1,
+        .spread = spreads(program, work) ? 2 : 1,
         .rotate = work->needs.deterministic,
         .views = work->needs.views,
     };
