@@ -13,9 +13,17 @@
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
+/* Cutting a sum off costs half a unit in the last place on average, which is a rounding. */
+static double product_roundings(const struct trial *trial)
+{
+    const bool tensor_cores = !trial_on_cpu(trial) && trial->dtype != RA_F32;
+    return tensor_cores ? fmax(1.0, (double)trial->dim / 16.0) : 1.0;
+}
+
 int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source)
 {
     *oracle = (struct oracle){ .trial = trial, .source = source };
+    oracle->product_roundings = product_roundings(trial);
     oracle->scale = trial->scale > 0.0 ? (double)(float)trial->scale
                                        : 1.0 / sqrt((double)trial->dim);
     struct mask_setup setup = { trial->pattern, trial->order, trial->q_heads, trial->k_len };
@@ -181,7 +189,8 @@ struct place {
 
 #define ROUNDING 0x1p-24 /* of a number near 1, in f32 */
 
-/* A score, and what a small change of scale q.k makes of it. */
+/* A score, and what a small change of scale q.k makes of it. Its terms are what roundings are
+ * counted in: a product of several roundings counts several times. */
 struct score {
     struct number x;
     double bend;
@@ -201,8 +210,8 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
                              struct number product)
 {
     const struct trial *t = o->trial;
-    struct score s = { { o->scale * product.exact, o->scale * product.terms, 0.0,
-                         (float)o->scale * product.naive },
+    struct score s = { { o->scale * product.exact, o->scale * product.terms * o->product_roundings,
+                         0.0, (float)o->scale * product.naive },
                        1.0,
                        1.0f };
     if (t->softcap > 0.0) {
