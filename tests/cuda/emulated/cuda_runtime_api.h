@@ -38,6 +38,7 @@ extern "C" {
     X(cudaErrorInvalidDeviceFunction, 98, "invalid device function")                               \
     X(cudaErrorNoDevice, 100, "no CUDA-capable device is detected")                                \
     X(cudaErrorInvalidDevice, 101, "invalid device ordinal")                                       \
+    X(cudaErrorDeviceUninitialized, 201, "invalid device context")                                 \
     X(cudaErrorNoKernelImageForDevice, 209,                                                        \
       "no kernel image is available for execution on the device")                                  \
     X(cudaErrorECCUncorrectable, 214, "uncorrectable ECC error encountered")                       \

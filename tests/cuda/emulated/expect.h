@@ -33,22 +33,30 @@ inline cudaLaunchConfig_t shape(unsigned blocks, unsigned threads, cudaLaunchAtt
     return config;
 }
 
-/* Does the kernel stop the program, as it must? */
-template <typename... Parameters, typename... Arguments>
-inline bool stops(const cudaLaunchConfig_t &config, void (*kernel)(Parameters...),
-                  const Arguments &...arguments)
+/* Does this stop the program, as it must? */
+template <typename Mistake> inline bool stops(const Mistake &mistake)
 {
     fflush(nullptr);
     const pid_t child = fork();
     if (child == 0) {
         if (!freopen("/dev/null", "w", stderr)) _exit(0);
-        (void)cudaLaunchKernelEx(&config, kernel, arguments...);
-        (void)cudaDeviceSynchronize();
+        mistake();
         _exit(0);
     }
     int status = 0;
     waitpid(child, &status, 0);
     return !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+}
+
+/* The same of a kernel. */
+template <typename... Parameters, typename... Arguments>
+inline bool stops(const cudaLaunchConfig_t &config, void (*kernel)(Parameters...),
+                  const Arguments &...arguments)
+{
+    return stops([&] {
+        (void)cudaLaunchKernelEx(&config, kernel, arguments...);
+        (void)cudaDeviceSynchronize();
+    });
 }
 
 #endif

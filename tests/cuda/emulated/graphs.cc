@@ -46,8 +46,23 @@ namespace emulated
 static std::vector<std::shared_ptr<capture>> captures; /* that have not ended */
 static std::vector<std::unique_ptr<CUgraph_st>> graphs;
 static std::vector<std::unique_ptr<CUgraphExec_st>> executables;
+static std::vector<std::unique_ptr<CUgraphExec_st>> buried_executables; /* for their addresses */
 
 size_t graphs_alive() { return graphs.size() + executables.size(); }
+
+/* A graph itself has no context: only what it was instantiated as. */
+void reset_graphs(int device)
+{
+    const auto stays = [device](const std::unique_ptr<CUgraphExec_st> &one) {
+        return one->graph.device != device;
+    };
+    const auto first = std::stable_partition(executables.begin(), executables.end(), stays);
+    for (auto one = first; one != executables.end(); ++one) {
+        bury(one->get());
+        buried_executables.push_back(std::move(*one));
+    }
+    executables.erase(first, executables.end());
+}
 
 template <class T> static T *find_in(const std::vector<std::unique_ptr<T>> &all, const T *one)
 {
@@ -285,6 +300,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     call c;
     if (c.error) return noted(c.error);
+    check_buried(exec, "a graph");
     if (!find_in(executables, exec)) return noted(cudaErrorInvalidValue);
     const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
     if (!s || s->device != exec->graph.device) return noted(cudaErrorInvalidResourceHandle);
@@ -305,6 +321,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph)
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
 {
     call c;
+    check_buried(exec, "a graph");
     const cudaError_t error = drop_from(executables, exec);
     return noted(c.error ? c.error : error);
 }

@@ -64,6 +64,10 @@ int device_count();
 /* The error of a kernel that failed late; all later calls return it. */
 void set_sticky(cudaError_t error);
 cudaError_t sticky();
+/* The context of this stream, event or graph has ended: a GPU crashes where it is used, which here
+ * is a mistake with a sentence. Its address is not used again. */
+void bury(const void *handle);
+void check_buried(const void *handle, const char *what);
 
 /* ---- memory.cc ---- */
 
@@ -76,6 +80,9 @@ struct range {
 };
 /* The allocation, or registered memory, that holds the byte; NULL for pageable memory. */
 const range *find_range(const void *pointer);
+/* The context of the device ends: so do its memory and its pinned memory, which may not be read or
+ * written any more; memory of the caller is registered no longer. */
+void reset_memory(int device);
 void check_leaks();
 
 /* ---- copies.cc ---- */
@@ -122,6 +129,7 @@ bool valid_stream(cudaStream_t stream);
 /* For what may not be put on a stream that is captured: the error, and its capture is lost.
  * cudaSuccess on other streams. */
 cudaError_t capture_forbids_on(cudaStream_t stream);
+void reset_streams(int device); /* and its events; nothing runs */
 size_t streams_alive();
 size_t events_alive();
 
@@ -130,6 +138,7 @@ size_t events_alive();
 /* What may not happen while any stream is captured: waiting, asking, allocating. The error, and no
  * graph comes of that capture; cudaSuccess where nothing is captured. */
 cudaError_t capture_forbids();
+void reset_graphs(int device);
 size_t graphs_alive();
 
 } // namespace emulated

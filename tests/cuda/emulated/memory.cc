@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <map>
@@ -21,6 +22,9 @@ namespace emulated
 constexpr int POISON_BYTE = 0xC3, BEYOND_BYTE = 0xA5;
 constexpr size_t BEYOND_BYTES = EMULATED_ASAN ? 0 : 256;
 constexpr int MAX_DEVICES = 64;
+/* An allocation has pages of its own, which a reset of the device takes the right to read from. A
+ * sanitizer finds that by itself. */
+constexpr size_t PAGE = EMULATED_ASAN ? RACES_PAGE : 4096;
 
 static std::map<uintptr_t, range> ranges; /* by start */
 static size_t used[MAX_DEVICES];          /* bytes of device memory */
@@ -39,21 +43,26 @@ const range *find_range(const void *pointer)
     return (uintptr_t)pointer - r.start < r.size ? &r : nullptr;
 }
 
+static size_t padded(size_t size)
+{
+    return EMULATED_ASAN ? races_padded(size) : (size + BEYOND_BYTES + PAGE - 1) / PAGE * PAGE;
+}
+
 static void *allocate(size_t size)
 {
     void *memory = nullptr;
-    if (posix_memalign(&memory, RACES_PAGE, races_padded(size + BEYOND_BYTES))) return nullptr;
+    if (posix_memalign(&memory, PAGE, padded(size))) return nullptr;
     memset(memory, POISON_BYTE, size);
     memset((char *)memory + size, BEYOND_BYTE, BEYOND_BYTES);
     return memory;
 }
 
-/* Takes the range out of the table; frees its memory where it is ours. */
-static void release(uintptr_t start)
+/* Takes the range out of the table; true where its memory is ours, and to be freed. */
+static bool forget(uintptr_t start)
 {
     const range r = ranges.at(start);
     ranges.erase(start);
-    if (r.registered) return;
+    if (r.registered) return false;
     unsigned char *memory = (unsigned char *)start;
     for (size_t i = 0; i < BEYOND_BYTES; i++)
         if (memory[r.size + i] != BEYOND_BYTE)
@@ -64,7 +73,26 @@ static void release(uintptr_t start)
     }
     (r.type == cudaMemoryTypeDevice ? device_allocations : host_allocations)--;
     memset(memory, POISON_BYTE, r.size);
-    free(memory);
+    return true;
+}
+
+static void release(uintptr_t start)
+{
+    if (forget(start)) free((void *)start);
+}
+
+/* Memory that is not freed is not given to others, so no use of it is missed. */
+void reset_memory(int device)
+{
+    std::vector<range> ended;
+    for (const auto &r : ranges)
+        if (r.second.device == device) ended.push_back(r.second);
+    for (const range &r : ended) {
+        if (!forget(r.start)) continue;
+        if (EMULATED_ASAN) free((void *)r.start);
+        else if (mprotect((void *)r.start, padded(r.size), PROT_NONE))
+            fail("%zu bytes could not be taken away", r.size);
+    }
 }
 
 static cudaError_t allocate_range(void **out, size_t size, enum cudaMemoryType type)

@@ -6,6 +6,8 @@
 
 #include <atomic>
 #include <map>
+#include <set>
+#include <utility>
 
 #include "cuda_runtime.h"
 #include "internal.h"
@@ -20,7 +22,9 @@ std::condition_variable changed;
 static thread_local cudaError_t last_error = cudaSuccess;
 static thread_local int device_of_thread;
 static cudaError_t sticky_error = cudaSuccess;
-static std::map<const void *, int> shared_limits; /* by kernel: cudaFuncSetAttribute */
+/* cudaFuncSetAttribute; by device and kernel */
+static std::map<std::pair<int, const void *>, int> shared_limits;
+static std::set<const void *> buried;
 
 constexpr int SHARED_DEFAULT = 48 * 1024; /* a kernel may have without asking */
 
@@ -40,6 +44,21 @@ int current_device() { return device_of_thread; }
 int device_count() { return (int)setting("RINGATTN_EMULATED_GPUS", 1); }
 void set_sticky(cudaError_t error) { sticky_error = error; }
 cudaError_t sticky() { return device_lost() ? cudaErrorDevicesUnavailable : sticky_error; }
+
+void bury(const void *handle) { buried.insert(handle); }
+
+void check_buried(const void *handle, const char *what)
+{
+    if (buried.count(handle))
+        fail("%s is used whose context ended when the device was reset", what);
+}
+
+/* What a kernel may have on the current device. */
+static int shared_limit(const void *kernel)
+{
+    const auto limit = shared_limits.find({ current_device(), kernel });
+    return limit == shared_limits.end() ? SHARED_DEFAULT : limit->second;
+}
 
 /* "90,61": of device 0, and of all others. */
 static int compute_capability(int device)
@@ -150,8 +169,7 @@ static cudaError_t check_launch(const cudaLaunchConfig_t *config, const void *ke
     if (!grid.x || !grid.y || !grid.z || !block.x) return cudaErrorInvalidConfiguration;
     if (grid.x > INT_MAX || grid.y > 65535 || grid.z > 65535) return cudaErrorInvalidConfiguration;
     if (block.x > 1024 || block.y != 1 || block.z != 1) return cudaErrorInvalidConfiguration;
-    const auto limit = shared_limits.find(kernel);
-    const int most = limit == shared_limits.end() ? SHARED_DEFAULT : limit->second;
+    const int most = shared_limit(kernel);
     if (config->dynamicSmemBytes > (size_t)most) return cudaErrorInvalidValue;
     if (!valid_stream(config->stream)) return cudaErrorInvalidResourceHandle;
     return cudaSuccess;
@@ -306,9 +324,12 @@ cudaError_t cudaGetDeviceCount(int *count)
     return noted(*count ? cudaSuccess : cudaErrorNoDevice);
 }
 
-/* Devices that were ever set: they have a context. A thread has one from when it sets a device;
- * functions of the runtime would make one as well, those of the driver do not. */
-static std::atomic<unsigned> contexts;
+/* By device: the ID of its context, which begins when the device is set and ends when it is reset;
+ * 0: it has none. A thread has one from when it sets a device; functions of the runtime would make
+ * one as well, those of the driver do not. */
+constexpr int MAX_CONTEXTS = 64;
+static std::atomic<unsigned long long> contexts[MAX_CONTEXTS];
+static std::atomic<unsigned long long> last_context;
 static thread_local bool has_context;
 
 cudaError_t cudaSetDevice(int device)
@@ -318,7 +339,7 @@ cudaError_t cudaSetDevice(int device)
     if (device_count() <= 0) return noted(cudaErrorNoDevice);
     if (!valid_device(device)) return noted(cudaErrorInvalidDevice);
     device_of_thread = device;
-    contexts |= 1u << device;
+    if (!contexts[device]) contexts[device] = ++last_context;
     has_context = true;
     return cudaSuccess;
 }
@@ -326,7 +347,7 @@ cudaError_t cudaSetDevice(int device)
 static int primary_context_state(int device, unsigned *flags, int *active)
 {
     *flags = 0;
-    *active = contexts >> device & 1;
+    *active = contexts[device] != 0;
     return 0;
 }
 
@@ -336,13 +357,23 @@ static int current_context(void **context)
     return 0;
 }
 
-/* Of the driver there are three functions. */
+/* Of the current context, the only one that can be asked about. */
+static int context_id(void *context, unsigned long long *id)
+{
+    if (context || !id) return cudaErrorInvalidValue;
+    if (!has_context) return cudaErrorDeviceUninitialized;
+    *id = contexts[device_of_thread];
+    return *id ? cudaSuccess : cudaErrorContextIsDestroyed;
+}
+
+/* Of the driver there are four functions. */
 cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **entry, unsigned int,
                                              unsigned long long,
                                              enum cudaDriverEntryPointQueryResult *result)
 {
     *entry = !strcmp(symbol, "cuDevicePrimaryCtxGetState") ? (void *)primary_context_state
              : !strcmp(symbol, "cuCtxGetCurrent")          ? (void *)current_context
+             : !strcmp(symbol, "cuCtxGetId")               ? (void *)context_id
              : !strcmp(symbol, "cuTensorMapEncodeTiled")   ? (void *)encode_tiled
                                                            : NULL;
     *result = *entry ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
@@ -372,14 +403,23 @@ cudaError_t cudaInitDevice(int device, unsigned int, unsigned int)
     return noted(valid_device(device) ? cudaSuccess : cudaErrorInvalidDevice);
 }
 
-/* Memory and streams stay: whoever made them still destroys them. */
+/* Of the current device: its memory, streams, events and what was set for kernels are gone. Work is
+ * done before. */
 cudaError_t cudaDeviceReset(void)
 {
     call c;
     finish_all(c.held);
     set_sticky(cudaSuccess);
     last_error = cudaSuccess;
-    return device_lost() ? noted(c.error) : cudaSuccess;
+    if (device_lost()) return noted(c.error);
+    const int device = current_device();
+    reset_graphs(device);
+    reset_streams(device);
+    reset_memory(device);
+    shared_limits.erase(shared_limits.lower_bound({ device, nullptr }),
+                        shared_limits.lower_bound({ device + 1, nullptr }));
+    contexts[device] = 0;
+    return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr, int device)
@@ -443,7 +483,7 @@ cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute at
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || value > shared_optin_bytes(current_device()))
         return noted(cudaErrorInvalidValue);
-    shared_limits[function] = value;
+    shared_limits[{ current_device(), function }] = value;
     return cudaSuccess;
 }
 
@@ -454,12 +494,10 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     if (!attributes) return noted(cudaErrorInvalidValue);
     if (!function) return noted(cudaErrorInvalidDeviceFunction);
     memset(attributes, 0, sizeof *attributes);
-    const auto limit = shared_limits.find(function);
     attributes->maxThreadsPerBlock = 1024;
     attributes->numRegs = 64;
     attributes->ptxVersion = attributes->binaryVersion = compute_capability(current_device());
-    attributes->maxDynamicSharedSizeBytes = limit == shared_limits.end() ? SHARED_DEFAULT
-                                                                         : limit->second;
+    attributes->maxDynamicSharedSizeBytes = shared_limit(function);
     return cudaSuccess;
 }
 

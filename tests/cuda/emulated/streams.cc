@@ -24,6 +24,8 @@ namespace emulated
 
 static std::vector<shared_stream> streams;
 static std::vector<std::unique_ptr<CUevent_st>> events;
+static std::vector<shared_stream> buried_streams; /* kept for their addresses */
+static std::vector<std::unique_ptr<CUevent_st>> buried_events;
 static size_t stream_count, event_count; /* not destroyed; live on after the vectors */
 
 /* For the search for races: numbers of streams that the program has not made. */
@@ -39,6 +41,7 @@ bool is_legacy(cudaStream_t stream) { return !stream || stream == cudaStreamLega
 
 shared_stream find_stream(cudaStream_t stream)
 {
+    check_buried(stream, "a stream");
     for (const shared_stream &s : streams)
         if (s.get() == stream && !s->destroyed) return s;
     return nullptr;
@@ -53,6 +56,7 @@ bool valid_stream(cudaStream_t stream)
 
 static CUevent_st *find_event(cudaEvent_t event)
 {
+    check_buried(event, "an event");
     for (const auto &e : events)
         if (e.get() == event) return event;
     return nullptr;
@@ -349,6 +353,27 @@ cudaError_t capture_forbids_on(cudaStream_t stream)
     const shared_stream s = is_legacy(stream) ? nullptr : find_stream(stream);
     if (!s || !s->captured.graph) return cudaSuccess;
     return capture_lost(s->captured, cudaErrorStreamCaptureUnsupported);
+}
+
+/* Takes those of a device out of a list. */
+template <class T>
+static void bury_in(std::vector<T> &all, std::vector<T> &graves, int device, size_t &count)
+{
+    const auto stays = [device](const T &one) { return one->device != device; };
+    const auto first = std::stable_partition(all.begin(), all.end(), stays);
+    for (auto one = first; one != all.end(); ++one) {
+        bury(one->get());
+        graves.push_back(std::move(*one));
+        count--;
+    }
+    all.erase(first, all.end());
+}
+
+void reset_streams(int device)
+{
+    sweep(); /* those left have a handle */
+    bury_in(streams, buried_streams, device, stream_count);
+    bury_in(events, buried_events, device, event_count);
 }
 
 } // namespace emulated

@@ -375,6 +375,46 @@ static void failures_are_injected()
     (void)cudaGetLastError();
 }
 
+static unsigned long long context_id()
+{
+    unsigned long long id = 0;
+    void *entry;
+    enum cudaDriverEntryPointQueryResult result;
+    OK(cudaGetDriverEntryPointByVersion("cuCtxGetId", &entry, 12000, cudaEnableDefault, &result));
+    ((int (*)(void *, unsigned long long *))entry)(nullptr, &id);
+    return id;
+}
+
+static void a_reset_ends_a_context()
+{
+    char *device, *pinned, own[8] = "";
+    cudaEvent_t event;
+    struct cudaPointerAttributes attributes;
+    OK(cudaSetDevice(0));
+    const unsigned long long before = context_id();
+    cudaStream_t stream = make_stream();
+    OK(cudaMalloc(&device, 8));
+    OK(cudaMallocHost(&pinned, 8));
+    OK(cudaHostRegister(own, sizeof own, cudaHostRegisterDefault));
+    OK(cudaEventCreate(&event));
+    OK(cudaEventRecord(event, stream));
+    OK(cudaDeviceReset());
+    EXPECT(context_id() == 0);
+    OK(cudaSetDevice(0));
+    EXPECT(context_id() != 0 && context_id() != before);
+    EXPECT(cudaFree(device) == cudaErrorInvalidValue);
+    EXPECT(cudaFreeHost(pinned) == cudaErrorInvalidValue);
+    EXPECT(cudaHostUnregister(own) == cudaErrorHostMemoryNotRegistered);
+    OK(cudaPointerGetAttributes(&attributes, pinned));
+    EXPECT(attributes.type == cudaMemoryTypeUnregistered);
+    EXPECT(stops([=] { (void)cudaStreamSynchronize(stream); }));
+    EXPECT(stops([=] { (void)cudaEventQuery(event); }));
+    EXPECT(stops([=] { (void)cudaEventDestroy(event); }));
+    EXPECT(stops([=] { (void)*(volatile char *)pinned; }));
+    EXPECT(doubled_sum(true) == 512.0f);
+    (void)cudaGetLastError();
+}
+
 static void devices_say_what_they_are()
 {
     struct cudaDeviceProp prop;
@@ -450,6 +490,7 @@ int main()
     host_functions_run_in_order();
     ranks_are_threads();
     failures_are_injected();
+    a_reset_ends_a_context();
     devices_say_what_they_are();
     small_numbers_round_to_even();
     missing_barriers_show();
