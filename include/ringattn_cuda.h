@@ -35,7 +35,12 @@
  * host had when it was captured, so others are refused. A graph uses the memory of its plan: keep
  * the plan as long as the graph, and do not let a launch of the graph run at the same time as
  * another call of that group. An error that a launch finds is returned by a later call of the
- * group that is not captured. */
+ * group that is not captured.
+ *
+ * RESETS  cudaDeviceReset() takes away the memory, streams and events of groups on that GPU. From
+ * then on their calls fail with RA_ERR_SYSTEM: destroy plans and groups, and make new ones. Where
+ * the plug-in was built by a CUDA before 12.5, they crash. A GPU must not be reset while a call is
+ * running, nor under groups that the transport nccl connects. */
 #ifndef RINGATTN_CUDA_H
 #define RINGATTN_CUDA_H
 

@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include "ringattn.h"
+#include "ringattn_cuda.h"
 
 enum { HEADS = 4, DIM = 64, RANKS = 4, CHUNKS = 4096 };
 enum { Q, K, V, OUT, DOUT, DQ, DK, DV, TENSORS };
@@ -26,6 +27,7 @@ static size_t tensor_bytes; /* bf16 */
 struct work {
     int ranks;
     int64_t stride; /* between positions of Q; 0: packed */
+    void *queue;    /* of calls; NULL: they return when they are done */
     ra_group *groups[RANKS];
     ra_plan *plans[RANKS];
     char *tensors[TENSORS];
@@ -72,6 +74,16 @@ static ra_status open_tensors(struct work *work)
     return RA_OK;
 }
 
+static ra_problem problem_of(void)
+{
+    ra_problem problem = ra_problem_default();
+    problem.dtype = RA_BF16;
+    problem.q_len = tokens;
+    problem.q_heads = HEADS;
+    problem.dim = DIM;
+    return problem;
+}
+
 static ra_status open_plans(struct work *work, int ranks, size_t budget)
 {
     ra_group_options options = ra_group_options_default();
@@ -80,11 +92,7 @@ static ra_status open_plans(struct work *work, int ranks, size_t budget)
     ra_status status = ra_group_create_local(ranks, &options, work->groups);
     if (status != RA_OK) return status;
     work->ranks = ranks;
-    ra_problem problem = ra_problem_default();
-    problem.dtype = RA_BF16;
-    problem.q_len = tokens;
-    problem.q_heads = HEADS;
-    problem.dim = DIM;
+    const ra_problem problem = problem_of();
     ra_plan_options how = ra_plan_options_default();
     how.backward = 1;
     how.memory = budget;
@@ -130,6 +138,7 @@ static ra_status attend_rank(ra_group *group, void *context)
     args.v = ra_tensor_read(part(work, V, rank));
     args.out = part(work, OUT, rank);
     args.lse = lse;
+    args.queue = work->queue;
     ra_status status = ra_attend(work->plans[rank], &args);
     if (status != RA_OK) return status;
     ra_gradient_args back = ra_gradient_args_default();
@@ -142,6 +151,7 @@ static ra_status attend_rank(ra_group *group, void *context)
     back.dq = part(work, DQ, rank);
     back.dk = part(work, DK, rank);
     back.dv = part(work, DV, rank);
+    back.queue = work->queue;
     return ra_gradient(work->plans[rank], &back);
 }
 
@@ -187,7 +197,7 @@ static void fault_memory(struct work *work)
     int count = 0;
     compute_once(work);
     const size_t before = free_memory();
-    for (size_t bytes = (size_t)1 << 30; bytes >= (size_t)1 << 16; bytes /= 2)
+    for (size_t bytes = (size_t)1 << 30; bytes >= 16; bytes /= 2)
         while (count < CHUNKS && cudaMalloc(&chunks[count], bytes) == cudaSuccess) count++;
     cudaGetLastError();
     expect_error(open_plans(work, 1, 0), RA_ERR_MEMORY, "the memory of the GPU is full");
@@ -207,12 +217,67 @@ static void fault_kernel(struct work *work)
     close_plans(work);
 }
 
+/* On groups whose GPU was reset. */
+static void use_lost(struct work *lost)
+{
+    const ra_problem problem = problem_of();
+    ra_stats stats = ra_stats_default();
+    ra_plan *plan;
+    expect_error(compute(lost), RA_ERR_SYSTEM, "after a reset of the device");
+    expect_error(compute(lost), RA_OK, "the call after that");
+    expect(ra_plan_stats(lost->plans[0], &stats) == RA_OK, "a plan still counts");
+    expect_error(ra_plan_create(lost->groups[0], &problem, NULL, &plan), RA_ERR_SYSTEM,
+                 "a new plan of the old group");
+}
+
+/* A new group in the new context, open while the lost one is closed. */
+static void replace(struct work *lost, struct work *made, int ranks)
+{
+    expect(open_tensors(made) == RA_OK, "new tensors are allocated");
+    expect(open_plans(made, ranks, 0) == RA_OK && compute(made) == RA_OK, "a new group computes");
+    const size_t before = free_memory();
+    close_plans(lost);
+    expect(free_memory() < before + tensor_bytes, "closing the old one frees none of the new one");
+    expect(compute(made) == RA_OK, "the new group still computes");
+}
+
+static void open_queue(struct work *work)
+{
+    cudaStream_t stream = NULL;
+    expect(cudaStreamCreate(&stream) == cudaSuccess, "a new stream");
+    work->queue = ra_cuda_queue(stream);
+}
+
+static void close_queue(struct work *work)
+{
+    expect(cudaStreamSynchronize(work->queue) == cudaSuccess, "its work is done");
+    cudaStreamDestroy(work->queue);
+    work->queue = NULL;
+}
+
+static void reset_once(struct work *work, int ranks, int queued)
+{
+    struct work made = { .ranks = 0 };
+    if (queued) open_queue(work);
+    expect(open_plans(work, ranks, 0) == RA_OK && compute(work) == RA_OK, "it computes");
+    cudaDeviceReset();
+    if (queued) open_queue(&made);
+    work->queue = made.queue;
+    use_lost(work);
+    replace(work, &made, ranks);
+    if (queued) close_queue(&made);
+    close_plans(&made);
+    *work = made; /* the old tensors are gone */
+}
+
 static void fault_reset(struct work *work)
 {
+    for (int ranks = 1; ranks <= RANKS; ranks += RANKS - 1)
+        for (int queued = 0; queued < 2; queued++) reset_once(work, ranks, queued);
     expect(open_plans(work, 1, 0) == RA_OK && compute(work) == RA_OK, "it computes");
     cudaDeviceReset();
-    expect_error(compute(work), RA_OK, "after a reset of the device");
-    close_plans(work);
+    close_plans(work); /* nothing has used the device since */
+    memset(work, 0, sizeof *work);
 }
 
 static const struct fault {
@@ -234,8 +299,7 @@ static int run_apart(const struct fault *fault)
         struct work work = { .ranks = 0 };
         if (expect(open_tensors(&work) == RA_OK, "tensors are allocated")) fault->run(&work);
         close_tensors(&work);
-        fflush(stdout);
-        _exit(failed);
+        exit(failed); /* the emulated GPU then looks for leaks */
     }
     if (child < 0 || waitpid(child, &status, 0) != child) return 1;
     if (WIFSIGNALED(status)) printf("    FAILED: it crashed, signal %d\n", WTERMSIG(status));

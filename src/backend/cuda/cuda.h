@@ -19,7 +19,7 @@ extern const struct ra__host *ra__cuda_host;
 
 #define ra__cuda_fail(status, ...) (ra__cuda_host->set_error(__VA_ARGS__), (status))
 
-/* RA_ERR_SYSTEM with a sentence where a call of the runtime failed. */
+/* An error with a sentence where a call of the runtime failed: RA_ERR_MEMORY, or RA_ERR_SYSTEM. */
 #define RA__CUDA_TRY(call) RA__TRY(ra__cuda_check((int)(call), #call))
 ra_status ra__cuda_check(int error, const char *call);
 
@@ -61,8 +61,16 @@ struct ra__cuda_caller {
     cudaStream_t own_compute;     /* while the caller's stream is in its place; else NULL */
 };
 
+/* Functions of the driver; NULL: it cannot be asked. */
+struct ra__cuda_driver {
+    int (*context_state)(int number, unsigned *flags, int *active);
+    int (*context_id)(void *context, unsigned long long *id); /* of the current one: NULL */
+};
+
 struct ra__cuda_device {
     int number;
+    struct ra__cuda_driver driver;
+    unsigned long long context; /* the ID of what everything below belongs to; 0: not known */
     struct ra__cuda_facts facts;
     struct ra__cuda_queue queues[RA__CUDA_QUEUES];
     struct ra__cuda_caller caller;
@@ -89,19 +97,6 @@ bool ra__cuda_is_on_device(const void *data); /* or in memory of the host? */
  * captured, or could not wait for the host: a call that is captured is refused. */
 ra_status ra__cuda_where_is(const struct ra__cuda_device *device, const void *data,
                             const char *what, bool *here);
-/* Makes the device that of the calling thread, until the visit ends with the block that it is
- * declared in: a caller may work on another one. */
-struct ra__cuda_visit {
-    int before; /* the device to go back to; RA__CUDA_NOWHERE: the same */
-};
-enum { RA__CUDA_NOWHERE = -1 };
-ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit);
-ra_status ra__cuda_visit_number(int number, struct ra__cuda_visit *visit); /* not open */
-void ra__cuda_leave(struct ra__cuda_visit *visit);
-#define RA__CUDA_VISIT(name)                                                                       \
-    __attribute__((cleanup(ra__cuda_leave))) struct ra__cuda_visit name = { RA__CUDA_NOWHERE }
-int ra__cuda_make_current(void *device);
-void ra__cuda_restore(int before);
 ra_status ra__cuda_wait(void *device, const struct ra__event *event,
                         const struct ra__heartbeat *heartbeat);
 void ra__cuda_drain(void *device);
@@ -124,6 +119,29 @@ ra_status ra__cuda_queue_mark(struct ra__cuda_queue *queue, struct ra__event *do
 bool ra__cuda_has_passed(const struct ra__event *event);
 /* Fails if kernels have reported an error. */
 ra_status ra__cuda_check_report(const struct ra__cuda_device *device);
+
+/* ---- context.c: visits of a thread to a GPU, and contexts ------------------------------------ */
+
+/* Makes the device that of the calling thread, until the visit ends with the block that it is
+ * declared in: a caller may work on another one. Whatever uses memory, streams or events of a
+ * device comes after enter(), in this function or in one that calls it: if the GPU was reset before
+ * this call of the library, they are gone, and that is an error. */
+struct ra__cuda_visit {
+    int before; /* the device to go back to; RA__CUDA_NOWHERE: the same */
+};
+enum { RA__CUDA_NOWHERE = -1 };
+ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit);
+/* To open it; remembers its context. */
+ra_status ra__cuda_first_enter(struct ra__cuda_device *device, struct ra__cuda_visit *visit);
+/* To end or free something. False: the GPU was reset, and there is nothing to be done. Other errors
+ * are of no consequence, and the sentence of an error before stays. */
+bool ra__cuda_enter_quietly(const struct ra__cuda_device *device, struct ra__cuda_visit *visit);
+ra_status ra__cuda_visit_number(int number, struct ra__cuda_visit *visit); /* not open */
+void ra__cuda_leave(struct ra__cuda_visit *visit);
+#define RA__CUDA_VISIT(name)                                                                       \
+    __attribute__((cleanup(ra__cuda_leave))) struct ra__cuda_visit name = { RA__CUDA_NOWHERE }
+int ra__cuda_make_current(void *device);
+void ra__cuda_restore(int before);
 
 /* ---- caller.c: calls on streams of the caller ------------------------------------------------ */
 
@@ -219,6 +237,8 @@ struct ra__cuda_plan {
 ra_status ra__cuda_prepare(const struct ra__setup *setup, struct ra__arena *arena, void **prepared);
 void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra__account *account);
 int64_t ra__cuda_pairs(const void *prepared);
+/* Adds the pairs of steps that are done; in a call, which has entered the device. */
+void ra__cuda_collect_pairs(struct ra__cuda_plan *plan);
 
 /* The tables of a program: counted where `tables` has no arrays, filled where it has. */
 ra_status ra__cuda_tables_rows(const struct ra__cuda_program *program,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c - a GPU: its memory, streams as queues, events, and waiting for them. Streams of the
- * caller are in caller.c. */
+ * caller are in caller.c, contexts in context.c. */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -13,8 +13,8 @@ ra_status ra__cuda_check(int error, const char *call)
     if (error == (int)cudaSuccess) return RA_OK;
     const int name = (int)strcspn(call, "(");
     cudaGetLastError(); /* a failed call must not be found again by the next one */
-    return ra__cuda_fail(RA_ERR_SYSTEM, "cuda: %.*s: %s", name, call,
-                         cudaGetErrorString((cudaError_t)error));
+    return ra__cuda_fail(error == (int)cudaErrorMemoryAllocation ? RA_ERR_MEMORY : RA_ERR_SYSTEM,
+                         "cuda: %.*s: %s", name, call, cudaGetErrorString((cudaError_t)error));
 }
 
 ra_status ra__cuda_facts_of(int number, struct ra__cuda_facts *out)
@@ -41,75 +41,6 @@ bool ra__cuda_is_on_device(const void *data)
     const cudaError_t error = cudaPointerGetAttributes(&attributes, data);
     if (error != cudaSuccess) cudaGetLastError();
     return error == cudaSuccess && attributes.type == cudaMemoryTypeDevice;
-}
-
-/* Has this process a context on that device? Setting a device makes one, which takes memory there;
- * a thread that never chose a device is not to get one on device 0. A driver that cannot be asked
- * counts as yes. */
-static bool is_in_use(int number)
-{
-    int active = 1;
-#if CUDART_VERSION >= 12050
-    unsigned flags;
-    void *entry = NULL;
-    enum cudaDriverEntryPointQueryResult result;
-    if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &entry, 7000,
-                                         cudaEnableDefault, &result) != cudaSuccess) {
-        cudaGetLastError();
-        return true;
-    }
-    int (*get_state)(int, unsigned *, int *);
-    memcpy(&get_state, &entry, sizeof get_state);
-    if (get_state && get_state(number, &flags, &active) != 0) active = 1;
-#else
-    (void)number;
-#endif
-    return active != 0;
-}
-
-/* The device is set even if it is that of the thread already: a new thread has no context, which
- * functions of the driver need. */
-static cudaError_t enter(int number, struct ra__cuda_visit *visit)
-{
-    int now;
-    cudaError_t error = cudaGetDevice(&now);
-    if (error != cudaSuccess) return error;
-    const bool returns = now != number && is_in_use(now);
-    error = cudaSetDevice(number);
-    if (error == cudaSuccess && returns) visit->before = now;
-    return error;
-}
-
-ra_status ra__cuda_enter(const struct ra__cuda_device *device, struct ra__cuda_visit *visit)
-{
-    RA__CUDA_TRY(enter(device->number, visit));
-    return RA_OK;
-}
-
-/* A context takes time and memory: none is made where that GPU is the current one anyway. */
-ra_status ra__cuda_visit_number(int number, struct ra__cuda_visit *visit)
-{
-    int now;
-    RA__CUDA_TRY(cudaGetDevice(&now));
-    if (now != number) RA__CUDA_TRY(enter(number, visit));
-    return RA_OK;
-}
-
-void ra__cuda_restore(int before)
-{
-    if (before == RA__CUDA_NOWHERE) return;
-    if (cudaSetDevice(before) != cudaSuccess) cudaGetLastError();
-}
-
-void ra__cuda_leave(struct ra__cuda_visit *visit) { ra__cuda_restore(visit->before); }
-
-/* A device that is lost is noticed by the next step. */
-int ra__cuda_make_current(void *opaque)
-{
-    const struct ra__cuda_device *device = opaque;
-    struct ra__cuda_visit visit = { RA__CUDA_NOWHERE };
-    if (enter(device->number, &visit) != cudaSuccess) cudaGetLastError();
-    return visit.before;
 }
 
 /* ---- Queues ---------------------------------------------------------------------------------- */
@@ -237,7 +168,7 @@ void ra__cuda_drain(void *opaque)
 {
     struct ra__cuda_device *device = opaque;
     RA__CUDA_VISIT(visit);
-    enter(device->number, &visit); /* its error is of no consequence: the call has failed already */
+    if (!ra__cuda_enter_quietly(device, &visit)) return;
     ra__cuda_synchronize(device);
     ra__cuda_caller_reset(device);
     clear_report(device);
@@ -282,7 +213,7 @@ static ra_status open_device(struct ra__cuda_device *device,
 {
     RA__CUDA_VISIT(visit);
     RA__TRY(ra__cuda_facts_of(device->number, &device->facts));
-    RA__TRY(ra__cuda_enter(device, &visit));
+    RA__TRY(ra__cuda_first_enter(device, &visit));
     RA__CUDA_TRY(cudaMalloc((void **)&device->found, sizeof *device->found));
     RA__CUDA_TRY(cudaMallocHost((void **)&device->report, sizeof *device->report));
     RA__TRY(ra__cuda_caller_open(device));
@@ -306,12 +237,8 @@ ra_status ra__cuda_open(const struct ra__device_options *options, void **out)
     return status;
 }
 
-void ra__cuda_close(void *opaque)
+static void close_all(struct ra__cuda_device *device)
 {
-    struct ra__cuda_device *device = opaque;
-    RA__CUDA_VISIT(visit);
-    if (!device) return;
-    enter(device->number, &visit); /* its error is of no consequence, and the sentence stays */
     for (int i = 0; i < RA__CUDA_QUEUES; i++) close_queue(&device->queues[i]);
     ra__cuda_caller_close(device);
     cudaFree(device->narrow);
@@ -319,6 +246,14 @@ void ra__cuda_close(void *opaque)
     cudaFree(device->found);
     cudaFreeHost(device->report);
     cudaGetLastError();
+}
+
+void ra__cuda_close(void *opaque)
+{
+    struct ra__cuda_device *device = opaque;
+    RA__CUDA_VISIT(visit);
+    if (!device) return;
+    if (ra__cuda_enter_quietly(device, &visit)) close_all(device);
     ra__cuda_host->free(device);
 }
 
@@ -336,20 +271,21 @@ void ra__cuda_free(void *opaque, void *memory, size_t bytes)
 {
     (void)bytes;
     RA__CUDA_VISIT(visit);
-    if (ra__cuda_enter(opaque, &visit) == RA_OK) cudaFree(memory);
+    if (ra__cuda_enter_quietly(opaque, &visit) && cudaFree(memory) != cudaSuccess)
+        cudaGetLastError();
 }
 
 /* Errors are of no consequence, and are not left to the next call. */
 void ra__cuda_pin(void *opaque, void *memory, size_t bytes)
 {
     RA__CUDA_VISIT(visit);
-    if (ra__cuda_enter(opaque, &visit) != RA_OK) return;
+    if (!ra__cuda_enter_quietly(opaque, &visit)) return;
     if (cudaHostRegister(memory, bytes, cudaHostRegisterDefault) != cudaSuccess) cudaGetLastError();
 }
 
 void ra__cuda_unpin(void *opaque, void *memory)
 {
     RA__CUDA_VISIT(visit);
-    if (ra__cuda_enter(opaque, &visit) != RA_OK) return;
+    if (!ra__cuda_enter_quietly(opaque, &visit)) return;
     if (cudaHostUnregister(memory) != cudaSuccess) cudaGetLastError();
 }

@@ -369,7 +369,7 @@ static void note_pairs(const struct ra__cuda_running *run, const struct ra__even
         plan->pairs += pairs;
         return;
     }
-    ra__cuda_pairs(plan);
+    ra__cuda_collect_pairs(plan);
     if (plan->pending_count == RA__CUDA_PENDING) { /* far ahead: count the oldest early */
         plan->pairs += plan->pending[plan->pending_first].pairs;
         plan->pending_first = (plan->pending_first + 1) % RA__CUDA_PENDING;

@@ -143,15 +143,22 @@ static ra_status count_pairs(struct ra__cuda_plan *plan, struct ra__cuda_program
     return RA_OK;
 }
 
-int64_t ra__cuda_pairs(const void *prepared)
+void ra__cuda_collect_pairs(struct ra__cuda_plan *plan)
 {
-    struct ra__cuda_plan *plan = (struct ra__cuda_plan *)prepared;
     while (plan->pending_count > 0 &&
            ra__cuda_has_passed(&plan->pending[plan->pending_first].event)) {
         plan->pairs += plan->pending[plan->pending_first].pairs;
         plan->pending_first = (plan->pending_first + 1) % RA__CUDA_PENDING;
         plan->pending_count--;
     }
+}
+
+int64_t ra__cuda_pairs(const void *prepared)
+{
+    struct ra__cuda_plan *plan = (struct ra__cuda_plan *)prepared;
+    RA__CUDA_VISIT(visit);
+    if (plan->pending_count > 0 && ra__cuda_enter_quietly(plan->device, &visit))
+        ra__cuda_collect_pairs(plan);
     return plan->pairs;
 }
 
@@ -254,7 +261,7 @@ void ra__cuda_release(void *prepared, struct ra__buffers *pool, const struct ra_
     RA__CUDA_VISIT(visit);
     if (!plan) return;
     /* A call that followed a stream may still be running. */
-    if (plan->device && ra__cuda_enter(plan->device, &visit) == RA_OK) {
+    if (plan->device && ra__cuda_enter_quietly(plan->device, &visit)) {
         ra__cuda_synchronize(plan->device);
         if (plan->bias.data) cudaFree(plan->bias.data);
         if (plan->dbias.data) cudaFree(plan->dbias.data);
