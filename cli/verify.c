@@ -251,6 +251,18 @@ static int verify_text(const struct options *options, const char *text, struct r
     return status;
 }
 
+/* All of them before the first one is run. */
+static int check_texts(char *const *texts, int count)
+{
+    int status = EXIT_PASS;
+    for (int i = 0; i < count && !status; i++) {
+        struct trial trial;
+        status = trial_parse(&trial, texts[i]);
+        trial_clear(&trial);
+    }
+    return status;
+}
+
 /* Words without a space are one problem together; otherwise each argument is one. */
 static int verify_words(const struct options *options)
 {
@@ -259,6 +271,7 @@ static int verify_words(const struct options *options)
     double start = machine_seconds();
     int status = EXIT_PASS;
     if (strchr(options->words[0], ' ')) {
+        status = check_texts(options->words, options->word_count);
         for (int i = 0; i < options->word_count && !status; i++)
             status = verify_text(options, options->words[i], &results);
     } else {

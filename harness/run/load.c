@@ -76,6 +76,10 @@ static int add_axes(enum tensor tensor, struct npy *npy)
 
 static int check_shape(const struct trial *t, enum tensor tensor, const struct npy *npy)
 {
+    if (tensor == TENSOR_K && t->q_heads % t->kv_heads) /* before V is blamed for its heads */
+        return refuse("--k: %" PRId64 " heads, by which the %" PRId64
+                      " heads of --q cannot be divided",
+                      t->kv_heads, t->q_heads);
     const int64_t expected[4] = { t->batch, tensor_length(t, tensor), tensor_heads(t, tensor),
                                   tensor_dim(t, tensor) };
     if (!memcmp(expected, npy->shape, sizeof expected)) return EXIT_PASS;

@@ -14,6 +14,9 @@ refused "--out and --lse name the same file" run --tokens 8 --out new.npy --lse 
 mkfifo pipe.npy
 refused "pipe.npy is not a regular file" run --q pipe.npy --k k.npy --v v.npy
 rm link.npy pipe.npy
+npy k3.npy 1 "$(header '<f4' False '1, 70, 3, 8')" 6720
+refused "--k: 3 heads, by which the 4 heads of --q cannot be divided" run --q q.npy --k k3.npy --v v.npy
+rm k3.npy
 ok run --q q.npy --k k.npy --v v.npy --verify --json --pattern causal --ring 4 --partition striped
 json verified
 says '"verified": true'

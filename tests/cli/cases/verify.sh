@@ -33,6 +33,7 @@ says " 0 failed"
 ok verify --quick --quiet --kernel scalar --json
 says '"failed": 0'
 refused "problem: \"frobnicate\" is not understood" verify causal frobnicate n=5
+refused "problem: \"frobnicate\" is not understood" verify "causal n=5" "causal frobnicate n=5"
 refused "problem: \"speed=9\" is not understood" verify causal speed=9
 refused "comes after another word" verify causal n=5 n=6
 refused "comes after another word" verify causal full
