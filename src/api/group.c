@@ -76,7 +76,7 @@ static void extend_link(struct ra__rank *rank, const ra_group_options *options)
     const struct ra__backend *backend = rank->backend;
     if (backend->host || !backend->copy || !rank->transport->extend || options->checksum) return;
     const struct ra__reach reach = { .device = rank->device,
-                                     .cuda = backend->cuda,
+                                     .cuda_memory = backend->cuda_memory,
                                      .copy = backend->copy,
                                      .make_current = backend->make_current,
                                      .restore = backend->restore };

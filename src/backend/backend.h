@@ -87,7 +87,7 @@ struct ra__backend {
     void (*pin)(void *device, void *memory, size_t bytes);
     void (*unpin)(void *device, void *memory);
     /* As in struct ra__reach, for messages of ranks. Without copy() they go through host memory. */
-    bool cuda;
+    bool cuda_memory;
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);
     int (*make_current)(void *device);
     void (*restore)(int before);

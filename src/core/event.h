@@ -25,7 +25,7 @@ struct ra__heartbeat {
 /* How a transport uses memory of a device that the host cannot touch. */
 struct ra__reach {
     void *device;
-    bool cuda; /* it is memory of CUDA, whose pointers other libraries take */
+    bool cuda_memory; /* it is memory of CUDA, whose pointers other libraries take */
     /* Between buffers of devices of this kind in one process; any may be host memory too. Returns
      * when the bytes are there. */
     ra_status (*copy)(void *device, void *to, const void *from, size_t bytes);

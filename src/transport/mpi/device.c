@@ -32,7 +32,7 @@ ra_status mpi_takes_cuda(bool *takes_cuda)
 bool mpi_extend(void *opaque, const struct ra__reach *reach)
 {
     struct link *link = opaque;
-    if (!link->takes_cuda || !reach->cuda) return false;
+    if (!link->takes_cuda || !reach->cuda_memory) return false;
     link->reach = *reach;
     return true;
 }

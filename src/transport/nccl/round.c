@@ -169,7 +169,7 @@ ra_status nccl_poll(void *opaque)
 bool nccl_extend(void *link, const struct ra__reach *reach)
 {
     (void)link;
-    return reach->cuda;
+    return reach->cuda_memory;
 }
 
 /* Any thread: the rank's own one will notice. Others end at their timeout. */
