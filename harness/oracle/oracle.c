@@ -13,17 +13,15 @@
 
 /* ---- Room ------------------------------------------------------------------------------------ */
 
-/* Cutting a sum off costs half a unit in the last place on average, which is a rounding. */
-static double product_roundings(const struct trial *trial)
+static bool has_tensor_cores(const struct trial *trial)
 {
-    const bool tensor_cores = !trial_on_cpu(trial) && trial->dtype != RA_F32;
-    return tensor_cores ? fmax(1.0, (double)trial->dim / 16.0) : 1.0;
+    return !trial_on_cpu(trial) && trial->dtype != RA_F32 && strcmp(trial->kernel, "simt") != 0;
 }
 
 int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source)
 {
     *oracle = (struct oracle){ .trial = trial, .source = source };
-    oracle->product_roundings = product_roundings(trial);
+    oracle->cuts_sums = has_tensor_cores(trial);
     oracle->scale = trial->scale > 0.0 ? (double)(float)trial->scale
                                        : 1.0 / sqrt((double)trial->dim);
     struct mask_setup setup = { trial->pattern, trial->order, trial->q_heads, trial->k_len };
@@ -189,13 +187,26 @@ struct place {
 
 #define ROUNDING 0x1p-24 /* of a number near 1, in f32 */
 
-/* A score, and what a small change of scale q.k makes of it. Its terms are what roundings are
- * counted in: a product of several roundings counts several times. */
+/* A score, and what a small change of scale q.k makes of it. */
 struct score {
     struct number x;
     double bend;
     float naive_bend;
 };
+
+/* q.k. Tensor cores cut the sum off after every 16 products instead of rounding it, always to the
+ * same side: on average by half a unit in the last place, which is at most a rounding of that sum.
+ * Bounds take what a score moves by twice, so half of these sums is added to its terms. */
+static struct number product_of(const struct oracle *o, const float *q, const float *k)
+{
+    struct number product = dot(q, k, o->trial->dim);
+    double sum = 0.0;
+    for (int64_t i = 0; o->cuts_sums && i < o->trial->dim; i++) {
+        sum += (double)q[i] * (double)k[i];
+        if (i % 16 == 15) product.terms += 0.5 * fabs(sum);
+    }
+    return product;
+}
 
 /* The position of a query among all keys. */
 static int64_t position_of(const struct oracle *o, int64_t query)
@@ -210,8 +221,8 @@ static struct score score_of(const struct oracle *o, struct place at, int64_t ke
                              struct number product)
 {
     const struct trial *t = o->trial;
-    struct score s = { { o->scale * product.exact, o->scale * product.terms * o->product_roundings,
-                         0.0, (float)o->scale * product.naive },
+    struct score s = { { o->scale * product.exact, o->scale * product.terms, 0.0,
+                         (float)o->scale * product.naive },
                        1.0,
                        1.0f };
     if (t->softcap > 0.0) {
@@ -248,7 +259,7 @@ static void row_add_key(const struct oracle *o, struct place at, int64_t key, in
                         struct oracle_row *row)
 {
     const float *k = fetch(o, TENSOR_K, at.batch, key, at.kv_head, row->k);
-    struct score s = score_of(o, at, key, dot(row->q_row, k, o->trial->dim));
+    struct score s = score_of(o, at, key, product_of(o, row->q_row, k));
     row->pairs += count;
     if (isinf(s.x.exact) && s.x.exact < 0.0) return;
     int64_t i = row->seen++;
@@ -484,7 +495,7 @@ static void key_add_query(const struct oracle *o, const struct key_place *key, s
     float one, lse = *fetch(o, TENSOR_LSE, at.batch, at.query, at.head, &one);
     const float *q = fetch(o, TENSOR_Q, at.batch, at.query, at.head, row->q);
     const float *dout = fetch(o, TENSOR_DOUT, at.batch, at.query, at.head, row->dout);
-    struct score s = score_of(o, at, key->key, dot(q, key->k, t->dim));
+    struct score s = score_of(o, at, key->key, product_of(o, q, key->k));
     struct number dp = dot(dout, key->v, t->value_dim), delta = own_delta(o, at, dout, row);
     if (isinf(s.x.exact) && s.x.exact < 0.0) return;
     row->weight[0] = count * exp(s.x.exact - (double)lse);

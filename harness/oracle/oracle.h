@@ -5,9 +5,8 @@
  * plain arithmetic of the trial's dtype (`naive`), the sum of the sizes of its terms, and how far
  * it can move when every score moves by one rounding in f32 of its own terms (`moved`). The last
  * keeps the bound tight where scores are large: a row whose largest score is far above the others
- * hardly moves, however large it is. Tensor cores of a GPU cut sums off after every 16 products
- * instead of rounding them, so that errors add up: there a score moves by a rounding for each 16
- * dims. No code is shared with the library. */
+ * hardly moves, however large it is. Where tensor cores of a GPU may have computed the score, what
+ * they cut off counts as well. No code is shared with the library. */
 #ifndef HARNESS_ORACLE_H
 #define HARNESS_ORACLE_H
 
@@ -29,7 +28,7 @@ struct oracle {
     const struct trial *trial;
     struct mask mask; /* of every sequence */
     double scale;
-    double product_roundings; /* of the sum of products in a score, in f32: 1, or several */
+    bool cuts_sums; /* scores may be computed by tensor cores */
     struct source source;
 };
 int oracle_open(struct oracle *oracle, const struct trial *trial, struct source source);
