@@ -202,6 +202,37 @@ static struct ra__cuda_step step_of(int q_heads, int kv_heads, char *memory)
                                    .q.data = memory };
 }
 
+/* A step that sets sums has every key, and the step before it that uses them clears all of them,
+ * and nothing else. */
+static void check_partner(const struct ra__program *program, const struct ra__sm90_program *made,
+                          int gradient)
+{
+    const int clear = made->steps[gradient].partner;
+    const struct ra__step *step = &program->steps[clear];
+    const enum ra__buffer sums = program->steps[gradient].to;
+    const struct ra__sm90_work *work = &made->works[made->steps[gradient].work];
+    const struct ra__shape *s = &program->work.shape;
+    int *numbers = calloc((size_t)work->k_rows, sizeof *numbers);
+    assert_non_null(numbers);
+    assert_true(clear < gradient && made->steps[clear].partner == gradient);
+    assert_true(step->op == RA__OP_GATHER && step->gather == RA__GATHER_CLEAR);
+    for (int i = clear + 1; i < gradient; i++)
+        assert_false((program->steps[i].reads | program->steps[i].writes) & ra__buffer_bit(sums));
+    for (int i = step->first_piece; i < step->first_piece + step->piece_count; i++) {
+        const struct ra__piece *piece = &program->pieces[i];
+        assert_int_equal(piece->to.buffer, sums);
+        for (int64_t t = 0; t < piece->tokens; t++) {
+            const int64_t token = piece->to.token + t * piece->to.step;
+            assert_true(token < work->k_rows);
+            numbers[token] += piece->heads * piece->width;
+        }
+    }
+    for (int i = 0; i < work->k_rows; i++)
+        assert_int_equal(numbers[i], s->kv_heads * (s->dim + s->value_dim));
+    assert_true(work->covers);
+    free(numbers);
+}
+
 /* Where a step writes results, sums are neither cleared nor finished: all of that or nothing, by
  * the tensors of the call. Where it sets sums, they are not cleared. */
 static void check_sums(const struct ra__program *program, const struct ra__sm90_program *made,
@@ -220,6 +251,7 @@ static void check_sums(const struct ra__program *program, const struct ra__sm90_
         call->at[program->work.q].data++;
         assert_int_equal(ra__sm90_scheduler.run(made, i, call, NULL, NULL), RA__CUDA_NOT_TAKEN);
         call->at[program->work.q].data--;
+        if (set) check_partner(program, made, made->steps[i].partner);
         tally[1].direct += direct;
         tally[1].set += set;
     }

@@ -133,7 +133,8 @@ void ra__cuda_restore(int before)
 
 void ra__cuda_leave(struct ra__cuda_visit *visit) { ra__cuda_restore(visit->before); }
 
-/* A device that is lost, or was reset, is noticed by the next step. */
+/* A device that is lost, or was reset, is noticed by the next step. Callers have entered the device
+ * in this call, so setting it makes no new context. */
 int ra__cuda_make_current(void *opaque)
 {
     const struct ra__cuda_device *device = opaque;

@@ -167,7 +167,8 @@ struct ra__cuda_scheduler {
     /* Writes the arrays to `host`, a copy of what will be at `device`. 0, or -1: no memory. */
     int (*place)(void *schedule, char *host, char *device, char *scratch);
     /* Queues step `index` of the program: 0, a CUDA error, or RA__CUDA_NOT_TAKEN. A GRADIENT that
-     * writes results leaves nothing to the GATHERs of its sums; for these `step` is NULL. */
+     * writes results leaves nothing to the GATHERs of its sums, one that sets its sums nothing to
+     * the GATHER that clears them. For GATHERs `step` is NULL. */
     int (*run)(const void *schedule, int index, const struct ra__call *call,
                const struct ra__cuda_step *step, void *stream);
     /* Does the last GRADIENT of this call write dq as the caller wants it? Then its sums are

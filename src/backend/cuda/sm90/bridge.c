@@ -2,7 +2,8 @@
 /* bridge.c - which steps of a program the Hopper kernels run.
  *
  * The order of numbers in a state is these kernels' own. Where states go from step to step, they
- * run all ATTEND steps of a program or none. GRADIENT steps add to sums: each is decided alone. */
+ * run all ATTEND steps of a program or none. GRADIENT steps add to sums, and each is decided alone;
+ * one that finds its sums cleared sets them instead, and the step that clears them does nothing. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,8 +148,8 @@ static int64_t cleared_by(const struct ra__program *program, const struct ra__st
     return numbers;
 }
 
-/* The step that clears the sums of a GRADIENT step which has every key of them; -1 where another
- * one uses them in between. */
+/* The step that clears the sums of a GRADIENT step which has every key of them. -1: the step before
+ * it that uses these sums does something else, or clears more or less, or there is none. */
 static int find_clear(const struct ra__sm90_program *p, int gradient)
 {
     const struct ra__program *program = p->program;
@@ -170,6 +171,9 @@ static void find_partners(struct ra__sm90_program *p)
     if (p->program->direction != RA__BACKWARD || p->program->units || p->direct >= 0) return;
     for (int i = 0; i < p->program->step_count; i++) {
         if (!p->steps[i].taken || !p->works[p->steps[i].work].covers) continue;
+        /* Both steps ask whether the call fits, and must get the same answer: where loaned keys are
+         * is not known before the second one. */
+        if (p->program->lends && p->program->steps[i].from != RA__OWN_KV) continue;
         const int clear = find_clear(p, i);
         p->steps[i].partner = clear;
         if (clear >= 0) p->steps[clear].partner = i;

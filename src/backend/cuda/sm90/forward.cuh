@@ -29,7 +29,8 @@
  * all is scaled down by a power of two. A jump so large that a weight becomes infinite is seen at
  * the end of the item (l or o is not finite): these rows are not written, and when the queue is
  * done the cluster replays such items with maxima taken in every block. So the result is exact for
- * every input; only its speed depends on the scores.
+ * every input; only its speed depends on the scores. Rows that are not finite even then may have
+ * been spoilt by values that are hidden from them: see repair.cuh.
  *
  * State out is normalised to 1 <= l < 2 by powers of two, so m is within 1 + log2(keys) of the
  * largest score. Rows without keys give out = 0, lse = -inf. */

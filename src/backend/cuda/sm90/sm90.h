@@ -234,11 +234,12 @@ struct ra__sm90_backward {
     int32_t *turns;
     struct ra__sm90_terms terms;
     /* Rings: dk and dv in f32, read by items without RA__SM90_FIRST, written by those without
-     * RA__SM90_LAST. `flags`: FIRST where this launch is the first for these queries (workspace is
-     * set up), LAST where it is the last one (dq is written). */
+     * RA__SM90_LAST; every item has the bits of `item_flags`, too. `flags`: FIRST where this launch
+     * is the first for these queries (workspace is set up), LAST where it is the last one (dq is
+     * written). */
     struct ra__sm90_column dk_sum, dv_sum;
     int32_t flags;
-    int32_t item_flags; /* added to those of all items */
+    int32_t item_flags;
     /* Kernels with views: all that are named have a step; view_starts are multiples of
      * shape.block_keys. */
     struct ra__sm90_view views[RA__SM90_VIEWS];
