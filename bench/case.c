@@ -376,8 +376,10 @@ static int run_trial(const struct options *options, struct trial *trial)
     return status;
 }
 
-static int check_rivals(const struct options *options, const struct trial *trial)
+static int check_options(const struct options *options, const struct trial *trial)
 {
+    if (flags_given(options, "--runs") && options->runs < 1)
+        return refuse("--runs: at least one run must count");
     if (!has_rivals(options)) return EXIT_PASS;
     if (options->standard || options->replan)
         return refuse("--rivals is not for --standard and --replan");
@@ -394,7 +396,7 @@ static int run_problem(const struct options *options, const char *text)
     int status = trial_parse(&trial, text);
     if (!status && !*trial.device && *device)
         status = trial_set(&trial, "device", "--device", device);
-    if (!status) status = check_rivals(options, &trial);
+    if (!status) status = check_options(options, &trial);
     if (!status) status = world_open(&trial, options->wire);
     if (!status && world_runs(&trial)) status = world_agree(same_command(options, "bench"));
     if (!status) status = run_trial(options, &trial);

@@ -200,7 +200,9 @@ static void print_sources(const struct answers *answers)
     if (f->asked < f->ranks)
         printf("%-12s %d of %d ranks were asked; the figures of others are interpolated\n", "",
                f->asked, f->ranks);
-    if (!m || machines_attends(m))
+    if (!trial_on_cpu(answers->trial))
+        printf("%-12s predictions for GPUs were not compared with runs\n", "usually off");
+    else if (!m || machines_attends(m))
         printf("%-12s time by %.0f%%, memory by %.0f%%: medians over grids that were run\n",
                "usually off", 100.0 * FORECAST_TIME_ERROR, 100.0 * FORECAST_MEMORY_ERROR);
     if (!m) return;

@@ -167,12 +167,14 @@ def profile(call):
 
 
 missed = []  # lines below their goal
+judged = []  # lines that have one
 
 
 def judge(name, ratio, goal, args):
     """What a line says of its goal."""
     if goal is None or not args.goals:
         return ""
+    judged.append(name)
     if not ratio >= goal:  # NaN is no success
         missed.append(name)
     return f"  goal {goal}: {'holds' if ratio >= goal else 'MISSED'}"
@@ -458,7 +460,8 @@ def main():
     parser.add_argument("build")
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="part of the names of lines, such as "
+                        "\"auto bf16\", sparse, \"ring of 4\", decode, flex, long")
     parser.add_argument("--kernel", default="")
     parser.add_argument("--any-order", action="store_true", help="of the sums of dq")
     parser.add_argument("--partition", default="contiguous", help="of rings")
@@ -477,6 +480,8 @@ def main():
         return
     run_flex(lib, args)
     run_long(lib, args)
+    if not judged:
+        sys.exit(f"no line that has a goal has \"{args.only}\" in its name")
     for name in missed:
         print(f"MISSED, or not measured: {name}")
     print(f"goals: {len(missed)} missed or not measured")

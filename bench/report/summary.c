@@ -60,11 +60,13 @@ static void card_speed(struct page *page, const struct rows *rows)
     const bool large = best->rate >= 1e4 && !strcmp(best->unit, "GFLOP/s");
     if (large) snprintf(text.s, sizeof text.s, "%.0f TFLOP/s", best->rate / 1e3);
     else snprintf(text.s, sizeof text.s, "%.0f %s", best->rate, best->unit);
-    page_card(page, text.s,
-              "%.0f%% of what the machine can do: `%s`, %s, %s, dim %lld, %lld "
-              "thread%s.",
-              100.0 * best->share, best->kernel, best->dtype, best->pass, (long long)best->dim,
-              (long long)best->threads, best->threads == 1 ? "" : "s");
+    struct text share = { "" }; /* of a ceiling, if one was measured */
+    if (isfinite(best->share))
+        snprintf(share.s, sizeof share.s,
+                 "%.0f%% of what the machine can do: ", 100.0 * best->share);
+    page_card(page, text.s, "%s`%s`, %s, %s, dim %lld, %lld thread%s.", share.s, best->kernel,
+              best->dtype, best->pass, (long long)best->dim, (long long)best->threads,
+              best->threads == 1 ? "" : "s");
 }
 
 static void card_checks(struct page *page, const struct rows *rows)

@@ -30,7 +30,10 @@ ra_status ra__arena_array(struct ra__arena *arena, int64_t number, size_t bytes,
 
 static ra_status refuse(const struct ra__arena *arena, size_t bytes)
 {
-    return ra__fail(RA_ERR_MEMORY, "plan: rank %d could not get %zu bytes", arena->rank, bytes);
+    return ra__fail(RA_ERR_MEMORY,
+                    "plan: rank %d could not get %zu bytes; plans of more ranks, or of the "
+                    "strategy stream, need less",
+                    arena->rank, bytes);
 }
 
 /* Is there nothing to take? A counting arena only counts. */

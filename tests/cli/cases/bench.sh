@@ -19,6 +19,7 @@ refused "bench case: its problem is missing" bench case
 refused "is not understood" bench case full n=16 frobnicate
 refused "bench diff: two folders" bench diff a
 refused "there is no ceiling" bench case ceiling:wood
+refused "--runs: at least one run must count" bench case --runs 0 causal n=16
 
 # One configuration: a row for each pass, whose members docs/BENCHMARKS.md explains.
 ok bench case causal n=16 h=1 d=64 f32 backward --runs 3 --threads 1
