@@ -171,14 +171,15 @@ static ra_status copy_order(ra_plan *plan, const ra_order *order)
     return ra__order_copy(order, &plan->order);
 }
 
-static struct ra__target target_of(const ra_plan *plan, int threads)
+static struct ra__target target_of(ra_plan *plan, int threads)
 {
     return (struct ra__target){ .backend = plan->backend,
                                 .kernel = plan->kernel,
                                 .threads = threads,
                                 .terms = &plan->terms,
                                 .device = plan->group ? plan->group->rank.device : NULL,
-                                .number = plan->number };
+                                .number = plan->number,
+                                .runs = &plan->runs };
 }
 
 /* Workspace is not included, as struct ra__choice says. */
@@ -230,6 +231,7 @@ static ra_status build(ra_plan *plan, struct ra__plan_input *input, const ra_pla
                        int threads, size_t *own)
 {
     const struct ra__target target = target_of(plan, threads);
+    plan->runs = plan->kernel;
     for (int eighths = WINDOW_EIGHTHS;; eighths -= 2) {
         RA__TRY(ra__plan_build(input, &plan->account, &plan->programs));
         *own = plan->account.bytes[RA__FOR_BOOKKEEPING];
@@ -404,7 +406,7 @@ int64_t ra_plan_k_count(const ra_plan *plan)
 
 const char *ra_plan_kernel(const ra_plan *plan)
 {
-    return plan ? plan->backend->kernel_name(plan->kernel) : "";
+    return plan ? plan->backend->kernel_name(plan->runs) : "";
 }
 const char *ra_plan_strategy(const ra_plan *plan) { return plan ? plan->strategy : ""; }
 const char *ra_plan_why(const ra_plan *plan) { return plan ? plan->why : ""; }

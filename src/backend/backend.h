@@ -53,6 +53,9 @@ struct ra__device_options {
 struct ra__setup {
     const struct ra__program *forward, *backward; /* backward may be NULL */
     const struct ra__kernel *kernel;
+    /* Set to the kernel that runs the steps: `kernel`, or another one that it leaves all of them
+     * to. NULL: not asked. */
+    const struct ra__kernel **runs;
     const struct ra__problem_terms *terms; /* NULL = none */
     void *device; /* that will run them; NULL: not open, with a counting arena */
     int number;   /* of that which is not open */

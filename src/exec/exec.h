@@ -70,6 +70,7 @@ struct ra__target {
     const struct ra__problem_terms *terms;
     void *device; /* NULL: it is not open, and only its number is known */
     int number;
+    const struct ra__kernel **runs; /* as in struct ra__setup */
 };
 
 /* Bytes by purpose that ra__exec_create() would take, with the plan's own and the caller's. */

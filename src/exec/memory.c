@@ -63,6 +63,7 @@ static ra_status take(struct ra__exec *exec, const struct ra__target *target,
     const struct ra__setup setup = { .forward = &plan->forward,
                                      .backward = plan->caller.backward ? &plan->backward : NULL,
                                      .kernel = target->kernel,
+                                     .runs = target->runs,
                                      .terms = target->terms,
                                      .device = target->device,
                                      .number = target->number,
@@ -191,8 +192,11 @@ static ra_status reserve_messages(const struct ra__exec *exec)
 ra_status ra__exec_create(struct ra__exec *exec)
 {
     const struct ra__rank *rank = exec->rank;
-    const struct ra__target target = { rank->backend, exec->kernel,  ra__rank_threads(rank),
-                                       exec->terms,   rank->device, 0 };
+    const struct ra__target target = { .backend = rank->backend,
+                                       .kernel = exec->kernel,
+                                       .threads = ra__rank_threads(rank),
+                                       .terms = exec->terms,
+                                       .device = rank->device };
     if (exec->room == 0) {
         struct ra__arena counted = { .counting = true };
         RA__TRY(take(exec, &target, &counted));

@@ -38,7 +38,18 @@ honest() {
         grep -q 'were not compared with runs$' "$log"
 }
 
+# Decoding on Hopper: sm90 leaves split keys to mma, and says so.
+decoding='--tokens 1 --kv-tokens 5000 --heads 2 --dim 64 --dtype bf16'
+left_out() {
+    # shellcheck disable=SC2086
+    RINGATTN_EMULATED_SM=90 "$build/ringattn" run --device cuda $decoding --json >"$log" 2>&1 &&
+        [ "$(figure kernel)" = '"mma"' ] &&
+        RINGATTN_EMULATED_SM=90 "$build/ringattn" run --device cuda $decoding --kernel sm90 --json >"$log" 2>&1 &&
+        [ "$(figure kernel)" = '"mma"' ]
+}
+
 expect 'what is not known' honest
+expect 'the kernel that runs' left_out
 expect 'one rank' same --tokens 100 --dtype bf16 --pattern causal
 expect 'one rank, backward' same --tokens 70 --pattern window:20 --backward
 expect 'a ring' same --tokens 100 --heads 2 --dtype f16 --pattern causal --ring 3 --backward

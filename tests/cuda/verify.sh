@@ -72,8 +72,8 @@ dilated:61/61 n=61 h=4 d=64 bf16 stream:32
 causal n=300 h=4/2 d=64 bf16 ring=2 backward kernel=sm90
 causal n=300 h=2 d=128 f16 ulysses ring=2 backward kernel=sm90
 window:64 n=500 h=4/2 d=64 bf16 b=2 backward any-order kernel=sm90
-dilated:64/1,128/2 n=300 h=4 d=64 f16 backward kernel=sm90
-blocks:64;local=2 n=500 h=2 d=128 bf16 ring=3 zigzag backward kernel=sm90
+dilated:256/1,512/2 n=512 h=4 d=64 f16 backward kernel=sm90
+blocks:64;local=4 n=700 h=2 d=128 bf16 ring=3 zigzag backward kernel=sm90
 full;docs=0,200,260,500 n=500 h=2 d=64 bf16 sinks kernel=sm90
 causal n=150 h=4/2 d=128 bf16 softcap=20 sinks ring=2 zigzag backward kernel=sm90
 window:70 n=150 h=2 d=64 bf16 alibi sinks backward kernel=sm90

@@ -183,11 +183,15 @@ static ra_status take_kernel(const struct ra__setup *setup, struct ra__cuda_plan
                                    setup->backward != NULL);
     plan->scheduler = setup->kernel->scheduler;
     if (!plan->scheduler) return RA_OK;
-    for (int i = 0; i < (setup->backward ? 2 : 1); i++)
+    bool runs_some = false;
+    for (int i = 0; i < (setup->backward ? 2 : 1); i++) {
         if (plan->scheduler->create(plan->programs[i].program, setup->terms,
                                     &plan->programs[i].own))
             return ra__cuda_fail(RA_ERR_MEMORY, "plan: no memory for the schedule of kernel %s",
                                  setup->kernel->name);
+        runs_some = runs_some || plan->programs[i].own;
+    }
+    if (setup->runs && !runs_some) *setup->runs = plan->kernel;
     return RA_OK;
 }
 
