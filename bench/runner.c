@@ -11,6 +11,7 @@
 #include "figures.h"
 #include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
+#include "harness/problem/devices.h"
 #include "harness/problem/system.h"
 #include "harness/text/progress.h"
 #include "process.h"
@@ -375,7 +376,9 @@ static int prepare(struct runner *runner, const struct suite *only)
     ssize_t length = readlink("/proc/self/exe", runner->self, sizeof runner->self - 1);
     if (length <= 0) return fault("this program's own file cannot be found in /proc");
     runner->self[length] = 0;
-    status = row_check_device(runner->options->trial.device);
+    const struct trial *given = &runner->options->trial;
+    status = row_check_device(given->device);
+    if (!status) status = devices_check_kernel(given->device, given->kernel);
     if (!status && runner->options->rivals) status = rivals_check(runner->options->rivals);
     if (status) return status;
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0); /* more ranks than cores are no fault */

@@ -7,6 +7,7 @@
 
 #include "harness/check/verdict.h"
 #include "harness/grid/grid.h"
+#include "harness/problem/devices.h"
 #include "harness/text/json.h"
 #include "harness/base/interrupt.h"
 #include "harness/base/machine.h"
@@ -195,6 +196,7 @@ static int verify_grid(const struct options *options)
     struct results results = { .group_count = 0 };
     double start = machine_seconds();
     if (read_subset(options, &subset)) return EXIT_USAGE;
+    if (devices_check_kernel(options->trial.device, options->trial.kernel)) return EXIT_USAGE;
     int status = grid_open(&grid, options->trial.device, options->trial.kernel, !options->list);
     if (!status && subset.first >= grid.count)
         status = refuse("--subset %s: the grid has %d cases%s", options->subset, grid.count,

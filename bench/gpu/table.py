@@ -23,8 +23,11 @@ import subprocess
 import sys
 import time
 
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
+try:
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+except ModuleNotFoundError:
+    sys.exit(f"{__doc__}\ntable.py needs PyTorch: run it with a Python that has it")
 
 DTYPES = {"f32": (0, torch.float32), "bf16": (1, torch.bfloat16), "f16": (2, torch.float16)}
 

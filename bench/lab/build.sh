@@ -7,6 +7,11 @@
 # A variant that spills registers, or whose wgmma ptxas serialises (warnings C75xx), has failed:
 # its library is removed, its log stays. Fails if one has. Lines: name, registers, verdict.
 set -u
+if [ $# -ne 2 ] || { [ "$1" != --table ] && [ ! -r "$1" ]; }; then
+    sed -n '4,5s/^# \{0,1\}//p' "$0"
+    [ $# -ne 2 ] || echo "build.sh: there is no $1"
+    exit 2
+fi
 list=$1 out=$2 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$out"
 export out root

@@ -2,6 +2,7 @@
 /* devices.c - the devices of this machine, by the names that --device takes. */
 #include "devices.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool devices_are_alike(const char *device, const char *kind)
@@ -38,6 +39,21 @@ int devices_check(const char *what, const char *name)
         listed = listed || devices_are_alike(device.device, name);
     if (!listed) return EXIT_PASS; /* it does not tell */
     return refuse("%s: there is no %s here; `ringattn info` lists devices", what, name);
+}
+
+int devices_check_kernel(const char *device, const char *kernel)
+{
+    ra_part part = ra_part_default();
+    char names[200] = "";
+    if (!*kernel) return EXIT_PASS;
+    for (int i = 0; ra_device_kernel_at(*device ? device : NULL, i, &part) == RA_OK; i++) {
+        const size_t used = strlen(names);
+        if (!strcmp(part.name, kernel)) return EXIT_PASS;
+        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", part.name);
+    }
+    if (!*names) return EXIT_PASS; /* it does not tell */
+    return refuse("--kernel: device %s has no kernel \"%.40s\"; it has %s",
+                  *device ? device : "cpu", kernel, names);
 }
 
 ra_dtype devices_dtype(const char *name)

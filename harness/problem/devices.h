@@ -14,6 +14,9 @@ bool devices_are_alike(const char *device, const char *kind);
 /* EXIT_PASS, or a sentence: devices of that kind are here, but none of that name. */
 int devices_check(const char *what, const char *name);
 
+/* EXIT_PASS, or a sentence: the device ("" for the default) has no such kernel ("" for any). */
+int devices_check_kernel(const char *device, const char *kernel);
+
 /* The dtype of synthetic data on that device where nobody names one. f32 if it is not here. */
 ra_dtype devices_dtype(const char *name);
 

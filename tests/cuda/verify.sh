@@ -92,5 +92,16 @@ for sm in 61 70 75; do
         'full n=70 h=2 d=200 f16 bias=add backward' 'full n=130 h=2 d=64 backward' \
         'window:20 n=70 h=2 d=128 order=hilbert backward'
 done
+# A kernel of another device is refused once, before any case.
+for words in 'verify --device cuda --kernel scalar' 'bench kernels --device cuda --quick --kernel scalar'; do
+    # shellcheck disable=SC2086
+    text=$("$build/ringattn" $words 2>&1)
+    if [ $? -eq 2 ] && [ "$text" = "ringattn: --kernel: device cuda has no kernel \"scalar\"; it has simt, tf32x3, mma, sm90" ]; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $words: $text"
+    fi
+done
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]
