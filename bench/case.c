@@ -339,7 +339,7 @@ static int check_limit(struct bench_case *c, ra_machine *machine)
 /* Tensors stay on a device, if it has memory of its own: a run is attention, not copies. */
 static bool is_resident(const struct trial *t)
 {
-    return *t->device && strcmp(t->device, "cpu") && strncmp(t->strategy, "stream", 6);
+    return !trial_on_cpu(t) && strncmp(t->strategy, "stream", 6);
 }
 
 static int run_trial(const struct options *options, struct trial *trial)
@@ -376,10 +376,8 @@ static int run_trial(const struct options *options, struct trial *trial)
     return status;
 }
 
-static int check_options(const struct options *options, const struct trial *trial)
+static int check_rivals(const struct options *options, const struct trial *trial)
 {
-    if (flags_given(options, "--runs") && options->runs < 1)
-        return refuse("--runs: at least one run must count");
     if (!has_rivals(options)) return EXIT_PASS;
     if (options->standard || options->replan)
         return refuse("--rivals is not for --standard and --replan");
@@ -396,7 +394,7 @@ static int run_problem(const struct options *options, const char *text)
     int status = trial_parse(&trial, text);
     if (!status && !*trial.device && *device)
         status = trial_set(&trial, "device", "--device", device);
-    if (!status) status = check_options(options, &trial);
+    if (!status) status = check_rivals(options, &trial);
     if (!status) status = world_open(&trial, options->wire);
     if (!status && world_runs(&trial)) status = world_agree(same_command(options, "bench"));
     if (!status) status = run_trial(options, &trial);
@@ -470,6 +468,8 @@ int case_run(const struct options *options)
     struct string text = { .lost = false };
     if (options->word_count < 2) return refuse("bench case: its problem is missing");
     if (options->blocking && !(options->link > 0.0)) return refuse("--blocking is for --link");
+    if (flags_given(options, "--runs") && options->runs < 1)
+        return refuse("--runs: at least one run must count");
     if (options->runs > CASE_RUNS_MOST) return refuse("--runs: at most %d", CASE_RUNS_MOST);
     const char *first = options->words[1];
     if (!strncmp(first, CASE_CEILING, strlen(CASE_CEILING)))

@@ -225,18 +225,32 @@ static void print(const struct simulation *s)
         blocks, end, blocks / end, waited, s->schedule.item_count, s->schedule.part_count);
 }
 
-static int take(const char *text)
+static int refuse(const char *text)
 {
-    const char *value = strchr(text, '=');
-    for (int i = 0; value && i < NAMES; i++)
-        if (strlen(names[i].name) == (size_t)(value - text) &&
-            !strncmp(text, names[i].name, (size_t)(value - text))) {
-            *names[i].value = atof(value + 1);
-            return 0;
-        }
-    fprintf(stderr, "turns: \"%s\" is not NAME=VALUE; names:", text);
+    fprintf(stderr, "turns: \"%s\" is not NAME=VALUE with a value of 0 or more; names:", text);
     for (int i = 0; i < NAMES; i++) fprintf(stderr, " %s", names[i].name);
     fprintf(stderr, "\n");
+    return -1;
+}
+
+static int take(const char *text)
+{
+    const size_t length = strcspn(text, "=");
+    char *end;
+    for (int i = 0; text[length] && i < NAMES; i++) {
+        if (strlen(names[i].name) != length || strncmp(text, names[i].name, length)) continue;
+        *names[i].value = strtod(text + length + 1, &end);
+        if (end == text + length + 1 || *end || !(*names[i].value >= 0)) break;
+        return 0;
+    }
+    return refuse(text);
+}
+
+/* What there must be some of. */
+static int check(void)
+{
+    if (set.n >= 1 && set.heads >= 1 && set.queries >= 1 && set.clusters >= 1) return 0;
+    fprintf(stderr, "turns: n, heads, queries and clusters must be at least 1\n");
     return -1;
 }
 
@@ -245,6 +259,7 @@ int main(int count, char **arguments)
     struct simulation s = { .blocks = 0 };
     for (int i = 1; i < count; i++)
         if (take(arguments[i])) return 2;
+    if (check()) return 2;
     int status = make_schedule(&s);
     if (status == 0) {
         const size_t blocks = (size_t)set.heads * (size_t)s.blocks;

@@ -2,8 +2,9 @@
 /* devices.c - the devices of this machine, by the names that --device takes. */
 #include "devices.h"
 
-#include <stdio.h>
 #include <string.h>
+
+#include "harness/text/text.h"
 
 bool devices_are_alike(const char *device, const char *kind)
 {
@@ -43,17 +44,20 @@ int devices_check(const char *what, const char *name)
 
 int devices_check_kernel(const char *device, const char *kernel)
 {
+    struct string names = { .lost = false };
     ra_part part = ra_part_default();
-    char names[200] = "";
-    if (!*kernel) return EXIT_PASS;
-    for (int i = 0; ra_device_kernel_at(*device ? device : NULL, i, &part) == RA_OK; i++) {
-        const size_t used = strlen(names);
-        if (!strcmp(part.name, kernel)) return EXIT_PASS;
-        snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", part.name);
+    bool found = !*kernel;
+    int status = EXIT_PASS;
+    for (int i = 0; !found && ra_device_kernel_at(*device ? device : NULL, i, &part) == RA_OK;
+         i++) {
+        found = !strcmp(part.name, kernel);
+        string_add(&names, "%s%s", i ? ", " : "", part.name);
     }
-    if (!*names) return EXIT_PASS; /* it does not tell */
-    return refuse("--kernel: device %s has no kernel \"%.40s\"; it has %s",
-                  *device ? device : "cpu", kernel, names);
+    if (!found && names.s) /* otherwise it does not tell */
+        status = refuse("--kernel: device %s has no kernel \"%.40s\"; it has %s",
+                        *device ? device : "cpu", kernel, names.s);
+    string_free(&names);
+    return status;
 }
 
 ra_dtype devices_dtype(const char *name)

@@ -30,7 +30,7 @@ struct ra_plan {
     const struct ra__backend *backend;
     int number; /* of the device, where no group has opened one */
     const struct ra__kernel *kernel;
-    const struct ra__kernel *runs; /* what runs its steps, where `kernel` leaves all of them out */
+    const struct ra__kernel *runs;    /* as in struct ra__setup: the one that is named to callers */
     char strategy[RA__STRATEGY_TEXT]; /* the one chosen */
     char why[RA__WHY_TEXT];
     bool shrinks;               /* a stream whose blocks may become smaller, to keep the budget */
